@@ -1,0 +1,67 @@
+# Every target makes the virtual environment by itself, once, and again only when
+# the dependencies or the kernel sources changed.
+
+PYTHON ?= python3
+PORT ?= 3000
+ARGS ?=
+
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+INSTANCE := .dagster_home/dagster.yaml
+KERNEL_SOURCES := $(wildcard shardline/kernel/*.pyx shardline/kernel/*.pxd shardline/kernel/*.h)
+
+export DAGSTER_HOME := $(CURDIR)/.dagster_home
+
+# Both names: up to pip 25.2 the first also pins the build environment, from 25.3 only the second does.
+PINS := PIP_CONSTRAINT=constraints.txt PIP_BUILD_CONSTRAINT=constraints.txt
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help run test check bench ui clean
+
+help: ## Show this help
+	@echo "Shardline: versioned TFRecord datasets on Dagster"
+	@echo
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-7s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@echo
+	@echo "  PYTHON=python3.12 picks the interpreter, ARGS=... goes to pytest or the benchmarks, PORT=... to the web page."
+
+run: $(STAMP) $(INSTANCE) ## Run the demo pipeline, then the command line on its files
+	@$(BIN)/python -m dagster_project.demo
+
+test: $(STAMP) ## Run every test (ARGS="-k salvage" for some)
+	@$(BIN)/python -m pytest -n auto $(ARGS)
+
+check: $(STAMP) ## Lint, formatting and types
+	@$(BIN)/ruff check
+	@$(BIN)/ruff format --check
+	@$(BIN)/mypy
+
+bench: $(STAMP) ## Compare our speed with TensorFlow's and with the limit
+	@$(BIN)/python -m benchmarks $(ARGS)
+
+ui: $(STAMP) $(INSTANCE) ## Open the Dagster web page on http://127.0.0.1:3000 (PORT=...)
+	@$(BIN)/dagster dev -w workspace.yaml -h 127.0.0.1 -p $(PORT)
+
+clean: ## Remove the virtual environment, built files, caches and demo data
+	@rm -rf $(VENV) build dist *.egg-info .demo .dagster_home .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	@rm -f shardline/kernel/*.so
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
+	@echo "Clean."
+
+$(STAMP): pyproject.toml setup.py constraints.txt $(KERNEL_SOURCES)
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+		echo "Shardline needs Python 3.11 or newer; '$(PYTHON)' is not. Try: make $(MAKECMDGOALS) PYTHON=python3.12" >&2; exit 1; }
+	@test -x $(BIN)/python || { echo "Making the virtual environment $(VENV)"; $(PYTHON) -m venv $(VENV); }
+	@echo "Installing Shardline and its dependencies (minutes the first time, seconds after that)"
+	@rm -f $(VENV)/install.log
+	@$(PINS) $(BIN)/python -m pip install -q --progress-bar off --disable-pip-version-check --log $(VENV)/install.log -e ".[platform,dev]" || { \
+		echo "The install failed; the whole story is in $(VENV)/install.log" >&2; exit 1; }
+	@grep -o 'shardline: WARNING: .*' $(VENV)/install.log | sort -u >&2 || true
+	@$(BIN)/python -m shardline.kernel
+	@touch $@
+
+$(INSTANCE): dagster.yaml
+	@mkdir -p $(@D)
+	@cp dagster.yaml $@

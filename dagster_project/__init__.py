@@ -1,0 +1,1 @@
+"""The Dagster code location: what is wired together and how it is run."""

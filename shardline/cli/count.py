@@ -1,0 +1,70 @@
+"""`shardline count`."""
+
+from __future__ import annotations
+
+import json
+
+import click
+
+from shardline.cli.options import (
+    expand,
+    files_argument,
+    json_option,
+    limit_options,
+    limits,
+    workers_option,
+)
+from shardline.cli.progress import file_progress
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  shardline count train.tfrecord
+  shardline count 'train-*' --json""",
+)
+@files_argument
+@workers_option
+@limit_options
+@json_option
+def count(
+    files: tuple[str, ...],
+    *,
+    workers: int | None,
+    max_record: int,
+    max_unpacked: int,
+    as_json: bool,
+) -> None:
+    """Count the records of TFRecord files.
+
+    Every record is checked on the way, so a count is never a guess. At the first fault of a file
+    the counting of that file stops, the fault is told, and the exit code is 1.
+    """
+    from shardline.operations.verify import verify_files
+
+    paths = expand(files)
+    with file_progress("counting", paths) as progress:
+        reports = verify_files(
+            paths, limits=limits(max_record, max_unpacked), workers=workers, progress=progress
+        )
+    ok = all(report.ok for report in reports)
+    total = sum(report.records for report in reports)
+    if as_json:
+        told = [
+            {"file": report.file, "records": report.records, "ok": report.ok} for report in reports
+        ]
+        click.echo(json.dumps({"ok": ok, "records": total, "files": told}))
+    else:
+        for report in reports:
+            click.echo(f"{report.records:>14,}  {report.file}")
+        if len(reports) > 1:
+            click.echo(f"{total:>14,}  in all")
+    for report in reports:
+        for fault in report.faults:
+            where = f"record {fault.record}, offset {fault.offset}"
+            click.echo(
+                f"shardline: {report.file}: {fault.kind} at {where}: {fault.detail}; "
+                "counted up to there",
+                err=True,
+            )
+    raise SystemExit(0 if ok else 1)

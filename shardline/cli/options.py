@@ -1,0 +1,143 @@
+"""Arguments and options that several commands share."""
+
+from __future__ import annotations
+
+import glob
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from shardline.files import Limits
+
+Command = TypeVar("Command", bound="Callable[..., Any]")
+
+_RECORD_FILE = re.compile(r"tfrec|tfr$|-\d{5}-of-\d{5}", re.IGNORECASE)
+_NOT_RECORDS = (".index", ".tmp", ".json", ".jsonl", ".md", ".txt", ".py", ".pbtxt", ".csv")
+_SIZE = re.compile(r"(\d+)\s*(|[kmgt])i?b?", re.IGNORECASE)
+
+
+class Size(click.ParamType):  # type: ignore[type-arg]  # generic in the newest click only
+    """A number of bytes: `1000000`, `64KB`, `256MiB`. Units are powers of 1024."""
+
+    name = "size"
+
+    def convert(
+        self,
+        value: Any,  # noqa: ANN401 - click's own signature
+        param: click.Parameter | None,
+        ctx: click.Context | None,
+    ) -> int:
+        """Read a size from the command line."""
+        if isinstance(value, int):
+            return value
+        match = _SIZE.fullmatch(str(value).strip())
+        if match is None:
+            self.fail(f"{value!r} is not a size; write it like 1000000, 64KB or 256MB", param, ctx)
+        power = " kmgt".index(match[2].lower() or " ")
+        return int(match[1]) * int(1024**power)
+
+
+def files_argument(command: Command) -> Command:
+    """FILE... with globs and folders."""
+    return click.argument("files", nargs=-1, required=True, metavar="FILE...")(command)
+
+
+def json_option(command: Command) -> Command:
+    """--json."""
+    return click.option("as_json", "--json", is_flag=True, help="Print JSON, for machines.")(
+        command
+    )
+
+
+def limit_options(command: Command) -> Command:
+    """How much a file may ask for."""
+    for option in (
+        click.option(
+            "--max-unpacked",
+            type=Size(),
+            default="256GB",
+            show_default=True,
+            help="Refuse a packed file that unpacks to more than this.",
+        ),
+        click.option(
+            "--max-record",
+            type=Size(),
+            default="256MB",
+            show_default=True,
+            help="Refuse a record that says it is larger than this.",
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+def workers_option(command: Command) -> Command:
+    """How many files at a time."""
+    return click.option(
+        "-j",
+        "--workers",
+        type=click.IntRange(min=1),
+        help="How many files to read at a time.  [default: one per core]",
+    )(command)
+
+
+def limits(max_record: int, max_unpacked: int) -> Limits:
+    """The limits that were asked for."""
+    from shardline.files import Limits
+    from shardline.kernel.types import LARGEST_MAX_RECORD_BYTES
+
+    if max_record > LARGEST_MAX_RECORD_BYTES:
+        msg = f"--max-record can be at most {LARGEST_MAX_RECORD_BYTES} bytes"
+        raise click.UsageError(msg)
+    return Limits(max_record_bytes=max_record, max_unpacked_bytes=max_unpacked)
+
+
+def expand(patterns: Iterable[str]) -> list[Path]:
+    """The files that the arguments name, each once; a usage error for one that names none."""
+    found: dict[Path, None] = {}
+    for pattern in patterns:
+        found.update(dict.fromkeys(_expand_one(pattern)))
+    return list(found)
+
+
+def _expand_one(pattern: str) -> list[Path]:
+    path = Path(pattern)
+    if path.is_dir():
+        files = [file for file in sorted(path.rglob("*")) if _looks_like_records(file)]
+        if not files:
+            msg = (
+                f"no TFRecord files in the folder {pattern}: looked for names like x.tfrecord and "
+                f"x-00000-of-00010; name the files themselves, or '{pattern}/*'"
+            )
+            raise click.UsageError(msg)
+        return files
+    if path.exists():
+        return [path]
+    if glob.has_magic(pattern):
+        matches = sorted(glob.glob(pattern, recursive=True))  # noqa: PTH207 - as a shell reads it
+        files = [file for match in matches if (file := Path(match)).is_file() and _wanted(file)]
+        if files:
+            return files
+        msg = f"no file matches {pattern}"
+        raise click.UsageError(msg)
+    msg = f"no such file: {pattern}"
+    raise click.UsageError(msg)
+
+
+def _wanted(file: Path) -> bool:
+    return file.suffix not in {".index", ".tmp"}
+
+
+def _looks_like_records(file: Path) -> bool:
+    name = file.name
+    return (
+        file.is_file()
+        and not name.startswith(".")
+        and not name.endswith(_NOT_RECORDS)
+        and _RECORD_FILE.search(name) is not None
+    )

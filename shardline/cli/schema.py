@@ -1,0 +1,163 @@
+"""`shardline schema`."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from shardline.cli.options import (
+    expand,
+    files_argument,
+    json_option,
+    limit_options,
+    limits,
+    workers_option,
+)
+from shardline.cli.progress import file_progress
+from shardline.cli.wording import counted
+
+if TYPE_CHECKING:
+    from shardline.operations.schema import FeatureSchema, FileSchema, SchemaReport
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  shardline schema train.tfrecord
+  shardline schema 'train-*' --json
+  shardline schema train.tfrecord --spec >> input_pipeline.py""",
+)
+@files_argument
+@click.option("--spec", is_flag=True, help="Print only the tf.io feature spec, ready to paste.")
+@workers_option
+@limit_options
+@json_option
+def schema(
+    files: tuple[str, ...],
+    *,
+    spec: bool,
+    workers: int | None,
+    max_record: int,
+    max_unpacked: int,
+    as_json: bool,
+) -> None:
+    """Tell which features the records have, from all records of all files.
+
+    Shows each feature's kind, shape ([] one value, [8] eight, [?] any number), how many records
+    have it, and the range of its values; and where several files differ, feature by feature.
+    Exits with 1 if a file is damaged, a record is no Example, or a feature has two kinds.
+    """
+    from shardline.operations.schema import feature_spec, infer_schema
+
+    paths = expand(files)
+    with file_progress("reading", paths) as progress:
+        report = infer_schema(
+            paths, limits=limits(max_record, max_unpacked), workers=workers, progress=progress
+        )
+    ok = all(len(feature.kinds) < 2 for feature in report.merged.features)
+    if as_json:
+        click.echo(json.dumps(_as_dict(report, feature_spec(report.merged), ok=ok)))
+    elif spec:
+        click.echo("import tensorflow as tf\n\n" + feature_spec(report.merged), nl=False)
+    else:
+        _print(report, feature_spec(report.merged))
+    raise SystemExit(0 if ok else 1)
+
+
+def _as_dict(report: SchemaReport, spec: str, *, ok: bool) -> dict[str, Any]:
+    return {
+        "ok": ok,
+        "records": report.merged.records,
+        "features": _features(report.merged),
+        "files": [
+            {"file": file.file, "records": file.records, "features": _features(file)}
+            for file in report.files
+        ],
+        "differences": [asdict(difference) for difference in report.differences],
+        "spec": spec,
+    }
+
+
+def _features(schema: FileSchema) -> list[dict[str, Any]]:
+    return [
+        {
+            "name": feature.name,
+            "sequence": feature.sequence,
+            "kind": feature.kind,
+            "kinds": feature.kinds,
+            "shape": feature.shape,
+            "fixed": feature.length is not None,
+            "length": feature.length,
+            "lengths": feature.lengths,
+            "steps": feature.steps,
+            "required": feature.required,
+            "present": feature.present,
+            "min": _finite(feature.low),
+            "max": _finite(feature.high),
+            "nans": feature.nans,
+            "bytes": feature.sizes,
+            "utf8": feature.utf8 if "bytes" in feature.kinds else None,
+        }
+        for feature in schema.features
+    ]
+
+
+def _finite(value: float | None) -> float | str | None:
+    """JSON has no infinity."""
+    return str(value) if isinstance(value, float) and abs(value) == float("inf") else value
+
+
+def _print(report: SchemaReport, spec: str) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console()
+    files, records = counted(len(report.files), "file"), counted(report.merged.records, "record")
+    table = Table(title=f"{records} in {files}", title_justify="left")
+    for heading in ("feature", "kind", "shape", "present", "values"):
+        table.add_column(heading, overflow="fold")
+    for feature in report.merged.features:
+        name = f"{feature.name} (list)" if feature.sequence else feature.name
+        table.add_row(name, feature.kind, feature.shape, _presence(feature), _values(feature))
+    console.print(table)
+    if report.differences:
+        console.print("The files differ:")
+        for difference in report.differences:
+            console.print(f"  {difference.name}: {', '.join(difference.what)}", markup=False)
+            for file, told in difference.files.items():
+                console.print(f"    {file}: {told}", markup=False, highlight=False)
+    elif len(report.files) > 1:
+        console.print("All files have the same features.")
+    click.echo("\n" + spec, nl=False)
+
+
+def _presence(feature: FeatureSchema) -> str:
+    if feature.required:
+        return "always"
+    return f"{feature.present:,} of {feature.records:,}"
+
+
+def _values(feature: FeatureSchema) -> str:
+    parts = []
+    if feature.low is not None and feature.high is not None:
+        parts.append(
+            f"{feature.low:.6g} to {feature.high:.6g}"
+            if _floats(feature)
+            else f"{feature.low} to {feature.high}"
+        )
+    if feature.nans:
+        parts.append(counted(feature.nans, "NaN"))
+    if feature.sizes is not None:
+        low, high = feature.sizes
+        size = f"{low} bytes" if low == high else f"{low} to {high} bytes"
+        parts.append(f"{size}, {'text' if feature.utf8 else 'binary'}")
+    if feature.length is None and feature.lengths is not None:
+        parts.append(f"{feature.lengths[0]} to {feature.lengths[1]} values")
+    return "; ".join(parts)
+
+
+def _floats(feature: FeatureSchema) -> bool:
+    return "float" in feature.kinds

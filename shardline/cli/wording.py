@@ -1,0 +1,19 @@
+"""Numbers as people read them."""
+
+from __future__ import annotations
+
+
+def counted(number: int, noun: str) -> str:
+    """`1 record`, `12,345 records`."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def human_bytes(size: float) -> str:
+    """`512 bytes`, `1.5 MB`, in powers of 1024."""
+    if size < 1024:
+        return f"{size:.0f} bytes"
+    for unit in ("KB", "MB", "GB", "TB"):
+        size /= 1024
+        if size < 1024:
+            return f"{size:.1f} {unit}"
+    return f"{size / 1024:.1f} PB"

@@ -1,0 +1,65 @@
+"""The errors Shardline raises: each says what happened, where, and what to do next."""
+
+from __future__ import annotations
+
+
+class ShardlineError(Exception):
+    """Base of every error that Shardline raises on purpose."""
+
+
+class DamagedFileError(ShardlineError, ValueError):
+    """A TFRecord file whose bytes are not what was written."""
+
+    def __init__(self, file: str, kind: str, record: int, offset: int, detail: str) -> None:
+        super().__init__(
+            f"{file}: {kind} at record {record}, offset {offset}: {detail}. "
+            f"To keep the intact records: shardline salvage {file} OUT"
+        )
+        self.file = file
+        self.kind = kind
+        self.record = record
+        self.offset = offset
+        self.detail = detail
+
+
+class ExampleError(ShardlineError, ValueError):
+    """A payload that is not an Example or SequenceExample on which every parser agrees.
+
+    `record` counts from the start of the block that was looked at, `offset` from the start of
+    the payload. The payload itself is never part of the message.
+    """
+
+    def __init__(self, record: int, offset: int, field: str | None, detail: str) -> None:
+        where = f"record {record}, byte {offset} of its payload"
+        named = "" if field is None else f", feature {field!r}"
+        super().__init__(f"{where}{named}: {detail}")
+        self.record = record
+        self.offset = offset
+        self.field = field
+        self.detail = detail
+
+
+class ColumnError(ShardlineError, ValueError):
+    """A feature whose values do not fit the column asked for."""
+
+    def __init__(self, record: int, field: str, detail: str) -> None:
+        super().__init__(f"record {record}, feature {field!r}: {detail}")
+        self.record = record
+        self.field = field
+        self.detail = detail
+
+
+class NothingToSalvageError(ShardlineError, ValueError):
+    """A file in which no intact record was found."""
+
+
+class FileExistsAlreadyError(ShardlineError, FileExistsError):
+    """A file that would have been overwritten."""
+
+
+class IndexMismatchError(ShardlineError, ValueError):
+    """An offset index that does not belong to the file beside it."""
+
+
+class KernelUnavailableError(ShardlineError, ImportError):
+    """The kernel that was asked for by name cannot be loaded."""

@@ -1,0 +1,1 @@
+"""Runs independent tasks; knows nothing of what they do."""

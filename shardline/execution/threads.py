@@ -1,0 +1,30 @@
+"""Run independent tasks on threads: the kernel and file IO release the GIL."""
+
+from __future__ import annotations
+
+import os
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+Task = TypeVar("Task")
+Result = TypeVar("Result")
+
+
+def run_tasks(
+    run: Callable[[Task], Result], tasks: Sequence[Task], *, workers: int | None = None
+) -> Iterator[Result]:
+    """Give each task's result in the order of the tasks; the first error stops the rest."""
+    count = min(len(tasks), workers or os.cpu_count() or 1)
+    if count <= 1:
+        yield from map(run, tasks)
+        return
+    with ThreadPoolExecutor(count, thread_name_prefix="shardline") as pool:
+        futures: list[Future[Result]] = [pool.submit(run, task) for task in tasks]
+        try:
+            for future in futures:
+                yield future.result()
+        finally:
+            pool.shutdown(wait=True, cancel_futures=True)

@@ -1,0 +1,378 @@
+"""Plain, GZIP and ZLIB files as one stream of bytes, told apart by what is in them.
+
+The deflate data is decoded by ISA-L; the wrapping around it (RFC 1950 and 1952) is read here, so
+that damage is found at its place and the data before it, and behind it, is not lost.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from enum import Enum
+from typing import TYPE_CHECKING, Protocol
+
+from isal import igzip_lib, isal_zlib
+
+from shardline import kernel
+from shardline.errors import ShardlineError
+
+if TYPE_CHECKING:
+    from io import FileIO
+
+DEFAULT_MAX_UNPACKED_BYTES = 256 * 1024**3
+_CHUNK_BYTES = 128 * 1024
+_GZIP_MAGIC = b"\x1f\x8b\x08"
+_GZIP_RESERVED_FLAGS = 0xE0
+_HEADER_BYTES = 12
+_InflateError: type[Exception] = igzip_lib.IsalError  # type: ignore[assignment]  # the stub errs
+
+
+class Compression(Enum):
+    """How a file is packed, named as in reports and options."""
+
+    NONE = "none"
+    GZIP = "gzip"
+    ZLIB = "zlib"
+
+
+class CompressionError(ShardlineError, ValueError):
+    """Packed data that cannot be unpacked from `offset` of the file on."""
+
+    def __init__(self, offset: int, detail: str) -> None:
+        super().__init__(f"offset {offset}: {detail}")
+        self.offset = offset
+        self.detail = detail
+
+
+class Stream(Protocol):
+    """The unpacked bytes of a file, in order.
+
+    `readinto` gives 0 at the end and raises CompressionError where it cannot go on; `resume` then
+    moves behind the damage and says where in the file it goes on, or None if nowhere.
+    `position` is how much of the file, of `size` bytes, has been read.
+    """
+
+    size: int
+
+    @property
+    def position(self) -> int:
+        """How much of the file has been read."""
+        ...
+
+    def readinto(self, view: memoryview) -> int:
+        """Fill `view` with the next bytes and say how many; 0 at the end."""
+        ...
+
+    def resume(self) -> int | None:
+        """Move behind damage; gives where in the file, or None."""
+        ...
+
+
+def detect(file: FileIO) -> Compression:
+    """Tell how a file is packed by its first bytes; leaves the file at its start."""
+    head = file.read(_CHUNK_BYTES)
+    size = file.seek(0, 2)
+    file.seek(0)
+    if _begins_with_header(head):
+        return Compression.NONE
+    if head.startswith(_GZIP_MAGIC) or (head and _GZIP_MAGIC.startswith(head)):
+        return Compression.GZIP
+    if _is_zlib_header(head) and (_unpacks_to_header(head) or not _plausible_length(head, size)):
+        return Compression.ZLIB
+    return Compression.NONE
+
+
+def _begins_with_header(data: bytes) -> bool:
+    search = kernel.scan(data[:_HEADER_BYTES], max_record_bytes=2**64 - 1, final=False)
+    return len(data) >= _HEADER_BYTES and search.fault is None
+
+
+def _is_zlib_header(head: bytes) -> bool:
+    if len(head) < 2:
+        return False
+    method, flags = head[0], head[1]
+    return method & 0x0F == 8 and method >> 4 <= 7 and not (method << 8 | flags) % 31
+
+
+def _unpacks_to_header(head: bytes) -> bool:
+    inflate = igzip_lib.IgzipDecompressor(flag=igzip_lib.DECOMP_DEFLATE)
+    try:
+        return _begins_with_header(inflate.decompress(head[2:], max_length=_HEADER_BYTES))
+    except _InflateError:
+        return False
+
+
+def _plausible_length(head: bytes, size: int) -> bool:
+    """Whether the first bytes could be the length of a record in a damaged plain file."""
+    return len(head) >= 8 and int.from_bytes(head[:8], "little") <= size
+
+
+def open_stream(
+    file: FileIO, *, max_unpacked_bytes: int = DEFAULT_MAX_UNPACKED_BYTES
+) -> tuple[Compression, Stream]:
+    """The unpacked bytes of an open file, and how it is packed."""
+    compression = detect(file)
+    if compression is Compression.NONE:
+        return compression, PlainStream(file)
+    return compression, PackedStream(file, compression, max_unpacked_bytes=max_unpacked_bytes)
+
+
+class PlainStream:
+    """A file that is not packed."""
+
+    def __init__(self, file: FileIO) -> None:
+        self._file = file
+        self.size = file.seek(0, 2)
+        self.position = file.seek(0)
+
+    def readinto(self, view: memoryview) -> int:
+        """Fill `view` as far as the file reaches; 0 at the end."""
+        count = self._file.readinto(view)
+        self.position += count
+        return count
+
+    def resume(self) -> int | None:
+        """There is no packing that could be damaged."""
+        return None
+
+
+class PackedStream:
+    """A GZIP file of one or many members, or a ZLIB file.
+
+    `start` is where in the file to begin, which must be the start of a member.
+    """
+
+    def __init__(
+        self,
+        file: FileIO,
+        compression: Compression,
+        *,
+        start: int = 0,
+        max_unpacked_bytes: int = DEFAULT_MAX_UNPACKED_BYTES,
+    ) -> None:
+        self._file = file
+        self._compression = compression
+        self._max_unpacked = max_unpacked_bytes
+        self.size = file.seek(0, 2)
+        self._unpacked = 0
+        self._next = start
+        self._member: _Member | None = None
+        self._pending: CompressionError | None = None
+        self._search_from: int | None = None
+        self.members: list[tuple[int, int]] = []
+        """Where each member begins: in the file, and in the unpacked bytes."""
+
+    @property
+    def position(self) -> int:
+        """How much of the file has been read."""
+        return self._member.fed if self._member else self._next
+
+    def readinto(self, view: memoryview) -> int:
+        """Unpack into `view`; 0 at the end. Raises CompressionError where the data is damaged."""
+        while True:
+            self._raise_pending()
+            if self._member is None:
+                if self._next >= self.size:
+                    return 0
+                self._begin_next()
+            count = self._unpack(view)
+            if count:
+                return count
+
+    def _raise_pending(self) -> None:
+        if self._unpacked > self._max_unpacked:
+            self._search_from = None
+            msg = f"unpacks to more than {self._max_unpacked} bytes; raise the limit if it may"
+            raise CompressionError(self.position, msg)
+        if self._pending is not None:
+            pending, self._pending = self._pending, None
+            raise pending
+
+    def _begin_next(self) -> None:
+        if self._compression is Compression.ZLIB and self.members:
+            self._search_from = self._next
+            msg = "bytes behind the end of the ZLIB stream, which TensorFlow silently ignores"
+            raise CompressionError(self._next, msg)
+        self._search_from = self._next + 1
+        self._begin(self._next)
+
+    def _begin(self, start: int) -> None:
+        self._member = _Member(self._file, start, self._compression)
+        self.members.append((start, self._unpacked))
+
+    def _unpack(self, view: memoryview) -> int:
+        member = self._member
+        if member is None:
+            return 0
+        data = b""
+        try:
+            data = member.unpack(len(view))
+            if member.ended:
+                self._next = member.end
+                self._member = None
+                member.check()
+        except CompressionError as error:
+            data = data or member.rescued
+            self._pending = error
+            self._search_from = member.doubtful_from
+            self._next = max(self._next, member.doubtful_from)
+            self._member = None
+        view[: len(data)] = data
+        self._unpacked += len(data)
+        return len(data)
+
+    def resume(self) -> int | None:
+        """Begin at the next member that can be unpacked at all; None if there is none."""
+        position = self._search_from
+        while position is not None and position < self.size:
+            if self._compression is Compression.GZIP:
+                position = self._find_magic(position)
+                if position is None:
+                    return None
+            try:
+                _Member(self._file, position, self._compression).unpack(1)
+            except CompressionError:
+                if self._compression is Compression.ZLIB:
+                    return None
+                position += 1
+                continue
+            self._search_from = position + 1
+            self._begin(position)
+            return position
+        return None
+
+    def _find_magic(self, position: int) -> int | None:
+        while True:
+            chunk = _read_at(self._file, position, _CHUNK_BYTES)
+            found = chunk.find(_GZIP_MAGIC)
+            if found >= 0:
+                return position + found
+            if len(chunk) < _CHUNK_BYTES:
+                return None
+            position += len(chunk) - len(_GZIP_MAGIC) + 1
+
+
+class _Member:
+    """One GZIP member, or one ZLIB stream, being unpacked."""
+
+    def __init__(self, file: FileIO, start: int, compression: Compression) -> None:
+        self._file = file
+        self._start = start
+        self._compression = compression
+        gzip = compression is Compression.GZIP
+        self._data_start = (_gzip_header if gzip else _zlib_header)(file, start)
+        self._inflate = igzip_lib.IgzipDecompressor(flag=igzip_lib.DECOMP_DEFLATE)
+        self._sum = isal_zlib.crc32 if gzip else isal_zlib.adler32
+        self._checksum = self._sum(b"")
+        self._unpacked = 0
+        self.fed = self._data_start
+        self.rescued = b""
+
+    @property
+    def ended(self) -> bool:
+        """Whether the deflate data came to its end."""
+        return bool(self._inflate.eof)
+
+    @property
+    def _data_end(self) -> int:
+        return self.fed - len(self._inflate.unused_data)
+
+    @property
+    def end(self) -> int:
+        """Where in the file the member ends, once it has ended."""
+        return self._data_end + (8 if self._compression is Compression.GZIP else 4)
+
+    @property
+    def doubtful_from(self) -> int:
+        """Where the next member may begin at the earliest, if this one is damaged."""
+        if self.ended:
+            return self.end
+        return max(self._data_start, self.fed - 2 * _CHUNK_BYTES)
+
+    def unpack(self, limit: int) -> bytes:
+        """The next bytes, at most `limit`; none only at the end."""
+        while True:
+            try:
+                data = self._step(limit)
+            except _InflateError as error:
+                self.rescued = self._rescue()
+                msg = f"the {self._compression.value.upper()} data cannot be unpacked ({error})"
+                raise CompressionError(self.doubtful_from, msg) from None
+            self._checksum = self._sum(data, self._checksum)
+            if data or self.ended:
+                return data
+
+    def _step(self, limit: int) -> bytes:
+        chunk = b""
+        if self._inflate.needs_input:
+            chunk = _read_at(self._file, self.fed, _CHUNK_BYTES)
+            if not chunk:
+                msg = f"the {self._compression.value.upper()} data is cut off"
+                raise CompressionError(self.fed, msg)
+            self.fed += len(chunk)
+        data: bytes = self._inflate.decompress(chunk, limit)
+        self._unpacked += len(data)
+        return data
+
+    def _rescue(self) -> bytes:
+        """What the call that failed had unpacked but did not give: unpack again, byte by byte."""
+        again = _Member(self._file, self._start, self._compression)
+        while again._unpacked < self._unpacked:
+            again._step(min(_CHUNK_BYTES, self._unpacked - again._unpacked))
+        rescued = bytearray()
+        try:
+            while True:
+                rescued += again._step(1)
+        except (_InflateError, CompressionError):
+            return bytes(rescued)
+
+    def check(self) -> None:
+        """Compare what was unpacked with the checksum behind it."""
+        stored = _read_at(self._file, self._data_end, self.end - self._data_end)
+        if self._compression is Compression.GZIP:
+            expected = struct.pack("<II", self._checksum, self._unpacked & 0xFFFFFFFF)
+        else:
+            expected = struct.pack(">I", self._checksum)
+        name = self._compression.value.upper()
+        if len(stored) < len(expected):
+            raise CompressionError(self._data_end, f"the {name} data is cut off in its checksum")
+        if stored != expected:
+            msg = f"the unpacked {name} data does not match its checksum"
+            raise CompressionError(self._data_end, msg)
+
+
+def _read_at(file: FileIO, offset: int, size: int) -> bytes:
+    return os.pread(file.fileno(), size, offset)
+
+
+def _gzip_header(file: FileIO, start: int) -> int:
+    """Where the deflate data of the GZIP member at `start` begins."""
+    head = _read_at(file, start, _CHUNK_BYTES)
+    if not head.startswith(_GZIP_MAGIC[: len(head)]):
+        raise CompressionError(start, "bytes that are not GZIP data")
+    try:
+        flags = head[3]
+        if flags & _GZIP_RESERVED_FLAGS:
+            raise CompressionError(start, "a GZIP header with unknown flags")
+        end = 10
+        if flags & 4:
+            end += 2 + int.from_bytes(head[end : end + 2], "little")
+        for flag in (8, 16):
+            if flags & flag:
+                end = head.index(0, end) + 1
+        end += 2 if flags & 2 else 0
+        if end > len(head):
+            raise IndexError
+    except (IndexError, ValueError) as error:
+        if isinstance(error, CompressionError):
+            raise
+        raise CompressionError(start, "the GZIP data is cut off in its header") from None
+    return start + end
+
+
+def _zlib_header(file: FileIO, start: int) -> int:
+    """Where the deflate data of the ZLIB stream at `start` begins."""
+    head = _read_at(file, start, 2)
+    if not _is_zlib_header(head) or head[1] & 0x20:
+        raise CompressionError(start, "bytes that are not ZLIB data")
+    return start + 2

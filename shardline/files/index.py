@@ -1,0 +1,197 @@
+"""The offset index beside a TFRecord file: where each record begins, for random access.
+
+The file `NAME.index` holds a header, the offset of every record in the unpacked file and the end
+of the last one, and for packed files where each member begins (in the file, in the unpacked
+bytes). All numbers are little-endian uint64. It is derived: delete it and make it again at will.
+A record read through it is checked against its own checksums, so a wrong index cannot give a
+wrong record.
+"""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
+
+import numpy as np
+
+from shardline import kernel
+from shardline.errors import DamagedFileError, IndexMismatchError
+from shardline.files.compression import Compression, CompressionError, PackedStream, PlainStream
+from shardline.files.reader import DEFAULT_LIMITS, Limits, RecordFile
+from shardline.kernel.types import FRAME_BYTES, HEADER_BYTES
+from shardline.storage.local import DurableFile
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from numpy.typing import NDArray
+
+_MAGIC = b"SHARDIX1"
+_HEADER = struct.Struct("<8sQQQQI4x")  # magic, file size, compression, records, members, crc32c
+_COMPRESSIONS = tuple(Compression)
+
+
+def index_path(path: Path) -> Path:
+    """Where the index of a file lies."""
+    return path.with_name(path.name + ".index")
+
+
+def write_index(
+    path: Path, *, limits: Limits = DEFAULT_LIMITS, progress: Callable[[int], None] | None = None
+) -> int:
+    """Check every record of a file and write its index; gives the number of records.
+
+    An index that is there is replaced. Raises DamagedFileError, and writes none, if the file is
+    damaged.
+    """
+    records = end = 0
+    with (
+        RecordFile(path, limits=limits) as source,
+        DurableFile(index_path(path), overwrite=True) as index,
+    ):
+        index.write(bytes(_HEADER.size))
+        for block in source.blocks():
+            offsets = block.starts + (block.offset - HEADER_BYTES)
+            index.write(offsets.astype("<u8").tobytes())
+            records += len(offsets)
+            end = block.offset + len(block.data)
+            if progress is not None:
+                progress(source.stream.position)
+        members = source.stream.members if isinstance(source.stream, PackedStream) else []
+        index.write(struct.pack("<Q", end))
+        index.write(np.array(members, "<u8").tobytes())
+        index.rewrite(0, _header(source.stream.size, source.compression, records, len(members)))
+    return records
+
+
+def _header(size: int, compression: Compression, records: int, members: int) -> bytes:
+    fields = (_MAGIC, size, _COMPRESSIONS.index(compression), records, members)
+    return _HEADER.pack(*fields, kernel.crc32c(_HEADER.pack(*fields, 0)))
+
+
+class IndexedFile:
+    """A TFRecord file with its index: `file[i]` reads and checks one record.
+
+    Nothing but the index's header is read when it is opened. In a packed file a record costs the
+    unpacking of the member that holds it: files written by Shardline have small members, files
+    written by TensorFlow have one.
+    """
+
+    def __init__(self, path: Path | str, *, limits: Limits = DEFAULT_LIMITS) -> None:
+        self.path = Path(path)
+        self._limits = limits
+        self._file = self.path.open("rb", buffering=0)
+        try:
+            self._compression, self._offsets, self._members = self._load()
+        except BaseException:
+            self._file.close()
+            raise
+
+    def _load(self) -> tuple[Compression, NDArray[np.uint64], NDArray[np.uint64]]:
+        index = index_path(self.path)
+        if not index.exists():
+            msg = f"{self.path} has no index; make it with: shardline index {self.path}"
+            raise IndexMismatchError(msg)
+        with index.open("rb") as file:
+            header = file.read(_HEADER.size)
+        if len(header) < _HEADER.size:
+            raise self._mismatch("is cut off")
+        magic, size, compression, records, members, checksum = _HEADER.unpack(header)
+        if magic != _MAGIC or checksum != kernel.crc32c(header[:-8] + bytes(8)):
+            raise self._mismatch("is not an index, or is damaged")
+        if size != self._file.seek(0, 2):
+            raise self._mismatch("was made for a file of another size")
+        if index.stat().st_size != _HEADER.size + 8 * (records + 1 + 2 * members):
+            raise self._mismatch("is cut off")
+        numbers = np.memmap(index, "<u8", "r", offset=_HEADER.size)
+        offsets, starts = numbers[: records + 1], numbers[records + 1 :]
+        return _COMPRESSIONS[compression], offsets, starts.reshape(-1, 2)
+
+    def _mismatch(self, what: str) -> IndexMismatchError:
+        index = index_path(self.path)
+        return IndexMismatchError(f"{index} {what}; make it anew: shardline index {self.path}")
+
+    def __len__(self) -> int:
+        return len(self._offsets) - 1
+
+    def __getitem__(self, record: int) -> bytes:
+        """One record's payload, checked; negative numbers count from the end."""
+        number = record + len(self) if record < 0 else record
+        if not 0 <= number < len(self):
+            msg = f"{self.path} has {len(self)} records: there is no record {record}"
+            raise IndexError(msg)
+        return next(self.read(number))
+
+    def read(self, start: int, stop: int | None = None) -> Iterator[bytes]:
+        """Payloads from record `start` up to `stop`, each checked."""
+        stop = len(self) if stop is None else min(stop, len(self))
+        stream, position = self._seek(int(self._offsets[start])) if start < stop else (None, 0)
+        for record in range(start, stop):
+            offset, end = int(self._offsets[record]), int(self._offsets[record + 1])
+            size = end - offset
+            if offset != position or not FRAME_BYTES <= size <= (
+                self._limits.max_record_bytes + FRAME_BYTES
+            ):
+                raise self._mismatch("does not fit the file")
+            frame = self._take(stream, size)
+            scan = kernel.scan(frame, max_record_bytes=self._limits.max_record_bytes)
+            if scan.consumed != size or len(scan.starts) != 1:
+                raise self._damaged(record, offset)
+            yield bytes(frame[HEADER_BYTES:-4])
+            position = end
+
+    def _seek(self, offset: int) -> tuple[PlainStream | PackedStream, int]:
+        if self._compression is Compression.NONE:
+            plain = PlainStream(self._file)
+            self._file.seek(offset)
+            return plain, offset
+        member = int(np.searchsorted(self._members[:, 1], offset, "right")) - 1
+        in_file, unpacked = (int(number) for number in self._members[max(member, 0)])
+        packed = PackedStream(
+            self._file,
+            self._compression,
+            start=in_file,
+            max_unpacked_bytes=self._limits.max_unpacked_bytes,
+        )
+        self._discard(packed, offset - unpacked)
+        return packed, offset
+
+    def _discard(self, stream: PackedStream, size: int) -> None:
+        scratch = memoryview(bytearray(min(size, 1024 * 1024)))
+        while size > 0:
+            count = self._read(stream, scratch[: min(size, len(scratch))])
+            if not count:
+                raise self._mismatch("does not fit the file")
+            size -= count
+
+    def _take(self, stream: PlainStream | PackedStream | None, size: int) -> bytearray:
+        frame = bytearray(size)
+        filled = 0
+        while stream is not None and filled < size:
+            count = self._read(stream, memoryview(frame)[filled:])
+            if not count:
+                break
+            filled += count
+        return frame[:filled]
+
+    def _read(self, stream: PlainStream | PackedStream, view: memoryview) -> int:
+        try:
+            return stream.readinto(view)
+        except CompressionError as error:
+            raise DamagedFileError(
+                str(self.path), "compression", 0, error.offset, error.detail
+            ) from None
+
+    def _damaged(self, record: int, offset: int) -> DamagedFileError:
+        detail = (
+            "the record the index points at is not intact: the file is damaged, or the index is "
+            "not of this file"
+        )
+        return DamagedFileError(str(self.path), "data-crc", record, offset, detail)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()

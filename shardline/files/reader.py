@@ -1,0 +1,248 @@
+"""Read a TFRecord file in bounded blocks of whole, checked frames, up to damage or around it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, Self
+
+from shardline import kernel
+from shardline.errors import DamagedFileError
+from shardline.files.compression import (
+    DEFAULT_MAX_UNPACKED_BYTES,
+    Compression,
+    CompressionError,
+    Stream,
+    open_stream,
+)
+from shardline.kernel.types import DEFAULT_MAX_RECORD_BYTES, FRAME_BYTES, HEADER_BYTES, Fault
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from io import FileIO
+    from pathlib import Path
+
+    from shardline.kernel.types import IntArray
+
+BLOCK_BYTES = 1024 * 1024
+_DAMAGE_WINDOW_BYTES = 4 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How much a file may ask for."""
+
+    max_record_bytes: int = DEFAULT_MAX_RECORD_BYTES
+    max_unpacked_bytes: int = DEFAULT_MAX_UNPACKED_BYTES
+
+
+DEFAULT_LIMITS = Limits()
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Whole, intact frames that follow each other. `data` is good until the next one is taken.
+
+    `offset` is where `data` begins in the unpacked file, `record` the number of its first record.
+    `starts` and `lengths` are those of the payloads in `data`.
+    """
+
+    data: memoryview
+    offset: int
+    record: int
+    starts: IntArray
+    lengths: IntArray
+
+    def payloads(self) -> Iterator[memoryview]:
+        """Each record's payload."""
+        for start, length in zip(self.starts.tolist(), self.lengths.tolist(), strict=True):
+            yield self.data[start : start + length]
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """A fault at which reading stopped, or behind which it goes on.
+
+    `packed` says that offsets are those of the packed file, not of the unpacked bytes.
+    """
+
+    fault: Fault
+    packed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """Bytes that belong to the last damage. `data` is None where they could not be unpacked."""
+
+    offset: int
+    size: int
+    data: memoryview | None
+
+
+class RecordFile:
+    """A TFRecord file open for reading."""
+
+    def __init__(
+        self, path: Path, *, limits: Limits = DEFAULT_LIMITS, block_bytes: int = BLOCK_BYTES
+    ) -> None:
+        self.path = path
+        self._limits = limits
+        self._block_bytes = block_bytes
+        self._file: FileIO = path.open("rb", buffering=0)
+        self.compression: Compression
+        self.stream: Stream
+        try:
+            self.compression, self.stream = open_stream(
+                self._file, max_unpacked_bytes=limits.max_unpacked_bytes
+            )
+        except BaseException:
+            self._file.close()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+
+    def blocks(self) -> Iterator[Block]:
+        """Every record, block by block; raises DamagedFileError at the first fault."""
+        for event in self.events(go_on=False):
+            if isinstance(event, Damage):
+                fault = event.fault
+                raise DamagedFileError(
+                    str(self.path), fault.kind, fault.record, fault.offset, fault.detail
+                )
+            if isinstance(event, Block):
+                yield event
+
+    def events(self, *, go_on: bool) -> Iterator[Block | Damage | Lost]:
+        """Blocks up to the first damage, or with `go_on` also what lies behind each damage.
+
+        Behind a damage the records are numbered as if it had cost one record.
+        """
+        return _Scanner(self.stream, self._limits, self._block_bytes).events(go_on=go_on)
+
+
+class _Scanner:
+    """The window of the stream in memory: `data[low:high]`, where `offset` is that of `low`."""
+
+    def __init__(self, stream: Stream, limits: Limits, block_bytes: int) -> None:
+        self._stream = stream
+        self._max_record = limits.max_record_bytes
+        self._data = bytearray(block_bytes)
+        self._low = 0
+        self._high = 0
+        self._offset = 0
+        self._record = 0
+        self._ended = False
+        self._broken: CompressionError | None = None
+        self._behind: Literal["", "frame", "packed"] = ""
+
+    @property
+    def _final(self) -> bool:
+        """Whether what is in the window is known to be all there is."""
+        return self._ended and self._broken is None
+
+    def _window(self) -> memoryview:
+        return memoryview(self._data)[self._low : self._high]
+
+    def _fill(self, wanted: int) -> None:
+        """Get more of the stream, until the window has `wanted` bytes if the stream does.
+
+        The buffer grows with what was really read, never at once to what a header asks for.
+        """
+        if self._low:
+            self._data[: self._high - self._low] = self._data[self._low : self._high]
+            self._high -= self._low
+            self._low = 0
+        while not self._ended and self._high < max(wanted, len(self._data)):
+            if self._high == len(self._data):
+                self._data = self._data + bytearray(min(len(self._data), wanted - self._high))
+            try:
+                count = self._stream.readinto(memoryview(self._data)[self._high :])
+            except CompressionError as error:
+                self._broken = error
+                count = 0
+            self._high += count
+            self._ended = count == 0
+            if count and self._high >= wanted:
+                break
+
+    def _advance(self, size: int) -> None:
+        self._low += size
+        self._offset += size
+
+    def events(self, *, go_on: bool) -> Iterator[Block | Damage | Lost]:
+        needed = HEADER_BYTES
+        while True:
+            self._fill(needed)
+            scan = kernel.scan(self._window(), max_record_bytes=self._max_record, final=self._final)
+            if scan.consumed:
+                self._behind = ""
+                data = self._window()[: scan.consumed]
+                yield Block(data, self._offset, self._record, scan.starts, scan.lengths)
+                self._record += len(scan.starts)
+                self._advance(scan.consumed)
+            needed = max(scan.needed, HEADER_BYTES)
+            if scan.fault is not None:
+                if not self._behind:
+                    fault = scan.fault
+                    yield self._damage(Fault(fault.kind, self._record, self._offset, fault.detail))
+                if not go_on:
+                    return
+                yield from self._skip_damage()
+            elif self._broken is not None and not scan.consumed:
+                if self._behind != "packed":
+                    fault = Fault(
+                        "compression", self._record, self._broken.offset, self._broken.detail
+                    )
+                    yield self._damage(fault, packed=True)
+                if not go_on:
+                    return
+                yield from self._resume()
+            elif self._final:
+                return
+
+    def _damage(self, fault: Fault, *, packed: bool = False) -> Damage:
+        if not self._behind:
+            self._record += 1
+        self._behind = "packed" if packed else "frame"
+        return Damage(fault, packed)
+
+    def _lose(self, size: int) -> Iterator[Lost]:
+        if size:
+            yield Lost(self._offset, size, self._window()[:size])
+            self._advance(size)
+
+    def _skip_damage(self) -> Iterator[Lost]:
+        """Move to the next intact frame behind a damaged one."""
+        self._fill(_DAMAGE_WINDOW_BYTES)
+        end = kernel.find_end(
+            self._window(), 0, max_record_bytes=self._max_record, final=self._final
+        )
+        if end >= 0:
+            yield from self._lose(end)
+            return
+        start = 1
+        while True:
+            search = kernel.find_next(
+                self._window(), start, max_record_bytes=self._max_record, final=self._final
+            )
+            yield from self._lose(search.offset)
+            if search.found or self._ended:
+                if not search.found:
+                    yield from self._lose(self._high - self._low)
+                return
+            self._fill(max(search.needed, FRAME_BYTES))
+            start = 0
+
+    def _resume(self) -> Iterator[Lost]:
+        """Move behind packed data that is damaged."""
+        yield from self._lose(self._high - self._low)
+        broken_at = self._stream.size if self._broken is None else self._broken.offset
+        position = self._stream.resume()
+        self._broken = None
+        self._ended = position is None
+        lost = (self._stream.size if position is None else position) - broken_at
+        if lost > 0:
+            yield Lost(broken_at, lost, None)

@@ -1,0 +1,276 @@
+"""Validate payloads and gather facts about features: the compiled twin of that part of
+reference.py."""
+
+from libc.math cimport INFINITY
+from libc.stdint cimport INT64_MAX, INT64_MIN, int32_t, int64_t, uint8_t, uint64_t
+from libc.stdlib cimport free, realloc
+from libc.string cimport memcpy
+
+from shardline.kernel._wire cimport (
+    ACCEPTED, BAD_LENGTH, BAD_VARINT, BYTES, FIELD_1, FIXED32_1, FLOAT, INT64, LIST_CHUNKS,
+    LIST_FIELD, OUT_OF_MEMORY, VARINT_1, Names, Refusal, Values, check_spans, count_values,
+    is_utf8, names_close, names_open, read_span, read_varint, refusal_error, walk,
+)
+
+from shardline.kernel.types import KINDS, FeatureFacts
+
+
+cdef int check_values(
+    void *context, int32_t name, const Values *values, const uint8_t **at
+) noexcept nogil:
+    cdef int64_t count
+    return count_values(values, &count, at)
+
+
+cdef int ignore_feature(
+    void *context, int32_t name, int kind, int64_t lists, const uint8_t *start, const uint8_t *end
+) noexcept nogil:
+    return ACCEPTED
+
+
+def validate(data, starts, lengths):
+    """Check that each payload is an Example or SequenceExample on which all parsers agree."""
+    cdef const uint8_t[::1] view = memoryview(data).cast("B")
+    cdef const int64_t[::1] starts_view = starts
+    cdef const int64_t[::1] lengths_view = lengths
+    check_spans(view.shape[0], starts_view, lengths_view)
+    cdef const uint8_t *base = &view[0] if view.shape[0] else NULL
+    cdef const uint8_t *payload = base
+    cdef Py_ssize_t i, count = starts_view.shape[0]
+    cdef bint ok = True
+    cdef Names names
+    cdef Refusal refusal
+    if not names_open(&names):
+        names_close(&names)
+        raise MemoryError
+    try:
+        with nogil:
+            for i in range(count):
+                payload = base + starts_view[i]
+                ok = walk(
+                    &names, payload, payload + lengths_view[i], i,
+                    check_values, ignore_feature, NULL, &refusal,
+                )
+                if not ok:
+                    break
+        if not ok:
+            raise refusal_error(&refusal, i, payload)
+    finally:
+        names_close(&names)
+
+
+# What is known of one feature in one kind so far.
+ctypedef struct Tally:
+    int64_t present
+    int64_t fewest_steps
+    int64_t most_steps
+    int64_t shortest
+    int64_t longest
+    int64_t low
+    int64_t high
+    float low_float
+    float high_float
+    int64_t numbers
+    int64_t nans
+    int64_t smallest
+    int64_t largest
+    bint utf8
+
+# Each name has four tallies: one without a kind (a feature list with no step), then one per kind.
+cdef enum:
+    TALLIES = 4
+
+ctypedef struct Tallies:
+    Tally *items
+    int32_t count
+
+
+cdef Tally *tally_of(Tallies *tallies, int32_t name, int kind) noexcept nogil:
+    cdef int32_t count, i
+    cdef Tally *items
+    if name >= tallies.count:
+        count = max(2 * tallies.count, name + 16)
+        items = <Tally *>realloc(tallies.items, <size_t>count * TALLIES * sizeof(Tally))
+        if items == NULL:
+            return NULL
+        for i in range(tallies.count * TALLIES, count * TALLIES):
+            items[i].present = items[i].numbers = items[i].nans = 0
+            items[i].fewest_steps = items[i].shortest = items[i].smallest = INT64_MAX
+            items[i].most_steps = items[i].longest = items[i].largest = 0
+            items[i].low = INT64_MAX
+            items[i].high = INT64_MIN
+            items[i].low_float = INFINITY
+            items[i].high_float = -INFINITY
+            items[i].utf8 = True
+        tallies.items = items
+        tallies.count = count
+    return &tallies.items[name * TALLIES + kind + 1]
+
+
+cdef int tally_values(
+    void *context, int32_t name, const Values *values, const uint8_t **at
+) noexcept nogil:
+    cdef Tally *tally = tally_of(<Tallies *>context, name, values.kind)
+    cdef const uint8_t *p = values.start
+    cdef const uint8_t *end = values.end
+    cdef const uint8_t *inside
+    cdef int64_t count = 0, size, nans = 0, number_signed, low, high
+    cdef uint64_t number
+    cdef float value, low_float, high_float
+    cdef int reason
+    if tally == NULL:
+        return OUT_OF_MEMORY
+    if values.kind == BYTES:
+        while p < end:
+            at[0] = p
+            if p[0] != FIELD_1:
+                return LIST_FIELD
+            at[0] = p + 1
+            reason = read_span(p + 1, end, &inside, &p)
+            if reason:
+                return reason
+            size = p - inside
+            if size < tally.smallest:
+                tally.smallest = size
+            if size > tally.largest:
+                tally.largest = size
+            if tally.utf8 and not is_utf8(inside, p):
+                tally.utf8 = False
+            count += 1
+    elif values.kind == FLOAT:
+        low_float = tally.low_float
+        high_float = tally.high_float
+        while p < end:
+            if not values.packed:
+                at[0] = p
+                if p[0] != FIXED32_1:
+                    return LIST_CHUNKS if p[0] == FIELD_1 else LIST_FIELD
+                p += 1
+                if end - p < 4:
+                    at[0] = p
+                    return BAD_LENGTH
+            memcpy(&value, p, 4)
+            p += 4
+            count += 1
+            if value < low_float:
+                low_float = value
+            if value > high_float:
+                high_float = value
+            if value != value:
+                nans += 1
+        tally.low_float = low_float
+        tally.high_float = high_float
+        tally.nans += nans
+    else:
+        low = tally.low
+        high = tally.high
+        while p < end:
+            at[0] = p
+            if not values.packed:
+                if p[0] != VARINT_1:
+                    return LIST_CHUNKS if p[0] == FIELD_1 else LIST_FIELD
+                p += 1
+                at[0] = p
+            p = read_varint(p, end, &number)
+            if p == NULL:
+                return BAD_VARINT
+            number_signed = <int64_t>number
+            if number_signed < low:
+                low = number_signed
+            if number_signed > high:
+                high = number_signed
+            count += 1
+        tally.low = low
+        tally.high = high
+    tally.numbers += count - nans
+    if count < tally.shortest:
+        tally.shortest = count
+    if count > tally.longest:
+        tally.longest = count
+    return ACCEPTED
+
+
+cdef int tally_feature(
+    void *context, int32_t name, int kind, int64_t lists, const uint8_t *start, const uint8_t *end
+) noexcept nogil:
+    cdef Tally *tally = tally_of(<Tallies *>context, name, kind)
+    if tally == NULL:
+        return OUT_OF_MEMORY
+    tally.present += 1
+    if lists < tally.fewest_steps:
+        tally.fewest_steps = lists
+    if lists > tally.most_steps:
+        tally.most_steps = lists
+    return ACCEPTED
+
+
+cdef object pair(int64_t low, int64_t high):
+    return None if low == INT64_MAX else (low, high)
+
+
+cdef object facts_of(const Tally *tally, bytes name, bint sequence, int kind):
+    low = high = None
+    if tally.numbers and kind == INT64:
+        low, high = tally.low, tally.high
+    elif tally.numbers and kind == FLOAT:
+        low, high = tally.low_float, tally.high_float
+    return FeatureFacts(
+        name=name.decode(),
+        sequence=sequence,
+        kind=None if kind < 0 else KINDS[kind],
+        present=tally.present,
+        steps=pair(tally.fewest_steps, tally.most_steps) if sequence else None,
+        lengths=pair(tally.shortest, tally.longest),
+        low=low,
+        high=high,
+        nans=tally.nans,
+        sizes=pair(tally.smallest, tally.largest),
+        utf8=tally.utf8,
+    )
+
+
+def facts(data, starts, lengths):
+    """What each feature of these records looks like, in name order; validates on the way."""
+    cdef const uint8_t[::1] view = memoryview(data).cast("B")
+    cdef const int64_t[::1] starts_view = starts
+    cdef const int64_t[::1] lengths_view = lengths
+    check_spans(view.shape[0], starts_view, lengths_view)
+    cdef const uint8_t *base = &view[0] if view.shape[0] else NULL
+    cdef const uint8_t *payload = base
+    cdef Py_ssize_t i, count = starts_view.shape[0]
+    cdef bint ok = True
+    cdef int kind
+    cdef Names names
+    cdef Tallies tallies
+    cdef Refusal refusal
+    cdef bytes name
+    tallies.items = NULL
+    tallies.count = 0
+    if not names_open(&names):
+        names_close(&names)
+        raise MemoryError
+    try:
+        with nogil:
+            for i in range(count):
+                payload = base + starts_view[i]
+                ok = walk(
+                    &names, payload, payload + lengths_view[i], i,
+                    tally_values, tally_feature, &tallies, &refusal,
+                )
+                if not ok:
+                    break
+        if not ok:
+            raise refusal_error(&refusal, i, payload)
+        found = []
+        for i in range(names.count):
+            name = (<const char *>names.items[i].text)[:names.items[i].size]
+            for kind in range(-1, TALLIES - 1):
+                if tallies.items[i * TALLIES + kind + 1].present:
+                    found.append((bool(names.items[i].sequence), name, kind, i))
+        return [
+            facts_of(&tallies.items[i * TALLIES + kind + 1], name, sequence, kind)
+            for sequence, name, kind, i in sorted(found)
+        ]
+    finally:
+        names_close(&names)
+        free(tallies.items)

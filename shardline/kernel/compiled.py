@@ -1,0 +1,30 @@
+"""The compiled kernel: the functions of reference.py at memory speed, without the GIL."""
+
+from shardline.kernel._columns import decode, encode
+from shardline.kernel._facts import facts, validate
+from shardline.kernel._frames import (
+    crc32c,
+    crc32c_combine,
+    crc_source,
+    find_end,
+    find_next,
+    frame,
+    scan,
+)
+
+NAME = "compiled"
+
+__all__ = [
+    "NAME",
+    "crc32c",
+    "crc32c_combine",
+    "crc_source",
+    "decode",
+    "encode",
+    "facts",
+    "find_end",
+    "find_next",
+    "frame",
+    "scan",
+    "validate",
+]

@@ -1,0 +1,286 @@
+"""What goes into the kernel and comes out of it: the words that both implementations share.
+
+Wherever the two kernels could differ in wording, the text is made here, so that they cannot.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import IntEnum
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+from shardline.errors import ColumnError, ExampleError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    IntArray: TypeAlias = NDArray[np.int64]
+
+Buffer: TypeAlias = bytes | bytearray | memoryview
+FaultKind: TypeAlias = Literal[
+    "length-crc", "data-crc", "truncated", "trailing-bytes", "oversized", "compression", "example"
+]
+Kind: TypeAlias = Literal["bytes", "float", "int64"]
+Layout: TypeAlias = Literal["scalar", "fixed", "variable", "ragged"]
+
+HEADER_BYTES = 12
+FOOTER_BYTES = 4
+FRAME_BYTES = HEADER_BYTES + FOOTER_BYTES
+DEFAULT_MAX_RECORD_BYTES = 256 * 1024 * 1024
+LARGEST_OFFSET = 2**31 - 1
+LARGEST_MAX_RECORD_BYTES = LARGEST_OFFSET - FRAME_BYTES
+
+KINDS: tuple[Kind, ...] = ("bytes", "float", "int64")
+"""The kinds in the order of their field numbers in `tensorflow.Feature`, from 1."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One damaged spot: what kind, at which record, at which byte, and why we think so."""
+
+    kind: FaultKind
+    record: int
+    offset: int
+    detail: str
+
+    def moved(self, *, records: int, offset: int) -> Fault:
+        """The same fault seen from a file in which `records` and `offset` come before the block."""
+        return replace(self, record=self.record + records, offset=self.offset + offset)
+
+
+@dataclass(frozen=True, slots=True)
+class Scan:
+    """The intact frames at the start of a buffer, and why the scan stopped.
+
+    `starts` and `lengths` are those of the payloads. `consumed` is where the first frame that is
+    not whole and intact begins. When the buffer ends inside a frame and more may follow, `needed`
+    says how many bytes from `consumed` on are needed to go on; else it is 0.
+    """
+
+    starts: IntArray
+    lengths: IntArray
+    consumed: int
+    needed: int
+    fault: Fault | None
+
+
+@dataclass(frozen=True, slots=True)
+class Search:
+    """Where the search for an intact frame ended.
+
+    If `found`, an intact frame begins at `offset`. If not, none begins before `offset`, and
+    `needed` bytes from there on are needed to say more (0: there is nothing more to look at).
+    """
+
+    found: bool
+    offset: int
+    needed: int
+
+
+def frame_fault(kind: FaultKind, record: int, offset: int, length: int, bound: int) -> Fault:
+    """Word a fault: `length` is the one the record states, `bound` what it was held against."""
+    details: dict[FaultKind, str] = {
+        "length-crc": "the length field does not match its checksum",
+        "data-crc": f"the {length} bytes of data do not match their checksum",
+        "truncated": f"the record states {length} bytes of data but the file ends {bound} bytes in",
+        "trailing-bytes": f"{bound} stray bytes at the end, too few for a record header",
+        "oversized": f"the record states {length} bytes of data, over the limit of {bound}",
+    }
+    return Fault(kind, record, offset, details[kind])
+
+
+class Reason(IntEnum):
+    """Why a payload is refused. The value is what the compiled kernel returns."""
+
+    VARINT = 1
+    LENGTH = 2
+    UNKNOWN_FIELD = 3
+    FEATURES_FIELD = 4
+    ENTRY = 5
+    KEY_UTF8 = 6
+    DUPLICATE_KEY = 7
+    NO_KIND = 8
+    AFTER_KIND = 9
+    LIST_FIELD = 10
+    LIST_CHUNKS = 11
+    FLOAT_BYTES = 12
+    STEP_FIELD = 13
+    MIXED_KINDS = 14
+
+
+_REASONS = {
+    Reason.VARINT: "a varint is cut off or does not fit 64 bits",
+    Reason.LENGTH: "a length does not fit the message around it",
+    Reason.UNKNOWN_FIELD: "a field that neither Example nor SequenceExample has",
+    Reason.FEATURES_FIELD: "something other than a map entry between the features",
+    Reason.ENTRY: "a map entry that is not exactly one key followed by one value",
+    Reason.KEY_UTF8: "a feature name that is not UTF-8",
+    Reason.DUPLICATE_KEY: "the feature is there twice",
+    Reason.NO_KIND: "the feature holds neither a bytes, a float nor an int64 list",
+    Reason.AFTER_KIND: "the feature holds something after its list, such as a second list",
+    Reason.LIST_FIELD: "the list holds something other than its values",
+    Reason.LIST_CHUNKS: "the list's values are in several chunks, of which TensorFlow reads one",
+    Reason.FLOAT_BYTES: "the packed floats are not a multiple of four bytes",
+    Reason.STEP_FIELD: "the feature list holds something other than features",
+    Reason.MIXED_KINDS: "the steps of the feature list are of different kinds",
+}
+
+
+def example_error(reason: int, record: int, offset: int, name: bytes | None) -> ExampleError:
+    """Word the refusal of a payload."""
+    field = None if name is None else name.decode("utf-8", "backslashreplace")
+    return ExampleError(record, offset, field, _REASONS[Reason(reason)])
+
+
+@dataclass(frozen=True, slots=True)
+class FeatureFacts:
+    """What a block of records says about one feature.
+
+    A feature that appears with two kinds has two of these. `sequence` is true for a feature of
+    the feature_lists of a SequenceExample; `steps` then counts its features per record, and
+    `kind` is None where no record had a step to tell it. `lengths` counts values per list,
+    `sizes` bytes per value. `low` and `high` leave NaN out.
+    """
+
+    name: str
+    sequence: bool
+    kind: Kind | None
+    present: int
+    steps: tuple[int, int] | None
+    lengths: tuple[int, int] | None
+    low: float | None
+    high: float | None
+    nans: int
+    sizes: tuple[int, int] | None
+    utf8: bool
+
+    def merged(self, other: FeatureFacts) -> FeatureFacts:
+        """The facts of both blocks together."""
+        return replace(
+            self,
+            present=self.present + other.present,
+            steps=_wider(self.steps, other.steps),
+            lengths=_wider(self.lengths, other.lengths),
+            low=_pick(min, self.low, other.low),
+            high=_pick(max, self.high, other.high),
+            nans=self.nans + other.nans,
+            sizes=_wider(self.sizes, other.sizes),
+            utf8=self.utf8 and other.utf8,
+        )
+
+
+FactsKey: TypeAlias = tuple[bool, str, str]
+
+
+def merge_facts(into: dict[FactsKey, FeatureFacts], facts: Iterable[FeatureFacts]) -> None:
+    """Add a block's facts to those gathered so far, per feature and kind."""
+    for fact in facts:
+        key = (fact.sequence, fact.name, fact.kind or "")
+        seen = into.get(key)
+        into[key] = fact if seen is None else seen.merged(fact)
+
+
+def _wider(a: tuple[int, int] | None, b: tuple[int, int] | None) -> tuple[int, int] | None:
+    if a is None or b is None:
+        return a or b
+    return min(a[0], b[0]), max(a[1], b[1])
+
+
+def _pick(
+    choose: Callable[[float, float], float], a: float | None, b: float | None
+) -> float | None:
+    if a is None or b is None:
+        return b if a is None else a
+    return choose(a, b)
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A feature as a column: its name, kind, and how its lists lie.
+
+    `scalar`: one value per record. `fixed`: `size` values per record. `variable`: any number.
+    `ragged`: a feature of the feature_lists, any number of steps of any number of values.
+    """
+
+    name: str
+    kind: Kind
+    layout: Layout = "scalar"
+    size: int = 1
+
+    @property
+    def sequence(self) -> bool:
+        """Whether the feature lives in the feature_lists of a SequenceExample."""
+        return self.layout == "ragged"
+
+    @property
+    def width(self) -> int | None:
+        """How many values each record must have, if that is fixed."""
+        return {"scalar": 1, "fixed": self.size}.get(self.layout)
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnBuffers:
+    """The values of a column for a block of records, laid out as Arrow lays them out.
+
+    `valid` has one byte per record: 0 where the record does not have the feature. Record i owns
+    the lists (ragged: steps; else: values) from `rows[i]` up to `rows[i + 1]`. Ragged columns cut
+    steps into values by `steps`; bytes columns cut `values` into values by `sizes`.
+    """
+
+    column: Column
+    valid: NDArray[np.uint8]
+    rows: NDArray[np.int32]
+    steps: NDArray[np.int32] | None
+    sizes: NDArray[np.int32] | None
+    values: NDArray[np.int64] | NDArray[np.float32] | NDArray[np.uint8]
+
+
+def wrong_kind(record: int, column: Column, kind: Kind) -> ColumnError:
+    """Word the refusal of a feature of another kind than the column's."""
+    return ColumnError(record, column.name, f"holds {kind} values, not {column.kind}")
+
+
+def wrong_width(record: int, column: Column, found: int) -> ColumnError:
+    """Word the refusal of a feature with another number of values than the column's."""
+    return ColumnError(record, column.name, f"holds {found} values, not {column.width}")
+
+
+def check_distinct(columns: Iterable[Column]) -> None:
+    """Refuse two columns of the same feature."""
+    seen: set[tuple[bool, str]] = set()
+    for column in columns:
+        key = (column.sequence, column.name)
+        if key in seen:
+            msg = f"feature {column.name!r} is asked for twice"
+            raise ValueError(msg)
+        seen.add(key)
+
+
+def check_offsets(count: int) -> None:
+    """Refuse more values, or bytes, than the 32-bit offsets of one block can point at."""
+    if count > LARGEST_OFFSET:
+        msg = f"{count} values are too many for one block: take fewer records at a time"
+        raise ValueError(msg)
+
+
+def check_buffers(buffers: ColumnBuffers, records: int) -> None:
+    """Refuse buffers that point outside each other, before anything follows them."""
+    inner = len(buffers.values)
+    for offsets in (buffers.sizes, buffers.steps, buffers.rows):
+        if offsets is None:
+            continue
+        if (
+            len(offsets) == 0
+            or offsets[0] < 0
+            or offsets[-1] > inner
+            or (offsets[1:] < offsets[:-1]).any()
+        ):
+            msg = f"column {buffers.column.name!r}: offsets do not fit its values"
+            raise ValueError(msg)
+        inner = len(offsets) - 1
+    if inner < records or len(buffers.valid) < records:
+        msg = f"column {buffers.column.name!r} has fewer than {records} records"
+        raise ValueError(msg)

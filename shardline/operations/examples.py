@@ -1,0 +1,69 @@
+"""Tables to TFRecord files of Examples and back, column by column."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from shardline.errors import ColumnError, DamagedFileError, ExampleError
+from shardline.files.compression import Compression
+from shardline.files.reader import DEFAULT_LIMITS, Limits, RecordFile
+from shardline.files.writer import RecordWriter
+from shardline.kernel.columns import batches, decode_columns, encode_columns
+from shardline.operations.verify import example_fault
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from shardline.kernel.types import Column
+
+
+def write_examples(
+    path: Path | str,
+    table: pa.Table | Mapping[str, Any],
+    *,
+    compression: Compression | str = Compression.NONE,
+    overwrite: bool = False,
+) -> int:
+    """Write each row of a table as one Example; gives their number.
+
+    `table` is an Arrow table, or columns by name that Arrow can make one of. A column of lists of
+    lists makes SequenceExamples. Raises ColumnError for a value that a record cannot hold.
+    """
+    if not isinstance(table, pa.Table):
+        table = pa.table(dict(table))
+    with RecordWriter(path, compression=compression, overwrite=overwrite) as writer:
+        for batch in batches(table):
+            try:
+                frames = encode_columns(batch)
+            except ColumnError as error:
+                raise ColumnError(
+                    writer.records + error.record, error.field, error.detail
+                ) from None
+            writer.write_frames(frames, batch.num_rows)
+    return writer.records
+
+
+def read_examples(
+    path: Path | str, columns: Sequence[Column], *, limits: Limits = DEFAULT_LIMITS
+) -> Iterator[pa.RecordBatch]:
+    """Read chosen features of a file as Arrow record batches, in order, in bounded memory.
+
+    Raises DamagedFileError at a damaged record or a payload that is no Example, and ColumnError
+    where a feature does not fit its column.
+    """
+    with RecordFile(Path(path), limits=limits) as file:
+        for block in file.blocks():
+            try:
+                yield decode_columns(block.data, block.starts, block.lengths, columns)
+            except ExampleError as error:
+                fault = example_fault(block, error.record, error)
+                raise DamagedFileError(
+                    str(path), fault.kind, fault.record, fault.offset, fault.detail
+                ) from None
+            except ColumnError as error:
+                raise ColumnError(
+                    block.record + error.record, error.field, f"{error.detail} ({path})"
+                ) from None

@@ -1,0 +1,154 @@
+"""Show records to a person: every feature with its kind and values, long bytes as what they are."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from itertools import islice, pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from shardline import kernel
+from shardline.errors import ExampleError, IndexMismatchError
+from shardline.files.index import IndexedFile, index_path
+from shardline.files.reader import DEFAULT_LIMITS, Limits, RecordFile
+from shardline.kernel.types import Column
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from shardline.kernel.types import ColumnBuffers
+
+_SHOWN_VALUES = 8
+_SHOWN_TEXT = 80
+_SIGNATURES = (
+    (b"\x89PNG\r\n\x1a\n", "png image"),
+    (b"\xff\xd8\xff", "jpeg image"),
+    (b"GIF8", "gif image"),
+    (b"BM", "bmp image"),
+    (b"\x1f\x8b\x08", "gzip data"),
+    (b"\x93NUMPY", "numpy array"),
+    (b"PK\x03\x04", "zip archive"),
+    (b"fLaC", "flac audio"),
+    (b"OggS", "ogg audio"),
+    (b"%PDF", "pdf document"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One record: an Example with `features`, or a payload of some other kind with none."""
+
+    number: int
+    bytes: int
+    form: str
+    features: dict[str, Any] | None = None
+    feature_lists: dict[str, Any] | None = None
+    payload: str | None = None
+
+
+def preview(
+    path: Path | str, *, count: int = 5, skip: int = 0, limits: Limits = DEFAULT_LIMITS
+) -> Iterator[Record]:
+    """The records from `skip` on, at most `count`. An index beside the file is used to get there.
+
+    Raises DamagedFileError at damage before or among them.
+    """
+    payloads = _payloads(Path(path), skip, limits)
+    for number, payload in enumerate(islice(payloads, count), skip):
+        yield _record(number, payload)
+
+
+def _payloads(path: Path, skip: int, limits: Limits) -> Iterator[bytes]:
+    if skip and index_path(path).exists():
+        try:
+            with IndexedFile(path, limits=limits) as file:
+                yield from file.read(skip) if skip < len(file) else ()
+                return
+        except IndexMismatchError:
+            pass  # a stale index is only a lost shortcut
+    with RecordFile(path, limits=limits) as file:
+        for block in file.blocks():
+            first = max(skip - block.record, 0)
+            if first < len(block.starts):
+                for payload in islice(block.payloads(), first, None):
+                    yield bytes(payload)
+
+
+def _record(number: int, payload: bytes) -> Record:
+    starts, lengths = np.zeros(1, np.int64), np.array([len(payload)], np.int64)
+    try:
+        facts = kernel.facts(payload, starts, lengths)
+    except ExampleError:
+        return Record(number, len(payload), "payload", payload=describe(payload))
+    columns = [
+        Column(fact.name, fact.kind or "bytes", "ragged" if fact.sequence else "variable")
+        for fact in facts
+    ]
+    features: dict[str, Any] = {}
+    feature_lists: dict[str, Any] = {}
+    decoded = kernel.decode(payload, starts, lengths, columns)
+    for buffers, fact in zip(decoded, facts, strict=True):
+        side = feature_lists if fact.sequence else features
+        side[fact.name] = _shown(buffers, fact.kind)
+    form = "SequenceExample" if feature_lists else "Example"
+    return Record(number, len(payload), form, features, feature_lists or None)
+
+
+def _shown(buffers: ColumnBuffers, kind: str | None) -> dict[str, Any]:
+    """A feature as JSON can hold it: kind, number of values, and the first of them."""
+    if buffers.steps is None:
+        return {"kind": kind, **_shown_values(buffers, 0, int(buffers.rows[1]))}
+    cuts = buffers.steps.tolist()
+    steps = [
+        _shown_values(buffers, first, last) for first, last in islice(pairwise(cuts), _SHOWN_VALUES)
+    ]
+    return {"kind": kind, "steps": len(cuts) - 1, "values": [step["values"] for step in steps]}
+
+
+def _shown_values(buffers: ColumnBuffers, first: int, last: int) -> dict[str, Any]:
+    shown = min(last, first + _SHOWN_VALUES)
+    if buffers.sizes is None:
+        numbers = buffers.values[first:shown].tolist()
+        values = [_plain(value) for value in numbers]
+    else:
+        cuts = buffers.sizes[first : shown + 1].tolist()
+        values = [describe(buffers.values[a:b].tobytes()) for a, b in pairwise(cuts)]
+    return {"length": last - first, "values": values}
+
+
+def _plain(value: float) -> float | str:
+    """JSON has no NaN and no infinity; floats are shown with the digits a float32 has."""
+    if isinstance(value, int):
+        return value
+    return float(f"{value:.7g}") if np.isfinite(value) else str(value)
+
+
+def describe(value: bytes) -> str:
+    """Short text as it is; anything else as its size and what it seems to be."""
+    for signature, name in _SIGNATURES:
+        if value.startswith(signature):
+            return f"<{len(value)} bytes, {name}>"
+    if value[:4] == b"RIFF" and value[8:12] in {b"WEBP", b"WAVE"}:
+        name = "webp image" if value[8:12] == b"WEBP" else "wav audio"
+        return f"<{len(value)} bytes, {name}>"
+    try:
+        text = value.decode()
+    except UnicodeDecodeError:
+        return f"<{len(value)} bytes>"
+    if not all(character.isprintable() or character in "\n\r\t" for character in text):
+        return f"<{len(value)} bytes>"
+    if len(text) <= _SHOWN_TEXT:
+        return text
+    kind = "json" if _is_json(text) else "text"
+    return f"{text[: _SHOWN_TEXT - 20]}… <{len(value)} bytes, {kind}>"
+
+
+def _is_json(text: str) -> bool:
+    try:
+        json.loads(text)
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,240 @@
+"""Infer the schema of TFRecord files from all their records, and show where files differ."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from shardline import kernel
+from shardline.errors import DamagedFileError, ExampleError
+from shardline.execution.threads import run_tasks
+from shardline.files.reader import DEFAULT_LIMITS, Limits, RecordFile
+from shardline.kernel.types import FactsKey, FeatureFacts, merge_facts
+from shardline.operations.verify import example_fault
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+_TF_DTYPES = {"bytes": "tf.string", "float": "tf.float32", "int64": "tf.int64"}
+
+
+@dataclass(frozen=True, slots=True)
+class FeatureSchema:
+    """One feature as all records together show it.
+
+    `kinds` has more than one entry where records disagree, and none where no record had a value
+    to tell. `length` is the number of values each list has, None if it varies. For a feature of
+    the feature_lists, `steps` is the same for the number of steps.
+    """
+
+    name: str
+    sequence: bool
+    kinds: tuple[str, ...]
+    length: int | None
+    lengths: tuple[int, int] | None
+    steps: tuple[int, int] | None
+    present: int
+    records: int
+    low: float | None
+    high: float | None
+    nans: int
+    sizes: tuple[int, int] | None
+    utf8: bool
+
+    @property
+    def required(self) -> bool:
+        """Whether every record has the feature."""
+        return self.present == self.records
+
+    @property
+    def kind(self) -> str:
+        """The kind, or what stands in for it where there is not exactly one."""
+        return "|".join(self.kinds) or "unknown"
+
+    @property
+    def shape(self) -> str:
+        """The shape in short: `[]` one value, `[8]` eight, `[?]` any number; steps come first."""
+        inner = "[?]" if self.length is None else "[]" if self.length == 1 else f"[{self.length}]"
+        if not self.sequence:
+            return inner
+        steps = self.steps or (0, 0)
+        first = str(steps[0]) if steps[0] == steps[1] else "?"
+        return f"[{first}]" if inner == "[]" else f"[{first}, {inner[1:]}"
+
+
+@dataclass(frozen=True, slots=True)
+class FileSchema:
+    """The schema of one file, or of several together (then `file` is empty)."""
+
+    file: str
+    records: int
+    features: tuple[FeatureSchema, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """A feature that is not the same in all files: how each of them has it."""
+
+    name: str
+    sequence: bool
+    what: tuple[str, ...]
+    files: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaReport:
+    """The schema of all files together, of each, and where they differ."""
+
+    merged: FileSchema
+    files: list[FileSchema]
+    differences: list[Difference]
+
+
+def infer_schema(
+    paths: Sequence[Path | str],
+    *,
+    limits: Limits = DEFAULT_LIMITS,
+    workers: int | None = None,
+    progress: Callable[[Path, int], None] | None = None,
+) -> SchemaReport:
+    """Read every record of every file, side by side, and tell what features there are.
+
+    Raises DamagedFileError at a damaged record or a payload that is no Example.
+    """
+
+    def gather(path: Path) -> tuple[int, dict[FactsKey, FeatureFacts]]:
+        report = None if progress is None else lambda position: progress(path, position)
+        return _gather_facts(path, limits, report)
+
+    named = [Path(path) for path in paths]
+    records = 0
+    merged: dict[FactsKey, FeatureFacts] = {}
+    files: list[FileSchema] = []
+    for path, (count, facts) in zip(named, run_tasks(gather, named, workers=workers), strict=True):
+        files.append(FileSchema(str(path), count, tuple(_features(facts.values(), count))))
+        merge_facts(merged, facts.values())
+        records += count
+    whole = FileSchema("", records, tuple(_features(merged.values(), records)))
+    return SchemaReport(whole, files, list(_differences(whole, files)))
+
+
+def _gather_facts(
+    path: Path, limits: Limits, progress: Callable[[int], None] | None
+) -> tuple[int, dict[FactsKey, FeatureFacts]]:
+    records = 0
+    facts: dict[FactsKey, FeatureFacts] = {}
+    with RecordFile(path, limits=limits) as file:
+        for block in file.blocks():
+            try:
+                merge_facts(facts, kernel.facts(block.data, block.starts, block.lengths))
+            except ExampleError as error:
+                fault = example_fault(block, error.record, error)
+                raise DamagedFileError(
+                    str(path), fault.kind, fault.record, fault.offset, fault.detail
+                ) from None
+            records += len(block.starts)
+            if progress is not None:
+                progress(file.stream.position)
+    return records, facts
+
+
+def _features(facts: Iterable[FeatureFacts], records: int) -> Iterator[FeatureSchema]:
+    grouped: dict[tuple[bool, str], list[FeatureFacts]] = {}
+    for fact in facts:
+        grouped.setdefault((fact.sequence, fact.name), []).append(fact)
+    for (sequence, name), group in sorted(grouped.items()):
+        together = group[0]
+        for fact in group[1:]:
+            together = together.merged(fact)
+        lengths = together.lengths
+        yield FeatureSchema(
+            name=name,
+            sequence=sequence,
+            kinds=tuple(sorted(fact.kind for fact in group if fact.kind)),
+            length=lengths[0] if lengths and lengths[0] == lengths[1] else None,
+            lengths=lengths,
+            steps=together.steps,
+            present=together.present,
+            records=records,
+            low=together.low,
+            high=together.high,
+            nans=together.nans,
+            sizes=together.sizes,
+            utf8=together.utf8,
+        )
+
+
+def _differences(whole: FileSchema, files: Sequence[FileSchema]) -> Iterator[Difference]:
+    """Features that are missing, or of another kind, shape or presence, in some file with records.
+
+    An empty file says nothing about features and differs from none.
+    """
+    told = [file for file in files if file.records]
+    by_file = {file.file: {(f.sequence, f.name): f for f in file.features} for file in told}
+    for feature in whole.features:
+        found = {
+            name: features.get((feature.sequence, feature.name))
+            for name, features in by_file.items()
+        }
+        what = [
+            word
+            for word, values in (
+                ("missing", {one is None for one in found.values()}),
+                ("kind", {one.kind for one in found.values() if one}),
+                ("shape", {one.shape for one in found.values() if one}),
+                ("presence", {one.required for one in found.values() if one}),
+            )
+            if len(values) > 1
+        ]
+        if what:
+            yield Difference(
+                feature.name,
+                feature.sequence,
+                tuple(what),
+                {name: _told(one) for name, one in found.items()},
+            )
+
+
+def _told(feature: FeatureSchema | None) -> str:
+    if feature is None:
+        return "missing"
+    return f"{feature.kind} {feature.shape} {'required' if feature.required else 'optional'}"
+
+
+def feature_spec(schema: FileSchema) -> str:
+    """The schema as Python text for `tf.io.parse_example` and its kin, ready to paste."""
+    sequence = any(feature.sequence for feature in schema.features)
+    blocks = [("context_features" if sequence else "features", False)]
+    blocks += [("sequence_features", True)] if sequence else []
+    lines: list[str] = []
+    for title, of_sequence in blocks:
+        lines.append(f"{title} = {{")
+        lines += [
+            f"    {_quoted(feature.name)}: {spec},"
+            for feature in schema.features
+            if feature.sequence == of_sequence and (spec := _spec(feature))
+        ]
+        lines += [
+            f"    # {_quoted(feature.name)}: {feature.kind}, which no one parser can read"
+            for feature in schema.features
+            if feature.sequence == of_sequence and not _spec(feature)
+        ]
+        lines.append("}")
+    return "\n".join(lines) + "\n"
+
+
+def _spec(feature: FeatureSchema) -> str | None:
+    if len(feature.kinds) != 1:
+        return None
+    dtype = _TF_DTYPES[feature.kinds[0]]
+    if feature.length is None or not feature.length or not feature.required:
+        return f"tf.io.VarLenFeature({dtype})"
+    shape = "[]" if feature.length == 1 else f"[{feature.length}]"
+    if feature.sequence:
+        return f"tf.io.FixedLenSequenceFeature({shape}, {dtype})"
+    return f"tf.io.FixedLenFeature({shape}, {dtype})"
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n") + '"'

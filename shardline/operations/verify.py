@@ -1,0 +1,111 @@
+"""Verify TFRecord files: every byte of every file, without changing anything."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from shardline import kernel
+from shardline.errors import ExampleError
+from shardline.execution.threads import run_tasks
+from shardline.files.reader import DEFAULT_LIMITS, Block, Damage, Limits, RecordFile
+from shardline.kernel.types import HEADER_BYTES, Fault
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from shardline.files.compression import Compression
+
+
+@dataclass(frozen=True, slots=True)
+class FileReport:
+    """What verifying one file found. `bytes` is its size as it lies there."""
+
+    file: str
+    records: int
+    bytes: int
+    compression: Compression
+    faults: list[Fault] = field(default_factory=list)
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing is wrong with the file."""
+        return not self.faults
+
+
+def verify_file(
+    path: Path | str,
+    *,
+    examples: bool = False,
+    every_fault: bool = False,
+    limits: Limits = DEFAULT_LIMITS,
+    progress: Callable[[int], None] | None = None,
+) -> FileReport:
+    """Check both checksums of every record, and with `examples` every payload too.
+
+    Stops at the first fault, or with `every_fault` goes on behind each. `records` counts the
+    records whose frames are intact.
+    """
+    path = Path(path)
+    records = 0
+    faults: list[Fault] = []
+    with RecordFile(path, limits=limits) as source:
+        for event in source.events(go_on=every_fault):
+            if isinstance(event, Damage):
+                faults.append(event.fault)
+            elif isinstance(event, Block):
+                records += len(event.starts)
+                if examples:
+                    faults.extend(_example_faults(event))
+                if faults and not every_fault:
+                    del faults[1:]
+                    break
+                if progress is not None:
+                    progress(source.stream.position)
+        return FileReport(str(path), records, source.stream.size, source.compression, faults)
+
+
+def _example_faults(block: Block) -> Iterator[Fault]:
+    """The payloads of a block that are no Examples."""
+    first = 0
+    while first < len(block.starts):
+        try:
+            kernel.validate(block.data, block.starts[first:], block.lengths[first:])
+        except ExampleError as error:
+            number = first + error.record
+            yield example_fault(block, number, error)
+            first = number + 1
+        else:
+            return
+
+
+def example_fault(block: Block, number: int, error: ExampleError) -> Fault:
+    """Place a refused payload, the block's `number`th, in its file."""
+    offset = block.offset + int(block.starts[number]) - HEADER_BYTES
+    named = "" if error.field is None else f"feature {error.field!r}: "
+    detail = f"{named}{error.detail}, at byte {error.offset} of the payload"
+    return Fault("example", block.record + number, offset, detail)
+
+
+def verify_files(
+    paths: Sequence[Path | str],
+    *,
+    examples: bool = False,
+    every_fault: bool = False,
+    limits: Limits = DEFAULT_LIMITS,
+    workers: int | None = None,
+    progress: Callable[[Path, int], None] | None = None,
+) -> list[FileReport]:
+    """Verify several files side by side; the reports are in the order of the paths."""
+
+    def verify_one(path: Path) -> FileReport:
+        return verify_file(
+            path,
+            examples=examples,
+            every_fault=every_fault,
+            limits=limits,
+            progress=None if progress is None else lambda position: progress(path, position),
+        )
+
+    return list(run_tasks(verify_one, [Path(path) for path in paths], workers=workers))
