@@ -41,12 +41,15 @@ def file_progress(title: str, paths: Sequence[Path]) -> Iterator[Callable[[Path,
         TimeRemainingColumn(),
     )
     positions: dict[Path, int] = {}
+    step = max(total // 500, 1)
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task(title, total=total)
 
         def tell(path: Path, position: int) -> None:
-            positions[path] = position
-            bar.update(task, completed=sum(positions.values()))
+            drawn = positions.get(path, 0)
+            if position - drawn >= step:
+                positions[path] = position
+                bar.advance(task, position - drawn)
 
         yield tell
 

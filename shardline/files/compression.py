@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import struct
+import zlib
 from enum import Enum
 from typing import TYPE_CHECKING, Protocol
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 DEFAULT_MAX_UNPACKED_BYTES = 256 * 1024**3
 _CHUNK_BYTES = 128 * 1024
+_RESCUE_STEP_BYTES = 64
 _GZIP_MAGIC = b"\x1f\x8b\x08"
 _GZIP_RESERVED_FLAGS = 0xE0
 _HEADER_BYTES = 12
@@ -243,7 +245,7 @@ class PackedStream:
 
     def _find_magic(self, position: int) -> int | None:
         while True:
-            chunk = _read_at(self._file, position, _CHUNK_BYTES)
+            chunk = read_at(self._file, position, _CHUNK_BYTES)
             found = chunk.find(_GZIP_MAGIC)
             if found >= 0:
                 return position + found
@@ -292,43 +294,54 @@ class _Member:
     def unpack(self, limit: int) -> bytes:
         """The next bytes, at most `limit`; none only at the end."""
         while True:
+            chunk = b""
+            if self._inflate.needs_input:
+                chunk = read_at(self._file, self.fed, _CHUNK_BYTES)
+                self.fed += len(chunk)
             try:
-                data = self._step(limit)
+                data: bytes = self._inflate.decompress(chunk, limit)
             except _InflateError as error:
-                self.rescued = self._rescue()
-                msg = f"the {self._compression.value.upper()} data cannot be unpacked ({error})"
-                raise CompressionError(self.doubtful_from, msg) from None
+                raise self._broken(self.doubtful_from, f"cannot be unpacked ({error})") from None
             self._checksum = self._sum(data, self._checksum)
+            self._unpacked += len(data)
             if data or self.ended:
                 return data
+            # The decoder may ask for input while it holds unpacked bytes back: it is cut off only
+            # when it has neither.
+            if not chunk and self._inflate.needs_input:
+                raise self._broken(self.fed, "is cut off")
 
-    def _step(self, limit: int) -> bytes:
-        chunk = b""
-        if self._inflate.needs_input:
-            chunk = _read_at(self._file, self.fed, _CHUNK_BYTES)
-            if not chunk:
-                msg = f"the {self._compression.value.upper()} data is cut off"
-                raise CompressionError(self.fed, msg)
-            self.fed += len(chunk)
-        data: bytes = self._inflate.decompress(chunk, limit)
-        self._unpacked += len(data)
-        return data
+    def _broken(self, offset: int, what: str) -> CompressionError:
+        self.rescued = self._rescue()
+        return CompressionError(offset, f"the {self._compression.value.upper()} data {what}")
 
     def _rescue(self) -> bytes:
-        """What the call that failed had unpacked but did not give: unpack again, byte by byte."""
-        again = _Member(self._file, self._start, self._compression)
-        while again._unpacked < self._unpacked:
-            again._step(min(_CHUNK_BYTES, self._unpacked - again._unpacked))
-        rescued = bytearray()
-        try:
-            while True:
-                rescued += again._step(1)
-        except (_InflateError, CompressionError):
-            return bytes(rescued)
+        """What the failed call had unpacked but did not give.
+
+        Unpacks once more, by the standard library, which gives every byte up to the damage if
+        asked for one at a time.
+        """
+        inflate = zlib.decompressobj(-zlib.MAX_WBITS)
+        offset, skipped, rescued = self._data_start, 0, bytearray()
+        while not inflate.eof:
+            skipping = self._unpacked - skipped
+            piece = read_at(self._file, offset, _CHUNK_BYTES if skipping else _RESCUE_STEP_BYTES)
+            try:
+                data = inflate.decompress(piece, min(skipping, _CHUNK_BYTES) or 1)
+            except zlib.error:
+                break
+            offset += len(piece) - len(inflate.unconsumed_tail)
+            if skipping:
+                skipped += len(data)
+            else:
+                rescued += data
+            if not (piece or data):
+                break
+        return bytes(rescued)
 
     def check(self) -> None:
         """Compare what was unpacked with the checksum behind it."""
-        stored = _read_at(self._file, self._data_end, self.end - self._data_end)
+        stored = read_at(self._file, self._data_end, self.end - self._data_end)
         if self._compression is Compression.GZIP:
             expected = struct.pack("<II", self._checksum, self._unpacked & 0xFFFFFFFF)
         else:
@@ -341,13 +354,14 @@ class _Member:
             raise CompressionError(self._data_end, msg)
 
 
-def _read_at(file: FileIO, offset: int, size: int) -> bytes:
+def read_at(file: FileIO, offset: int, size: int) -> bytes:
+    """Up to `size` bytes from `offset` on, without moving the file's own position."""
     return os.pread(file.fileno(), size, offset)
 
 
 def _gzip_header(file: FileIO, start: int) -> int:
     """Where the deflate data of the GZIP member at `start` begins."""
-    head = _read_at(file, start, _CHUNK_BYTES)
+    head = read_at(file, start, _CHUNK_BYTES)
     if not head.startswith(_GZIP_MAGIC[: len(head)]):
         raise CompressionError(start, "bytes that are not GZIP data")
     try:
@@ -372,7 +386,7 @@ def _gzip_header(file: FileIO, start: int) -> int:
 
 def _zlib_header(file: FileIO, start: int) -> int:
     """Where the deflate data of the ZLIB stream at `start` begins."""
-    head = _read_at(file, start, 2)
+    head = read_at(file, start, 2)
     if not _is_zlib_header(head) or head[1] & 0x20:
         raise CompressionError(start, "bytes that are not ZLIB data")
     return start + 2

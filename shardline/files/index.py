@@ -17,9 +17,9 @@ import numpy as np
 
 from shardline import kernel
 from shardline.errors import DamagedFileError, IndexMismatchError
-from shardline.files.compression import Compression, CompressionError, PackedStream, PlainStream
+from shardline.files.compression import Compression, CompressionError, PackedStream, read_at
 from shardline.files.reader import DEFAULT_LIMITS, Limits, RecordFile
-from shardline.kernel.types import FRAME_BYTES, HEADER_BYTES
+from shardline.kernel.types import FOOTER_BYTES, FRAME_BYTES, HEADER_BYTES
 from shardline.storage.local import DurableFile
 
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _MAGIC = b"SHARDIX1"
+_SKIP_BYTES = 1024 * 1024
 _HEADER = struct.Struct("<8sQQQQI4x")  # magic, file size, compression, records, members, crc32c
 _COMPRESSIONS = tuple(Compression)
 
@@ -126,62 +127,43 @@ class IndexedFile:
     def read(self, start: int, stop: int | None = None) -> Iterator[bytes]:
         """Payloads from record `start` up to `stop`, each checked."""
         stop = len(self) if stop is None else min(stop, len(self))
-        stream, position = self._seek(int(self._offsets[start])) if start < stop else (None, 0)
+        packed: PackedStream | None = None
         for record in range(start, stop):
             offset, end = int(self._offsets[record]), int(self._offsets[record + 1])
-            size = end - offset
-            if offset != position or not FRAME_BYTES <= size <= (
-                self._limits.max_record_bytes + FRAME_BYTES
-            ):
+            if not FRAME_BYTES <= end - offset <= self._limits.max_record_bytes + FRAME_BYTES:
                 raise self._mismatch("does not fit the file")
-            frame = self._take(stream, size)
+            try:
+                if self._compression is Compression.NONE:
+                    frame = read_at(self._file, offset, end - offset)
+                else:
+                    packed = packed or self._unpack_from(offset)
+                    frame = _take(packed, end - offset)
+            except CompressionError as error:
+                raise DamagedFileError(
+                    str(self.path), "compression", record, error.offset, error.detail
+                ) from None
             scan = kernel.scan(frame, max_record_bytes=self._limits.max_record_bytes)
-            if scan.consumed != size or len(scan.starts) != 1:
+            if scan.consumed != end - offset or len(scan.starts) != 1:
                 raise self._damaged(record, offset)
-            yield bytes(frame[HEADER_BYTES:-4])
-            position = end
+            yield frame[HEADER_BYTES:-FOOTER_BYTES]
 
-    def _seek(self, offset: int) -> tuple[PlainStream | PackedStream, int]:
-        if self._compression is Compression.NONE:
-            plain = PlainStream(self._file)
-            self._file.seek(offset)
-            return plain, offset
+    def _unpack_from(self, offset: int) -> PackedStream:
+        """The unpacked bytes from `offset` on, which is entered by the last member before it."""
         member = int(np.searchsorted(self._members[:, 1], offset, "right")) - 1
         in_file, unpacked = (int(number) for number in self._members[max(member, 0)])
-        packed = PackedStream(
+        stream = PackedStream(
             self._file,
             self._compression,
             start=in_file,
             max_unpacked_bytes=self._limits.max_unpacked_bytes,
         )
-        self._discard(packed, offset - unpacked)
-        return packed, offset
-
-    def _discard(self, stream: PackedStream, size: int) -> None:
-        scratch = memoryview(bytearray(min(size, 1024 * 1024)))
-        while size > 0:
-            count = self._read(stream, scratch[: min(size, len(scratch))])
-            if not count:
+        to_skip = offset - unpacked
+        while to_skip > 0:
+            skipped = len(_take(stream, min(to_skip, _SKIP_BYTES)))
+            if not skipped:
                 raise self._mismatch("does not fit the file")
-            size -= count
-
-    def _take(self, stream: PlainStream | PackedStream | None, size: int) -> bytearray:
-        frame = bytearray(size)
-        filled = 0
-        while stream is not None and filled < size:
-            count = self._read(stream, memoryview(frame)[filled:])
-            if not count:
-                break
-            filled += count
-        return frame[:filled]
-
-    def _read(self, stream: PlainStream | PackedStream, view: memoryview) -> int:
-        try:
-            return stream.readinto(view)
-        except CompressionError as error:
-            raise DamagedFileError(
-                str(self.path), "compression", 0, error.offset, error.detail
-            ) from None
+            to_skip -= skipped
+        return stream
 
     def _damaged(self, record: int, offset: int) -> DamagedFileError:
         detail = (
@@ -195,3 +177,15 @@ class IndexedFile:
 
     def __exit__(self, *_: object) -> None:
         self._file.close()
+
+
+def _take(stream: PackedStream, size: int) -> bytes:
+    """The next `size` bytes, or fewer at the end."""
+    taken = bytearray(size)
+    filled = 0
+    while filled < size:
+        count = stream.readinto(memoryview(taken)[filled:])
+        if not count:
+            break
+        filled += count
+    return bytes(taken[:filled])

@@ -1,5 +1,4 @@
-"""Validate payloads and gather facts about features: the compiled twin of that part of
-reference.py."""
+"""Validate payloads and gather facts: the compiled twin of reference_facts.py."""
 
 from libc.math cimport INFINITY
 from libc.stdint cimport INT64_MAX, INT64_MIN, int32_t, int64_t, uint8_t, uint64_t

@@ -1,4 +1,4 @@
-"""Frames and checksums at memory speed: the compiled twin of that part of reference.py."""
+"""Frames and checksums at memory speed: the compiled twin of reference_frames.py."""
 
 import os
 

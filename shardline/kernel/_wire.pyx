@@ -1,5 +1,5 @@
-"""Walk the wire format of Example and SequenceExample: the compiled twin of that part of
-reference.py, where the rules are told. Every function here checks before it looks."""
+"""Walk the wire format of Example and SequenceExample: the compiled twin of reference_wire.py,
+where the rules are told. Every function here checks before it looks."""
 
 import os
 

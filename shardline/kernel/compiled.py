@@ -1,6 +1,7 @@
 """The compiled kernel: the functions of reference.py at memory speed, without the GIL."""
 
-from shardline.kernel._columns import decode, encode
+from shardline.kernel._decode import decode
+from shardline.kernel._encode import encode
 from shardline.kernel._facts import facts, validate
 from shardline.kernel._frames import (
     crc32c,

@@ -266,8 +266,27 @@ def check_offsets(count: int) -> None:
         raise ValueError(msg)
 
 
+_VALUE_DTYPES: dict[Kind, str] = {"bytes": "u1", "float": "f4", "int64": "i8"}
+
+
 def check_buffers(buffers: ColumnBuffers, records: int) -> None:
-    """Refuse buffers that point outside each other, before anything follows them."""
+    """Refuse buffers of other types or that point outside each other, before use."""
+    column = buffers.column
+    parts = (
+        ("values", buffers.values, _VALUE_DTYPES[column.kind]),
+        ("sizes", buffers.sizes, "i4" if column.kind == "bytes" else None),
+        ("steps", buffers.steps, "i4" if column.sequence else None),
+        ("rows", buffers.rows, "i4"),
+        ("valid", buffers.valid, "u1"),
+    )
+    for part, array, dtype in parts:
+        if (array is None) != (dtype is None) or (
+            array is not None
+            and (array.dtype != dtype or array.ndim != 1 or not array.flags.c_contiguous)
+        ):
+            wanted = "none" if dtype is None else f"one contiguous array of {dtype}"
+            msg = f"column {column.name!r}: its {part} must be {wanted}"
+            raise ValueError(msg)
     inner = len(buffers.values)
     for offsets in (buffers.sizes, buffers.steps, buffers.rows):
         if offsets is None:

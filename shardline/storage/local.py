@@ -31,7 +31,7 @@ class DurableFile:
         self._overwrite = overwrite
         if not overwrite and os.path.lexists(self.path):
             self._refuse()
-        name = f".{self.path.name[:200]}.{secrets.token_hex(6)}.tmp"
+        name = f".{self.path.name[:48]}.{secrets.token_hex(6)}.tmp"
         self._temporary = self.path.parent / name
         self._file = self._create()
 

@@ -1,39 +1,22 @@
-"""Features into columns and columns into framed records: the compiled twin of that part of
-reference.py."""
-
-import os
+"""Features into columns: the compiled twin of reference_decode.py."""
 
 import numpy as np
 
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
+from cpython.bytes cimport PyBytes_AS_STRING
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy
 
-from shardline.kernel._crc32c cimport (
-    shardline_crc32c, shardline_crc32c_init, shardline_masked, shardline_store32,
-    shardline_store64,
-)
 from shardline.kernel._wire cimport (
-    ACCEPTED, BYTES, FIELD_1, FIELD_2, FIELD_3, FLOAT, INT64, OUT_OF_MEMORY, Names, Refusal,
-    Values, check_spans, count_values, names_close, names_find, names_open, parse_feature,
-    read_span, read_varint, refusal_error, walk,
+    ACCEPTED, BYTES, FLOAT, Names, Refusal, Values, check_spans, count_values, names_close,
+    names_find, names_open, parse_feature, read_span, read_varint, refusal_error, walk,
 )
 
-from shardline.errors import ColumnError
 from shardline.kernel.types import (
-    KINDS, LARGEST_MAX_RECORD_BYTES, ColumnBuffers, check_buffers, check_distinct, check_offsets,
-    wrong_kind, wrong_width,
+    KINDS, ColumnBuffers, check_distinct, check_offsets, wrong_kind, wrong_width,
 )
-
-shardline_crc32c_init(os.environ.get("SHARDLINE_CRC32C") != "table")
 
 _DTYPES = {"bytes": np.uint8, "float": np.float32, "int64": np.int64}
-
-cdef enum:
-    HEADER = 12
-    FRAME = 16
-
 
 # Where the values of one feature of one record lie: the first pass finds them, the second copies.
 ctypedef struct Cell:
@@ -316,219 +299,3 @@ def decode(data, starts, lengths, columns):
     finally:
         names_close(&names)
         free(found.cells)
-
-
-# A column to encode: pointers into its buffers, and each record's size of the list inside the
-# Feature (or of the FeatureList), found in the first pass.
-ctypedef struct Source:
-    const uint8_t *key
-    Py_ssize_t key_size
-    int kind
-    bint sequence
-    const uint8_t *valid
-    const int32_t *rows
-    const int32_t *steps
-    const int32_t *sizes
-    const uint8_t *values
-    int64_t *inside
-
-
-cdef inline int varint_size(uint64_t value) noexcept nogil:
-    cdef int size = 1
-    while value >= 0x80:
-        value >>= 7
-        size += 1
-    return size
-
-
-cdef inline uint8_t *put_varint(uint8_t *out, uint64_t value) noexcept nogil:
-    while value >= 0x80:
-        out[0] = <uint8_t>(value | 0x80)
-        out += 1
-        value >>= 7
-    out[0] = <uint8_t>value
-    return out + 1
-
-
-cdef inline uint8_t *put_tag(uint8_t *out, uint8_t tag, uint64_t size) noexcept nogil:
-    out[0] = tag
-    return put_varint(out + 1, size)
-
-
-cdef inline int64_t delimited(int64_t size) noexcept nogil:
-    """The size of a field with `size` bytes inside."""
-    return 1 + varint_size(size) + size
-
-
-cdef int64_t packed_size(const Source *source, int32_t first, int32_t last) noexcept nogil:
-    """The size of the numbers of a list."""
-    cdef int64_t size = 0
-    cdef int32_t i
-    if source.kind == FLOAT:
-        return <int64_t>4 * (last - first)
-    for i in range(first, last):
-        size += varint_size(<uint64_t>(<const int64_t *>source.values)[i])
-    return size
-
-
-cdef int64_t list_size(const Source *source, int32_t first, int32_t last) noexcept nogil:
-    """The size of the inside of a BytesList, FloatList or Int64List."""
-    cdef int64_t size = 0
-    cdef int32_t i
-    if source.kind == BYTES:
-        for i in range(first, last):
-            size += delimited(source.sizes[i + 1] - source.sizes[i])
-        return size
-    return 0 if first == last else delimited(packed_size(source, first, last))
-
-
-cdef int64_t steps_size(const Source *source, int32_t first, int32_t last) noexcept nogil:
-    """The size of the inside of a FeatureList."""
-    cdef int64_t size = 0
-    cdef int32_t i
-    for i in range(first, last):
-        size += delimited(delimited(list_size(source, source.steps[i], source.steps[i + 1])))
-    return size
-
-
-cdef inline int64_t value_size(const Source *source, int64_t inside) noexcept nogil:
-    """The size of a map entry's value: a Feature around its list, or a FeatureList as it is."""
-    return inside if source.sequence else delimited(inside)
-
-
-cdef inline int64_t entry_size(const Source *source, int64_t inside) noexcept nogil:
-    return delimited(source.key_size) + delimited(value_size(source, inside))
-
-
-cdef uint8_t *put_feature(
-    uint8_t *out, const Source *source, int32_t first, int32_t last, int64_t inside
-) noexcept nogil:
-    cdef int32_t i, size
-    cdef const int64_t *numbers = <const int64_t *>source.values
-    out = put_tag(
-        out, FIELD_1 if source.kind == BYTES else FIELD_2 if source.kind == FLOAT else FIELD_3,
-        inside,
-    )
-    if source.kind == BYTES:
-        for i in range(first, last):
-            size = source.sizes[i + 1] - source.sizes[i]
-            out = put_tag(out, FIELD_1, size)
-            memcpy(out, source.values + source.sizes[i], size)
-            out += size
-    elif first < last:
-        out = put_tag(out, FIELD_1, packed_size(source, first, last))
-        if source.kind == FLOAT:
-            memcpy(out, source.values + <size_t>4 * first, <size_t>4 * (last - first))
-            out += <size_t>4 * (last - first)
-        else:
-            for i in range(first, last):
-                out = put_varint(out, <uint64_t>numbers[i])
-    return out
-
-
-cdef uint8_t *put_entry(uint8_t *out, const Source *source, Py_ssize_t record) noexcept nogil:
-    cdef int64_t inside = source.inside[record], step
-    cdef int32_t i
-    out = put_tag(out, FIELD_1, entry_size(source, inside))
-    out = put_tag(out, FIELD_1, source.key_size)
-    memcpy(out, source.key, source.key_size)
-    out = put_tag(out + source.key_size, FIELD_2, value_size(source, inside))
-    if not source.sequence:
-        return put_feature(out, source, source.rows[record], source.rows[record + 1], inside)
-    for i in range(source.rows[record], source.rows[record + 1]):
-        step = list_size(source, source.steps[i], source.steps[i + 1])
-        out = put_tag(out, FIELD_1, delimited(step))
-        out = put_feature(out, source, source.steps[i], source.steps[i + 1], step)
-    return out
-
-
-def encode(columns, Py_ssize_t records):
-    """Write a block of records as framed Examples: SequenceExamples if a column is ragged."""
-    ordered = sorted(columns, key=lambda buffers: buffers.column.name.encode())
-    check_distinct(buffers.column for buffers in ordered)
-    cdef int32_t c, count = len(ordered), level
-    cdef Py_ssize_t i
-    cdef int64_t total = 0, payload, largest = LARGEST_MAX_RECORD_BYTES, too_large = -1
-    cdef Source *sources = <Source *>calloc(max(count, 1), sizeof(Source))
-    cdef Source *source
-    cdef int64_t[:, ::1] insides = np.empty((count, records), np.int64)
-    cdef int64_t[:, ::1] levels = np.zeros((2, records), np.int64)
-    cdef const uint8_t[::1] valid
-    cdef const int32_t[::1] offsets
-    cdef const uint8_t[::1] values
-    cdef bytes key, framed
-    cdef uint8_t *out
-    cdef uint8_t *start
-    keep = []
-    if sources == NULL:
-        raise MemoryError
-    try:
-        for c, buffers in enumerate(ordered):
-            check_buffers(buffers, records)
-            source = &sources[c]
-            key = buffers.column.name.encode()
-            source.key = <const uint8_t *>PyBytes_AS_STRING(key)
-            source.key_size = len(key)
-            source.kind = KINDS.index(buffers.column.kind)
-            source.sequence = buffers.column.sequence
-            valid = buffers.valid
-            values = np.ascontiguousarray(buffers.values).view(np.uint8)
-            keep += (key, values)
-            source.valid = &valid[0] if valid.shape[0] else NULL
-            source.values = &values[0] if values.shape[0] else NULL
-            offsets = buffers.rows
-            source.rows = &offsets[0]
-            if buffers.steps is not None:
-                offsets = buffers.steps
-                source.steps = &offsets[0]
-            if buffers.sizes is not None:
-                offsets = buffers.sizes
-                source.sizes = &offsets[0]
-            source.inside = &insides[c, 0] if records else NULL
-        with nogil:
-            for c in range(count):
-                source = &sources[c]
-                for i in range(records):
-                    if not source.valid[i]:
-                        continue
-                    if source.sequence:
-                        payload = steps_size(source, source.rows[i], source.rows[i + 1])
-                    else:
-                        payload = list_size(source, source.rows[i], source.rows[i + 1])
-                    source.inside[i] = payload
-                    levels[source.sequence, i] += delimited(entry_size(source, payload))
-            for i in range(records):
-                payload = 0
-                for level in range(2):
-                    if levels[level, i]:
-                        payload += delimited(levels[level, i])
-                if payload > largest:
-                    too_large = payload
-                    break
-                total += payload + FRAME
-        if too_large >= 0:
-            names = ", ".join(buffers.column.name for buffers in ordered)
-            raise ColumnError(i, names, f"{too_large} bytes are over the format's limit")
-        framed = PyBytes_FromStringAndSize(NULL, total)
-        out = <uint8_t *>PyBytes_AS_STRING(framed)
-        with nogil:
-            for i in range(records):
-                start = out
-                out += HEADER
-                for level in range(2):
-                    if not levels[level, i]:
-                        continue
-                    out = put_tag(out, FIELD_1 if level == 0 else FIELD_2, levels[level, i])
-                    for c in range(count):
-                        if sources[c].sequence == level and sources[c].valid[i]:
-                            out = put_entry(out, &sources[c], i)
-                payload = out - start - HEADER
-                shardline_store64(start, payload)
-                shardline_store32(start + 8, shardline_masked(shardline_crc32c(0, start, 8)))
-                shardline_store32(
-                    out, shardline_masked(shardline_crc32c(0, start + HEADER, payload))
-                )
-                out += 4
-        return framed
-    finally:
-        free(sources)

@@ -1,0 +1,89 @@
+"""Columns into framed records, in plain Python: part of the specification."""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING, NoReturn
+
+from shardline.errors import ColumnError
+from shardline.kernel.reference_frames import frame
+from shardline.kernel.reference_wire import FIELD_1, FIELD_2, FIELD_3
+from shardline.kernel.types import (
+    LARGEST_MAX_RECORD_BYTES,
+    ColumnBuffers,
+    check_buffers,
+    check_distinct,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+def encode(columns: Sequence[ColumnBuffers], records: int) -> bytes:
+    """Write a block of records as framed Examples: SequenceExamples if a column is ragged.
+
+    The bytes depend on the values alone: features stand in the order of their names, a feature
+    that a record does not have is left out, and so is a message with nothing in it.
+    """
+    ordered = sorted(columns, key=lambda buffers: buffers.column.name.encode())
+    check_distinct(buffers.column for buffers in ordered)
+    for buffers in ordered:
+        check_buffers(buffers, records)
+    payloads = []
+    for record in range(records):
+        context = b"".join(_encoded(c, record) for c in ordered if not c.column.sequence)
+        sequence = b"".join(_encoded(c, record) for c in ordered if c.column.sequence)
+        payload = _delimited(FIELD_1, context) if context else b""
+        payload += _delimited(FIELD_2, sequence) if sequence else b""
+        if len(payload) > LARGEST_MAX_RECORD_BYTES:
+            _refuse_large(record, ordered, len(payload))
+        payloads.append(payload)
+    return frame(payloads)
+
+
+def _refuse_large(record: int, columns: Sequence[ColumnBuffers], size: int) -> NoReturn:
+    names = ", ".join(buffers.column.name for buffers in columns)
+    raise ColumnError(record, names, f"{size} bytes are over the format's limit")
+
+
+def _encoded(buffers: ColumnBuffers, record: int) -> bytes:
+    """One record's map entry for a column; empty where the record does not have the feature."""
+    if not buffers.valid[record]:
+        return b""
+    first, last = int(buffers.rows[record]), int(buffers.rows[record + 1])
+    if buffers.steps is None:
+        value = _encoded_feature(buffers, first, last)
+    else:
+        cuts = buffers.steps[first : last + 1].tolist()
+        steps = itertools.pairwise(cuts)
+        value = b"".join(_delimited(FIELD_1, _encoded_feature(buffers, *step)) for step in steps)
+    key = _delimited(FIELD_1, buffers.column.name.encode())
+    return _delimited(FIELD_1, key + _delimited(FIELD_2, value))
+
+
+def _encoded_feature(buffers: ColumnBuffers, first: int, last: int) -> bytes:
+    if buffers.sizes is not None:
+        cuts = buffers.sizes[first : last + 1].tolist()
+        strings = itertools.pairwise(cuts)
+        values = (_delimited(FIELD_1, buffers.values[a:b].tobytes()) for a, b in strings)
+        return _delimited(FIELD_1, b"".join(values))
+    numbers = buffers.values[first:last]
+    if buffers.column.kind == "float":
+        packed, tag = numbers.astype("<f4").tobytes(), FIELD_2
+    else:
+        packed, tag = b"".join(_varint_bytes(value) for value in numbers.tolist()), FIELD_3
+    return _delimited(tag, _delimited(FIELD_1, packed) if packed else b"")
+
+
+def _delimited(tag: int, inside: bytes) -> bytes:
+    return bytes((tag,)) + _varint_bytes(len(inside)) + inside
+
+
+def _varint_bytes(value: int) -> bytes:
+    value &= 0xFFFFFFFFFFFFFFFF
+    encoded = bytearray()
+    while value >= 0x80:
+        encoded.append(value & 0x7F | 0x80)
+        value >>= 7
+    encoded.append(value)
+    return bytes(encoded)

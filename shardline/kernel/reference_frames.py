@@ -1,0 +1,213 @@
+"""Frames and checksums, in plain Python: part of the specification."""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from shardline.kernel.types import (
+    DEFAULT_MAX_RECORD_BYTES,
+    FRAME_BYTES,
+    HEADER_BYTES,
+    LARGEST_MAX_RECORD_BYTES,
+    Buffer,
+    FaultKind,
+    Scan,
+    Search,
+    frame_fault,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_POLYNOMIAL = 0x82F63B78
+
+
+def _table_entry(value: int) -> int:
+    for _ in range(8):
+        value = (value >> 1) ^ (_POLYNOMIAL if value & 1 else 0)
+    return value
+
+
+_TABLE = tuple(_table_entry(byte) for byte in range(256))
+
+
+def crc32c(data: Buffer, value: int = 0) -> int:
+    """The CRC-32C of `data`, going on from `value`, the CRC of what came before."""
+    crc = value ^ 0xFFFFFFFF
+    for byte in memoryview(data).cast("B"):
+        crc = (crc >> 8) ^ _TABLE[(crc ^ byte) & 0xFF]
+    return crc ^ 0xFFFFFFFF
+
+
+def crc32c_combine(first: int, second: int, second_bytes: int) -> int:
+    """The CRC of two pieces laid end to end, from their CRCs and the size of the second."""
+    if second_bytes < 0:
+        msg = f"a piece cannot have {second_bytes} bytes"
+        raise ValueError(msg)
+    power = 0x40000000 >> 7  # x^8: one byte further
+    shift = 0x80000000  # x^0
+    while second_bytes:
+        if second_bytes & 1:
+            shift = _multiply(power, shift)
+        power = _multiply(power, power)
+        second_bytes >>= 1
+    return _multiply(shift, first) ^ second
+
+
+def _multiply(a: int, b: int) -> int:
+    """Multiply two polynomials over GF(2), bits reversed, modulo the CRC's polynomial."""
+    product = 0
+    for bit in range(31, -1, -1):
+        if a >> bit & 1:
+            product ^= b
+        b = (b >> 1) ^ (_POLYNOMIAL if b & 1 else 0)
+    return product
+
+
+def _masked(crc: int) -> int:
+    """What TFRecord stores for a CRC, so that a CRC of data that holds CRCs stays strong."""
+    return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
+
+
+def frame(payloads: Sequence[Buffer]) -> bytes:
+    """Lay payloads end to end, each framed with its length and both checksums."""
+    pieces: list[Buffer] = []
+    for payload in payloads:
+        size = memoryview(payload).nbytes
+        if size > LARGEST_MAX_RECORD_BYTES:
+            msg = (
+                f"a record of {size} bytes is over the format's limit of {LARGEST_MAX_RECORD_BYTES}"
+            )
+            raise ValueError(msg)
+        length = struct.pack("<Q", size)
+        pieces += (length, struct.pack("<I", _masked(crc32c(length))))
+        pieces += (payload, struct.pack("<I", _masked(crc32c(payload))))
+    return b"".join(pieces)
+
+
+def _stated_length(data: memoryview, offset: int) -> int | None:
+    """The length that the header at `offset` states, if its checksum vouches for it."""
+    length = data[offset : offset + 8]
+    (stored,) = struct.unpack_from("<I", data, offset + 8)
+    return int.from_bytes(length, "little") if stored == _masked(crc32c(length)) else None
+
+
+def _data_matches(data: memoryview, offset: int, length: int) -> bool:
+    start = offset + HEADER_BYTES
+    (stored,) = struct.unpack_from("<I", data, start + length)
+    return bool(stored == _masked(crc32c(data[start : start + length])))
+
+
+def scan(
+    data: Buffer, *, max_record_bytes: int = DEFAULT_MAX_RECORD_BYTES, final: bool = True
+) -> Scan:
+    """Find the intact frames at the start of `data`, up to its end or the first fault.
+
+    A length is used only after its checksum, the cap and the bytes that remain have vouched for
+    it. `final` says that nothing follows: a frame cut off by the end is then a fault.
+    """
+    view = memoryview(data).cast("B")
+    end = len(view)
+    starts: list[int] = []
+    lengths: list[int] = []
+    offset = needed = length = bound = 0
+    kind: FaultKind | None = None
+    while offset < end:
+        remaining = end - offset
+        if remaining < HEADER_BYTES:
+            kind, bound, needed = "trailing-bytes", remaining, HEADER_BYTES
+            break
+        stated = _stated_length(view, offset)
+        if stated is None:
+            kind = "length-crc"
+            break
+        length = stated
+        if length > max_record_bytes:
+            kind, bound = "oversized", max_record_bytes
+            break
+        if length + FRAME_BYTES > remaining:
+            kind, bound, needed = "truncated", remaining, length + FRAME_BYTES
+            break
+        if not _data_matches(view, offset, length):
+            kind = "data-crc"
+            break
+        starts.append(offset + HEADER_BYTES)
+        lengths.append(length)
+        offset += length + FRAME_BYTES
+    if needed and final:
+        needed = 0
+    elif needed:
+        kind = None
+    fault = None if kind is None else frame_fault(kind, len(starts), offset, length, bound)
+    return Scan(np.array(starts, np.int64), np.array(lengths, np.int64), offset, needed, fault)
+
+
+def find_next(
+    data: Buffer,
+    start: int,
+    *,
+    max_record_bytes: int = DEFAULT_MAX_RECORD_BYTES,
+    final: bool = True,
+) -> Search:
+    """Find the first offset from `start` on at which an intact frame begins.
+
+    A frame that the end of `data` cuts off is waited for unless `final`: `needed` says how many
+    bytes it takes to tell.
+    """
+    view = memoryview(data).cast("B")
+    end = len(view)
+    for offset in range(start, end - HEADER_BYTES + 1):
+        plausible = int.from_bytes(view[offset : offset + 8], "little")
+        if plausible > max_record_bytes or _stated_length(view, offset) is None:
+            continue
+        if plausible + FRAME_BYTES > end - offset:
+            if final:
+                continue
+            return Search(found=False, offset=offset, needed=plausible + FRAME_BYTES)
+        if _data_matches(view, offset, plausible):
+            return Search(found=True, offset=offset, needed=0)
+    if final:
+        return Search(found=False, offset=end, needed=0)
+    offset = max(start, end - HEADER_BYTES + 1)
+    return Search(found=False, offset=offset, needed=HEADER_BYTES)
+
+
+def find_end(
+    data: Buffer,
+    start: int,
+    *,
+    max_record_bytes: int = DEFAULT_MAX_RECORD_BYTES,
+    final: bool = True,
+) -> int:
+    """Where the damaged record at `start` ends, if its own bytes still tell; else -1.
+
+    Without this, frames that lie *inside* a damaged record (a TFRecord file kept as a feature)
+    would be taken for records. They tell in two ways: the length is intact and another header, or
+    the end, stands behind it; or the header is lost but the data is intact, so that its checksum
+    matches right behind it, and then comes another header or the end.
+    """
+    view = memoryview(data).cast("B")
+    end = len(view)
+
+    def border(offset: int) -> bool:
+        if offset == end:
+            return final
+        return offset + HEADER_BYTES <= end and _stated_length(view, offset) is not None
+
+    if end - start < HEADER_BYTES:
+        return -1
+    stated = _stated_length(view, start)
+    if stated is not None:
+        target = start + stated + FRAME_BYTES
+        return target if stated <= max_record_bytes and target <= end and border(target) else -1
+    crc = 0xFFFFFFFF
+    last = min(end - 4, start + HEADER_BYTES + max_record_bytes)
+    for offset in range(start + HEADER_BYTES, last + 1):
+        (stored,) = struct.unpack_from("<I", view, offset)
+        if stored == _masked(crc ^ 0xFFFFFFFF) and border(offset + 4):
+            return offset + 4
+        crc = (crc >> 8) ^ _TABLE[(crc ^ view[offset]) & 0xFF]
+    return -1
