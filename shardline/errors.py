@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from shardline.kernel.types import FaultKind
+
 
 class ShardlineError(Exception):
     """Base of every error that Shardline raises on purpose."""
@@ -10,7 +15,7 @@ class ShardlineError(Exception):
 class DamagedFileError(ShardlineError, ValueError):
     """A TFRecord file whose bytes are not what was written."""
 
-    def __init__(self, file: str, kind: str, record: int, offset: int, detail: str) -> None:
+    def __init__(self, file: str, kind: FaultKind, record: int, offset: int, detail: str) -> None:
         super().__init__(
             f"{file}: {kind} at record {record}, offset {offset}: {detail}. "
             f"To keep the intact records: shardline salvage {file} OUT"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from shardline.cli.options import expand, json_option, limit_options, limits
-from shardline.cli.wording import counted, human_bytes
+from shardline.cli.wording import counted, escaped, human_bytes
 
 if TYPE_CHECKING:
     from shardline.operations.preview import Record
@@ -70,19 +70,17 @@ def _as_dict(record: Record) -> dict[str, Any]:
 def _as_text(record: Record) -> str:
     lines = [f"record {record.number}: {record.form}, {human_bytes(record.bytes)}"]
     if record.payload is not None:
-        return "\n".join([*lines, f"  {_escaped(record.payload)}"])
+        return "\n".join([*lines, f"  {escaped(record.payload)}"])
     features = list((record.features or {}).items())
     feature_lists = list((record.feature_lists or {}).items())
-    width = max((len(_escaped(name)) for name, _ in features + feature_lists), default=0)
-    lines += [
-        f"  {_escaped(name):{width}}  {_kind(one):9} {_values(one)}" for name, one in features
-    ]
+    width = max((len(escaped(name)) for name, _ in features + feature_lists), default=0)
+    lines += [f"  {escaped(name):{width}}  {_kind(one):9} {_values(one)}" for name, one in features]
     for name, one in feature_lists:
         steps = counted(one["steps"], "step")
         shown = " | ".join(" ".join(map(_value, values)) for values in one["values"])
         more = " | …" if one["steps"] > len(one["values"]) else ""
         kind = one["kind"] or "empty"
-        lines.append(f"  {_escaped(name):{width}}  {kind:9} {steps}: {shown}{more}")
+        lines.append(f"  {escaped(name):{width}}  {kind:9} {steps}: {shown}{more}")
     return "\n".join(lines)
 
 
@@ -99,7 +97,3 @@ def _value(value: float | str) -> str:
     if isinstance(value, str) and not value.startswith("<"):
         return json.dumps(value, ensure_ascii=False)
     return str(value)
-
-
-def _escaped(text: str) -> str:
-    return text.encode("unicode_escape").decode() if not text.isprintable() else text

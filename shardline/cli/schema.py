@@ -17,7 +17,7 @@ from shardline.cli.options import (
     workers_option,
 )
 from shardline.cli.progress import file_progress
-from shardline.cli.wording import counted
+from shardline.cli.wording import counted, escaped
 
 if TYPE_CHECKING:
     from shardline.operations.schema import FeatureSchema, FileSchema, SchemaReport
@@ -114,21 +114,21 @@ def _print(report: SchemaReport, spec: str) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    console = Console()
+    console = Console(markup=False)
     files, records = counted(len(report.files), "file"), counted(report.merged.records, "record")
     table = Table(title=f"{records} in {files}", title_justify="left")
     for heading in ("feature", "kind", "shape", "present", "values"):
         table.add_column(heading, overflow="fold")
     for feature in report.merged.features:
-        name = f"{feature.name} (list)" if feature.sequence else feature.name
+        name = escaped(feature.name) + (" (list)" if feature.sequence else "")
         table.add_row(name, feature.kind, feature.shape, _presence(feature), _values(feature))
     console.print(table)
     if report.differences:
         console.print("The files differ:")
         for difference in report.differences:
-            console.print(f"  {difference.name}: {', '.join(difference.what)}", markup=False)
+            console.print(f"  {escaped(difference.name)}: {', '.join(difference.what)}")
             for file, told in difference.files.items():
-                console.print(f"    {file}: {told}", markup=False, highlight=False)
+                console.print(f"    {file}: {told}", highlight=False)
     elif len(report.files) > 1:
         console.print("All files have the same features.")
     click.echo("\n" + spec, nl=False)

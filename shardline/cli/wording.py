@@ -1,4 +1,4 @@
-"""Numbers as people read them."""
+"""Numbers and names as people read them."""
 
 from __future__ import annotations
 
@@ -17,3 +17,8 @@ def human_bytes(size: float) -> str:
         if size < 1024:
             return f"{size:.1f} {unit}"
     return f"{size / 1024:.1f} PB"
+
+
+def escaped(text: str) -> str:
+    """A foreign text without anything that a terminal would obey."""
+    return text if text.isprintable() else text.encode("unicode_escape").decode()

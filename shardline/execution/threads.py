@@ -28,3 +28,8 @@ def run_tasks(
                 yield future.result()
         finally:
             pool.shutdown(wait=True, cancel_futures=True)
+
+
+def workers_per_task(tasks: int, workers: int | None = None) -> int:
+    """How many workers each of these tasks can have to itself when all run side by side."""
+    return max(1, (workers or os.cpu_count() or 1) // max(tasks, 1))

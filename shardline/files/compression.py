@@ -16,6 +16,7 @@ from isal import igzip_lib, isal_zlib
 
 from shardline import kernel
 from shardline.errors import ShardlineError
+from shardline.kernel.types import FRAME_BYTES
 
 if TYPE_CHECKING:
     from io import FileIO
@@ -78,7 +79,7 @@ def detect(file: FileIO) -> Compression:
     if _begins_with_header(head):
         return Compression.NONE
     if head.startswith(_GZIP_MAGIC) or (head and _GZIP_MAGIC.startswith(head)):
-        return Compression.GZIP
+        return Compression.NONE if _leads_to_record(file, head, size) else Compression.GZIP
     if _is_zlib_header(head) and (_unpacks_to_header(head) or not _plausible_length(head, size)):
         return Compression.ZLIB
     return Compression.NONE
@@ -109,6 +110,12 @@ def _plausible_length(head: bytes, size: int) -> bool:
     return len(head) >= 8 and int.from_bytes(head[:8], "little") <= size
 
 
+def _leads_to_record(file: FileIO, head: bytes, size: int) -> bool:
+    """Whether the first bytes, read as a length, lead to another record or to the end."""
+    end = int.from_bytes(head[:8], "little") + FRAME_BYTES
+    return end == size or (end < size and _begins_with_header(read_at(file, end, _HEADER_BYTES)))
+
+
 def open_stream(
     file: FileIO, *, max_unpacked_bytes: int = DEFAULT_MAX_UNPACKED_BYTES
 ) -> tuple[Compression, Stream]:
@@ -132,6 +139,10 @@ class PlainStream:
         count = self._file.readinto(view)
         self.position += count
         return count
+
+    def seek(self, position: int) -> None:
+        """Go on at another place of the file."""
+        self.position = self._file.seek(position)
 
     def resume(self) -> int | None:
         """There is no packing that could be damaged."""
@@ -159,6 +170,7 @@ class PackedStream:
         self._unpacked = 0
         self._next = start
         self._member: _Member | None = None
+        self._left = b""
         self._pending: CompressionError | None = None
         self._search_from: int | None = None
         self.members: list[tuple[int, int]] = []
@@ -172,6 +184,8 @@ class PackedStream:
     def readinto(self, view: memoryview) -> int:
         """Unpack into `view`; 0 at the end. Raises CompressionError where the data is damaged."""
         while True:
+            if self._left:
+                return self._give(self._left, view)
             self._raise_pending()
             if self._member is None:
                 if self._next >= self.size:
@@ -219,9 +233,14 @@ class PackedStream:
             self._search_from = member.doubtful_from
             self._next = max(self._next, member.doubtful_from)
             self._member = None
-        view[: len(data)] = data
         self._unpacked += len(data)
-        return len(data)
+        return self._give(data, view)
+
+    def _give(self, data: bytes, view: memoryview) -> int:
+        """Put into `view` what fits; what was rescued may be more than was asked for."""
+        given, self._left = data[: len(view)], data[len(view) :]
+        view[: len(given)] = given
+        return len(given)
 
     def resume(self) -> int | None:
         """Begin at the next member that can be unpacked at all; None if there is none."""
@@ -287,7 +306,7 @@ class _Member:
     @property
     def doubtful_from(self) -> int:
         """Where the next member may begin at the earliest, if this one is damaged."""
-        if self.ended:
+        if self.ended and self._compression is Compression.ZLIB:
             return self.end
         return max(self._data_start, self.fed - 2 * _CHUNK_BYTES)
 

@@ -103,6 +103,8 @@ class IndexedFile:
             raise self._mismatch("is not an index, or is damaged")
         if size != self._file.seek(0, 2):
             raise self._mismatch("was made for a file of another size")
+        if index.stat().st_mtime_ns < self.path.stat().st_mtime_ns:
+            raise self._mismatch("is older than the file")
         if index.stat().st_size != _HEADER.size + 8 * (records + 1 + 2 * members):
             raise self._mismatch("is cut off")
         numbers = np.memmap(index, "<u8", "r", offset=_HEADER.size)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal, Self
+
+import numpy as np
 
 from shardline import kernel
 from shardline.errors import DamagedFileError
@@ -11,6 +13,7 @@ from shardline.files.compression import (
     DEFAULT_MAX_UNPACKED_BYTES,
     Compression,
     CompressionError,
+    PlainStream,
     Stream,
     open_stream,
 )
@@ -21,7 +24,7 @@ if TYPE_CHECKING:
     from io import FileIO
     from pathlib import Path
 
-    from shardline.kernel.types import IntArray
+    from shardline.kernel.types import FaultKind, IntArray
 
 BLOCK_BYTES = 1024 * 1024
 _DAMAGE_WINDOW_BYTES = 4 * 1024 * 1024
@@ -56,6 +59,16 @@ class Block:
         """Each record's payload."""
         for start, length in zip(self.starts.tolist(), self.lengths.tolist(), strict=True):
             yield self.data[start : start + length]
+
+    def before(self, end: int) -> Block:
+        """The part of the block whose frames begin before `end` of the file."""
+        keep = int(np.searchsorted(self.starts, end - self.offset + HEADER_BYTES))
+        if keep == len(self.starts):
+            return self
+        size = int(self.starts[keep]) - HEADER_BYTES
+        return replace(
+            self, data=self.data[:size], starts=self.starts[:keep], lengths=self.lengths[:keep]
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,12 +121,39 @@ class RecordFile:
         """Every record, block by block; raises DamagedFileError at the first fault."""
         for event in self.events(go_on=False):
             if isinstance(event, Damage):
-                fault = event.fault
-                raise DamagedFileError(
-                    str(self.path), fault.kind, fault.record, fault.offset, fault.detail
-                )
+                raise self._damaged(event.fault)
             if isinstance(event, Block):
                 yield event
+
+    def blocks_between(
+        self, start: int, end: int, *, record: int = 0, search: bool = True
+    ) -> Iterator[Block]:
+        """The records of a plain file that begin from `start` on and before `end`.
+
+        With `search`, `start` may lie anywhere: the first intact frame is looked for. Else a
+        record, which is number `record`, begins there.
+        """
+        if not isinstance(self.stream, PlainStream):
+            msg = f"{self.path} is packed: it can be read from its start only"
+            raise TypeError(msg)
+        self.stream.seek(start)
+        scanner = _Scanner(self.stream, self._limits, self._block_bytes, start, record)
+        if search and start and not scanner.find_frame(end):
+            return
+        for event in scanner.events(go_on=False):
+            if isinstance(event, Damage):
+                raise self._damaged(event.fault)
+            if isinstance(event, Block):
+                block = event.before(end)
+                if len(block.starts):
+                    yield block
+                if len(block.starts) < len(event.starts):
+                    return
+
+    def _damaged(self, fault: Fault) -> DamagedFileError:
+        return DamagedFileError(
+            str(self.path), fault.kind, fault.record, fault.offset, fault.detail
+        )
 
     def events(self, *, go_on: bool) -> Iterator[Block | Damage | Lost]:
         """Blocks up to the first damage, or with `go_on` also what lies behind each damage.
@@ -126,14 +166,16 @@ class RecordFile:
 class _Scanner:
     """The window of the stream in memory: `data[low:high]`, where `offset` is that of `low`."""
 
-    def __init__(self, stream: Stream, limits: Limits, block_bytes: int) -> None:
+    def __init__(
+        self, stream: Stream, limits: Limits, block_bytes: int, offset: int = 0, record: int = 0
+    ) -> None:
         self._stream = stream
         self._max_record = limits.max_record_bytes
         self._data = bytearray(block_bytes)
         self._low = 0
         self._high = 0
-        self._offset = 0
-        self._record = 0
+        self._offset = offset
+        self._record = record
         self._ended = False
         self._broken: CompressionError | None = None
         self._behind: Literal["", "frame", "packed"] = ""
@@ -151,6 +193,8 @@ class _Scanner:
 
         The buffer grows with what was really read, never at once to what a header asks for.
         """
+        if self._high - self._low >= wanted:
+            return
         if self._low:
             self._data[: self._high - self._low] = self._data[self._low : self._high]
             self._high -= self._low
@@ -190,7 +234,7 @@ class _Scanner:
                     yield self._damage(Fault(fault.kind, self._record, self._offset, fault.detail))
                 if not go_on:
                     return
-                yield from self._skip_damage()
+                yield from self._skip_damage(scan.fault.kind)
             elif self._broken is not None and not scan.consumed:
                 if self._behind != "packed":
                     fault = Fault(
@@ -203,6 +247,22 @@ class _Scanner:
             elif self._final:
                 return
 
+    def find_frame(self, end: int) -> bool:
+        """Move to the first intact frame that begins before `end`; False if there is none."""
+        needed = HEADER_BYTES
+        while self._offset < end:
+            self._fill(needed)
+            search = kernel.find_next(
+                self._window(), 0, max_record_bytes=self._max_record, final=self._final
+            )
+            self._advance(search.offset)
+            if search.found:
+                return self._offset < end
+            if self._ended:
+                return False
+            needed = search.needed
+        return False
+
     def _damage(self, fault: Fault, *, packed: bool = False) -> Damage:
         if not self._behind:
             self._record += 1
@@ -214,14 +274,18 @@ class _Scanner:
             yield Lost(self._offset, size, self._window()[:size])
             self._advance(size)
 
-    def _skip_damage(self) -> Iterator[Lost]:
+    def _skip_damage(self, kind: FaultKind) -> Iterator[Lost]:
         """Move to the next intact frame behind a damaged one."""
-        self._fill(_DAMAGE_WINDOW_BYTES)
+        wanted = _DAMAGE_WINDOW_BYTES
+        if kind == "data-crc":  # the length is vouched for: the next header must stand behind it
+            stated = int.from_bytes(self._window()[:8], "little")
+            wanted = stated + FRAME_BYTES + HEADER_BYTES
+        self._fill(wanted)
         end = kernel.find_end(
             self._window(), 0, max_record_bytes=self._max_record, final=self._final
         )
         if end >= 0:
-            yield from self._lose(end)
+            yield from self._lose(self._records_up_to(end))
             return
         start = 1
         while True:
@@ -235,6 +299,23 @@ class _Scanner:
                 return
             self._fill(max(search.needed, FRAME_BYTES))
             start = 0
+
+    def _records_up_to(self, end: int) -> int:
+        """Where the records begin that end exactly at `end`; `end` itself if there are none.
+
+        Bytes cut out of a damaged record move those behind it into the span that it claims. A
+        frame inside its data is no record, and cannot end there: the data's checksum does.
+        """
+        window = self._window()[:end]
+        start = 1
+        while True:
+            search = kernel.find_next(window, start, max_record_bytes=self._max_record)
+            if not search.found:
+                return end
+            run = kernel.scan(window[search.offset :], max_record_bytes=self._max_record)
+            start = search.offset + run.consumed
+            if start == end:
+                return search.offset
 
     def _resume(self) -> Iterator[Lost]:
         """Move behind packed data that is damaged."""

@@ -1,4 +1,9 @@
-"""Features into columns: the compiled twin of reference_decode.py."""
+"""Features into columns: the compiled twin of reference_decode.py.
+
+Numbers of a known width are written where they belong while the records are walked. Of all other
+columns the walk notes where each record's values lie, and they are copied once their number is
+known.
+"""
 
 import numpy as np
 
@@ -8,8 +13,9 @@ from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy
 
 from shardline.kernel._wire cimport (
-    ACCEPTED, BYTES, FLOAT, Names, Refusal, Values, check_spans, count_values, names_close,
-    names_find, names_open, parse_feature, read_span, read_varint, refusal_error, walk,
+    ACCEPTED, BAD_VARINT, BYTES, FIELD_1, FLOAT, LIST_FIELD, Names, Refusal, Values, check_spans,
+    count_values, names_close, names_find, names_open, parse_feature, read_span, read_varint,
+    refusal_error, walk,
 )
 
 from shardline.kernel.types import (
@@ -18,67 +24,173 @@ from shardline.kernel.types import (
 
 _DTYPES = {"bytes": np.uint8, "float": np.float32, "int64": np.int64}
 
-# Where the values of one feature of one record lie: the first pass finds them, the second copies.
+
+# Where the values of one feature of one record lie; for a feature list, where its steps lie.
 ctypedef struct Cell:
     const uint8_t *start
     const uint8_t *end
-    int32_t kind
+    int64_t count
     bint present
     bint packed
-    int64_t lists
+
+# A column asked for, and what the record being walked has of it.
+ctypedef struct Target:
+    int32_t kind
+    int64_t width
+    bint ragged
+    uint8_t *direct
+    Cell *cells
+    int64_t lists_total
+    int64_t count_total
+    int64_t bytes_total
+    bint present
+    bint packed
+    int32_t found_kind
     int64_t count
+    const uint8_t *start
+    const uint8_t *end
 
 ctypedef struct Found:
-    Cell *cells
+    Target *targets
     int32_t columns
     int64_t record
-    const uint8_t *ragged
+
+
+cdef inline int put_numbers(
+    Target *target, int64_t record, const Values *values, const uint8_t **at
+) noexcept nogil:
+    """Write the numbers of a record where they belong, as far as they fit."""
+    cdef int64_t count, n = 0
+    cdef const uint8_t *p = values.start
+    cdef uint64_t number = 0
+    cdef int64_t *integers = <int64_t *>target.direct + record * target.width
+    cdef float *floats = <float *>target.direct + record * target.width
+    cdef int reason
+    if values.packed and target.kind == FLOAT:
+        target.count = (values.end - p) >> 2
+        if target.count == target.width:
+            memcpy(floats, p, values.end - p)
+        return ACCEPTED
+    if values.packed:
+        while p < values.end:
+            at[0] = p
+            p = read_varint(p, values.end, &number)
+            if p == NULL:
+                return BAD_VARINT
+            if n < target.width:
+                integers[n] = <int64_t>number
+            n += 1
+        target.count = n
+        return ACCEPTED
+    reason = count_values(values, &count, at)
+    target.count = count
+    if reason or count != target.width:
+        return reason
+    for n in range(count):
+        if target.kind == FLOAT:
+            memcpy(floats + n, p + 1, 4)
+            p += 5
+        else:
+            p = read_varint(p + 1, values.end, &number)
+            integers[n] = <int64_t>number
+    return ACCEPTED
+
+
+cdef inline int add_strings(Target *target, const Values *values, const uint8_t **at) noexcept nogil:
+    """Check the strings of a list and add up their number and size."""
+    cdef const uint8_t *p = values.start
+    cdef const uint8_t *inside = NULL
+    cdef int reason
+    while p < values.end:
+        at[0] = p
+        if p[0] != FIELD_1:
+            return LIST_FIELD
+        at[0] = p + 1
+        reason = read_span(p + 1, values.end, &inside, &p)
+        if reason:
+            return reason
+        target.count += 1
+        target.bytes_total += p - inside
+    return ACCEPTED
 
 
 cdef int note_values(
     void *context, int32_t name, const Values *values, const uint8_t **at
 ) noexcept nogil:
     cdef Found *found = <Found *>context
-    cdef Cell *cell
+    cdef Target *target
     cdef int64_t count
-    cdef int reason = count_values(values, &count, at)
-    if reason or name >= found.columns:
-        return reason
-    cell = &found.cells[found.record * found.columns + name]
-    cell.start = values.start
-    cell.end = values.end
-    cell.packed = values.packed
-    cell.count += count
-    return ACCEPTED
+    cdef int reason
+    if name >= found.columns:
+        return count_values(values, &count, at)
+    target = &found.targets[name]
+    if target.direct != NULL and values.kind == target.kind:
+        return put_numbers(target, found.record, values, at)
+    target.start = values.start
+    target.end = values.end
+    target.packed = values.packed
+    if values.kind == BYTES:
+        return add_strings(target, values, at)
+    reason = count_values(values, &count, at)
+    target.count += count
+    return reason
 
 
-# A feature list is noted whole: the second pass cuts it into its steps again.
 cdef int note_feature(
     void *context, int32_t name, int kind, int64_t lists, const uint8_t *start, const uint8_t *end
 ) noexcept nogil:
     cdef Found *found = <Found *>context
-    cdef Cell *cell
-    if name >= found.columns:
-        return ACCEPTED
-    cell = &found.cells[found.record * found.columns + name]
-    cell.present = True
-    cell.kind = kind
-    cell.lists = lists
-    if found.ragged[name]:
-        cell.start = start
-        cell.end = end
+    cdef Target *target
+    if name < found.columns:
+        target = &found.targets[name]
+        target.present = True
+        target.found_kind = kind
+        if target.ragged:
+            target.start = start
+            target.end = end
+            target.lists_total += lists
     return ACCEPTED
 
 
-cdef inline int64_t copy_numbers(Cell *cell, int kind, void *out) noexcept nogil:
-    """Copy checked numbers; gives how many."""
+cdef enum Misfit:
+    FITS
+    REFUSED
+    KIND
+    WIDTH
+
+
+cdef inline Misfit settle(Target *target, int64_t record, uint8_t *valid) noexcept nogil:
+    """Check what the record has against the column, and keep it."""
+    cdef Cell *cell
+    valid[record] = target.present
+    if target.present:
+        if target.found_kind >= 0 and target.found_kind != target.kind:
+            return KIND
+        if target.width >= 0 and target.count != target.width:
+            return WIDTH
+    if target.direct == NULL:
+        cell = &target.cells[record]
+        cell.present = target.present
+        cell.start = target.start
+        cell.end = target.end
+        cell.packed = target.packed
+        cell.count = target.count
+        if target.present:
+            target.count_total += target.count
+        elif target.width > 0:
+            target.count_total += target.width
+    return FITS
+
+
+cdef inline void copy_numbers(const Cell *cell, int kind, void *out) noexcept nogil:
+    """Copy checked numbers."""
     cdef const uint8_t *p = cell.start
     cdef uint64_t number = 0
-    cdef int64_t n = 0
+    cdef int64_t n
     if kind == FLOAT and cell.packed:
         memcpy(out, p, cell.end - p)
-        return (cell.end - p) >> 2
-    while p < cell.end:
+        return
+    for n in range(cell.count):
         if not cell.packed:
             p += 1
         if kind == FLOAT:
@@ -87,38 +199,20 @@ cdef inline int64_t copy_numbers(Cell *cell, int kind, void *out) noexcept nogil
         else:
             p = read_varint(p, cell.end, &number)
             (<int64_t *>out)[n] = <int64_t>number
-        n += 1
-    return n
 
 
-cdef int64_t bytes_in(const Cell *cell) noexcept nogil:
-    """How many bytes the values of a checked bytes list have together."""
-    cdef const uint8_t *p = cell.start
-    cdef const uint8_t *inside = NULL
-    cdef const uint8_t *after = NULL
-    cdef int64_t total = 0
-    while p < cell.end:
-        read_span(p + 1, cell.end, &inside, &after)
-        total += after - inside
-        p = after
-    return total
-
-
-cdef int64_t copy_strings(
+cdef inline int64_t copy_strings(
     const Cell *cell, uint8_t *out, int64_t at, int32_t *sizes
 ) noexcept nogil:
     """Copy checked strings to `out` from `at` on, with their ends; gives the new end."""
     cdef const uint8_t *p = cell.start
     cdef const uint8_t *inside = NULL
-    cdef const uint8_t *after = NULL
-    cdef int64_t n = 0
-    while p < cell.end:
-        read_span(p + 1, cell.end, &inside, &after)
-        memcpy(out + at, inside, after - inside)
-        at += after - inside
+    cdef int64_t n
+    for n in range(cell.count):
+        read_span(p + 1, cell.end, &inside, &p)
+        memcpy(out + at, inside, p - inside)
+        at += p - inside
         sizes[n] = <int32_t>at
-        n += 1
-        p = after
     return at
 
 
@@ -128,8 +222,11 @@ cdef inline const uint8_t *next_step(
     """Cut the next step off a checked feature list."""
     cdef const uint8_t *inside = NULL
     cdef const uint8_t *after = NULL
-    cdef const uint8_t *at
+    cdef const uint8_t *at = NULL
     cdef Values values
+    values.kind = BYTES
+    values.packed = False
+    values.start = values.end = p
     read_span(p + 1, end, &inside, &after)
     parse_feature(inside, after, &values, &at)
     count_values(&values, &step.count, &at)
@@ -139,64 +236,41 @@ cdef inline const uint8_t *next_step(
     return after
 
 
-cdef object gather(Cell *cells, Py_ssize_t stride, Py_ssize_t records, column):
-    """The second pass, for one column."""
-    cdef int kind = KINDS.index(column.kind)
-    cdef bint ragged = column.sequence
-    cdef int64_t width = -1 if column.width is None else column.width
-    cdef Py_ssize_t i
-    cdef int64_t values_total = 0, lists_total = 0, bytes_total = 0, k
-    cdef Cell *cell
-    cdef Cell step
-    cdef const uint8_t *p
-    valid = np.empty(records, np.uint8)
+cdef object gather(const Target *target, Py_ssize_t records, column, valid):
+    """Copy the values that the walk has noted."""
+    check_offsets(max(target.count_total, target.lists_total, target.bytes_total))
+    cdef int kind = target.kind
+    cdef int64_t width = target.width
     rows = np.empty(records + 1, np.int32)
-    cdef uint8_t[::1] valid_view = valid
+    steps = np.empty(target.lists_total + 1, np.int32) if target.ragged else None
+    sizes = np.empty(target.count_total + 1, np.int32) if kind == BYTES else None
+    values = np.empty(
+        target.bytes_total if kind == BYTES else target.count_total, _DTYPES[column.kind]
+    )
     cdef int32_t[::1] rows_view = rows
-    with nogil:
-        for i in range(records):
-            cell = &cells[i * stride]
-            if cell.present:
-                values_total += cell.count
-                lists_total += cell.lists
-                if kind == BYTES and not ragged:
-                    bytes_total += bytes_in(cell)
-                elif kind == BYTES:
-                    p = cell.start
-                    while p < cell.end:
-                        p = next_step(p, cell.end, &step)
-                        bytes_total += bytes_in(&step)
-            elif width > 0:
-                values_total += width
-    check_offsets(max(values_total, lists_total, bytes_total))
-    steps = np.empty(lists_total + 1, np.int32) if ragged else None
-    sizes = np.empty(values_total + 1, np.int32) if kind == BYTES else None
-    values = np.empty(bytes_total if kind == BYTES else values_total, _DTYPES[column.kind])
     cdef int32_t[::1] steps_view = steps
     cdef int32_t[::1] sizes_view = sizes
     cdef uint8_t[::1] values_view = values.view(np.uint8)
     cdef uint8_t *out = &values_view[0] if values_view.shape[0] else NULL
     cdef size_t item = values.itemsize
-    cdef int64_t n = 0, lists = 0, at = 0
+    cdef int64_t n = 0, lists = 0, at = 0, k
+    cdef Py_ssize_t i
+    cdef const Cell *cell
+    cdef const uint8_t *p
+    cdef Cell step
     rows_view[0] = 0
-    if ragged:
+    if steps is not None:
         steps_view[0] = 0
-    if kind == BYTES:
+    if sizes is not None:
         sizes_view[0] = 0
     with nogil:
         for i in range(records):
-            cell = &cells[i * stride]
-            valid_view[i] = cell.present
+            cell = &target.cells[i]
             if not cell.present:
-                for k in range(width if width > 0 else 0):
-                    if kind == BYTES:
-                        sizes_view[n + 1] = <int32_t>at
-                    elif kind == FLOAT:
-                        (<float *>out)[n] = 0
-                    else:
-                        (<int64_t *>out)[n] = 0
+                for k in range(width if width > 0 else 0):  # only bytes: numbers went directly
                     n += 1
-            elif not ragged:
+                    sizes_view[n] = <int32_t>at
+            elif not target.ragged:
                 if kind == BYTES:
                     if cell.count:
                         at = copy_strings(cell, out, at, &sizes_view[n + 1])
@@ -215,15 +289,65 @@ cdef object gather(Cell *cells, Py_ssize_t stride, Py_ssize_t records, column):
                     n += step.count
                     lists += 1
                     steps_view[lists] = <int32_t>n
-            rows_view[i + 1] = <int32_t>(lists if ragged else n)
+            rows_view[i + 1] = <int32_t>(lists if target.ragged else n)
     return ColumnBuffers(column, valid, rows, steps, sizes, values)
 
 
-cdef enum Misfit:
-    FITS
-    REFUSED
-    KIND
-    WIDTH
+cdef class Targets:
+    """The columns asked for, and the memory that belongs to them."""
+
+    cdef Found found
+    cdef uint8_t **valid
+    cdef list valid_arrays
+    cdef list direct_arrays
+
+    def __cinit__(self, columns, Py_ssize_t records):
+        cdef int32_t c, wanted = len(columns)
+        cdef Target *target
+        cdef uint8_t[::1] view
+        self.valid_arrays = [np.empty(max(records, 1), np.uint8) for _ in columns]
+        self.direct_arrays = []
+        self.valid = <uint8_t **>calloc(max(wanted, 1), sizeof(uint8_t *))
+        self.found.targets = <Target *>calloc(max(wanted, 1), sizeof(Target))
+        if self.valid == NULL or self.found.targets == NULL:
+            raise MemoryError
+        self.found.columns = wanted
+        for c in range(wanted):
+            column = columns[c]
+            view = self.valid_arrays[c]
+            self.valid[c] = &view[0]
+            target = &self.found.targets[c]
+            target.kind = KINDS.index(column.kind)
+            target.width = -1 if column.width is None else column.width
+            target.ragged = column.sequence
+            if target.kind != BYTES and target.width >= 0:
+                check_offsets(records * target.width)
+                values = np.zeros(records * target.width, _DTYPES[column.kind])
+                self.direct_arrays.append(values)
+                view = np.zeros(1, np.uint8) if not len(values) else values.view(np.uint8)
+                target.direct = &view[0]
+                self.direct_arrays.append(np.asarray(view))
+            else:
+                self.direct_arrays += (None, None)
+                target.cells = <Cell *>calloc(max(records, 1), sizeof(Cell))
+                if target.cells == NULL:
+                    raise MemoryError
+
+    def __dealloc__(self):
+        cdef int32_t c
+        if self.found.targets != NULL:
+            for c in range(self.found.columns):
+                free(self.found.targets[c].cells)
+        free(self.found.targets)
+        free(self.valid)
+
+    cdef object buffers(self, int32_t c, Py_ssize_t records, column):
+        """A column, after the walk."""
+        valid = self.valid_arrays[c][:records]
+        if self.found.targets[c].direct == NULL:
+            return gather(&self.found.targets[c], records, column, valid)
+        rows = np.arange(records + 1, dtype=np.int32) * np.int32(column.width)
+        return ColumnBuffers(column, valid, rows, None, None, self.direct_arrays[2 * c])
 
 
 def decode(data, starts, lengths, columns):
@@ -236,28 +360,17 @@ def decode(data, starts, lengths, columns):
     cdef const uint8_t *base = &view[0] if view.shape[0] else NULL
     cdef const uint8_t *payload = base
     cdef Py_ssize_t i, records = starts_view.shape[0]
-    cdef int32_t c, wanted = len(columns)
-    cdef int64_t[::1] widths = np.array(
-        [-1 if column.width is None else column.width for column in columns], np.int64
-    )
-    cdef int32_t[::1] kinds = np.array([KINDS.index(column.kind) for column in columns], np.int32)
+    cdef Targets targets = Targets(columns, records)
+    cdef Found *found = &targets.found
+    cdef int32_t c = 0, wanted = found.columns
     cdef list encoded = [column.name.encode() for column in columns]
     cdef bytes name
     cdef bint invalid
     cdef Misfit misfit = FITS
     cdef Names names
     cdef Refusal refusal
-    cdef Found found
-    cdef Cell *cell
-    cdef const uint8_t[::1] ragged = np.array(
-        [column.sequence for column in columns] or [False], np.uint8
-    )
-    found.columns = wanted
-    found.ragged = &ragged[0]
-    found.cells = <Cell *>calloc(max(records * wanted, 1), sizeof(Cell))
-    if not names_open(&names) or found.cells == NULL:
+    if not names_open(&names):
         names_close(&names)
-        free(found.cells)
         raise MemoryError
     try:
         for name, column in zip(encoded, columns, strict=True):
@@ -266,36 +379,31 @@ def decode(data, starts, lengths, columns):
                 &invalid,
             ) < 0:
                 raise MemoryError
-        c = 0
         with nogil:
             for i in range(records):
                 payload = base + starts_view[i]
                 found.record = i
+                for c in range(wanted):
+                    found.targets[c].present = False
+                    found.targets[c].count = 0
                 if not walk(
                     &names, payload, payload + lengths_view[i], i,
-                    note_values, note_feature, &found, &refusal,
+                    note_values, note_feature, found, &refusal,
                 ):
                     misfit = REFUSED
                     break
                 for c in range(wanted):
-                    cell = &found.cells[i * wanted + c]
-                    if cell.present and cell.kind >= 0 and cell.kind != kinds[c]:
-                        misfit = KIND
-                        break
-                    if cell.present and widths[c] >= 0 and cell.count != widths[c]:
-                        misfit = WIDTH
+                    misfit = settle(&found.targets[c], i, targets.valid[c])
+                    if misfit != FITS:
                         break
                 if misfit != FITS:
                     break
         if misfit == REFUSED:
             raise refusal_error(&refusal, i, payload)
         if misfit == KIND:
-            raise wrong_kind(i, columns[c], KINDS[found.cells[i * wanted + c].kind])
+            raise wrong_kind(i, columns[c], KINDS[found.targets[c].found_kind])
         if misfit == WIDTH:
-            raise wrong_width(i, columns[c], found.cells[i * wanted + c].count)
-        return [
-            gather(found.cells + c, wanted, records, columns[c]) for c in range(wanted)
-        ]
+            raise wrong_width(i, columns[c], found.targets[c].count)
+        return [targets.buffers(c, records, columns[c]) for c in range(wanted)]
     finally:
         names_close(&names)
-        free(found.cells)

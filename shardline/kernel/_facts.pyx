@@ -84,26 +84,67 @@ ctypedef struct Tallies:
     int32_t count
 
 
-cdef Tally *tally_of(Tallies *tallies, int32_t name, int kind) noexcept nogil:
-    cdef int32_t count, i
-    cdef Tally *items
-    if name >= tallies.count:
-        count = max(2 * tallies.count, name + 16)
-        items = <Tally *>realloc(tallies.items, <size_t>count * TALLIES * sizeof(Tally))
-        if items == NULL:
-            return NULL
-        for i in range(tallies.count * TALLIES, count * TALLIES):
-            items[i].present = items[i].numbers = items[i].nans = 0
-            items[i].fewest_steps = items[i].shortest = items[i].smallest = INT64_MAX
-            items[i].most_steps = items[i].longest = items[i].largest = 0
-            items[i].low = INT64_MAX
-            items[i].high = INT64_MIN
-            items[i].low_float = INFINITY
-            items[i].high_float = -INFINITY
-            items[i].utf8 = True
-        tallies.items = items
-        tallies.count = count
+cdef bint grow(Tallies *tallies, int32_t name) noexcept nogil:
+    cdef int32_t i, count = max(2 * tallies.count, name + 16)
+    cdef Tally *items = <Tally *>realloc(tallies.items, <size_t>count * TALLIES * sizeof(Tally))
+    if items == NULL:
+        return False
+    for i in range(tallies.count * TALLIES, count * TALLIES):
+        items[i].present = items[i].numbers = items[i].nans = 0
+        items[i].fewest_steps = items[i].shortest = items[i].smallest = INT64_MAX
+        items[i].most_steps = items[i].longest = items[i].largest = 0
+        items[i].low = INT64_MAX
+        items[i].high = INT64_MIN
+        items[i].low_float = INFINITY
+        items[i].high_float = -INFINITY
+        items[i].utf8 = True
+    tallies.items = items
+    tallies.count = count
+    return True
+
+
+cdef inline Tally *tally_of(Tallies *tallies, int32_t name, int kind) noexcept nogil:
+    if name >= tallies.count and not grow(tallies, name):
+        return NULL
     return &tallies.items[name * TALLIES + kind + 1]
+
+
+cdef inline float smaller(float a, float b) noexcept nogil:
+    return a if a < b else b
+
+
+cdef inline float larger(float a, float b) noexcept nogil:
+    return a if a > b else b
+
+
+cdef inline int64_t tally_floats(Tally *tally, const uint8_t *p, int64_t count) noexcept nogil:
+    """Tally packed floats, four side by side; gives the number of NaNs, which compare as false."""
+    cdef float low[4]
+    cdef float high[4]
+    cdef float value[4]
+    cdef int64_t nans = 0
+    cdef int k
+    for k in range(4):
+        low[k] = tally.low_float
+        high[k] = tally.high_float
+    while count >= 4:
+        memcpy(value, p, 16)
+        for k in range(4):
+            low[k] = smaller(value[k], low[k])
+            high[k] = larger(value[k], high[k])
+        for k in range(4):
+            nans += value[k] != value[k]
+        p += 16
+        count -= 4
+    for k in range(<int>count):
+        memcpy(value, p, 4)
+        low[k] = smaller(value[0], low[k])
+        high[k] = larger(value[0], high[k])
+        nans += value[0] != value[0]
+        p += 4
+    tally.low_float = smaller(smaller(low[0], low[1]), smaller(low[2], low[3]))
+    tally.high_float = larger(larger(high[0], high[1]), larger(high[2], high[3]))
+    return nans
 
 
 cdef int tally_values(
@@ -115,7 +156,6 @@ cdef int tally_values(
     cdef const uint8_t *inside
     cdef int64_t count = 0, size, nans = 0, number_signed, low, high
     cdef uint64_t number
-    cdef float value, low_float, high_float
     cdef int reason
     if tally == NULL:
         return OUT_OF_MEMORY
@@ -137,28 +177,20 @@ cdef int tally_values(
                 tally.utf8 = False
             count += 1
     elif values.kind == FLOAT:
-        low_float = tally.low_float
-        high_float = tally.high_float
-        while p < end:
-            if not values.packed:
+        if values.packed:
+            count = (end - p) >> 2
+            nans = tally_floats(tally, p, count)
+        else:
+            while p < end:
                 at[0] = p
                 if p[0] != FIXED32_1:
                     return LIST_CHUNKS if p[0] == FIELD_1 else LIST_FIELD
-                p += 1
-                if end - p < 4:
-                    at[0] = p
+                at[0] = p + 1
+                if end - p < 5:
                     return BAD_LENGTH
-            memcpy(&value, p, 4)
-            p += 4
-            count += 1
-            if value < low_float:
-                low_float = value
-            if value > high_float:
-                high_float = value
-            if value != value:
-                nans += 1
-        tally.low_float = low_float
-        tally.high_float = high_float
+                nans += tally_floats(tally, p + 1, 1)
+                p += 5
+                count += 1
         tally.nans += nans
     else:
         low = tally.low
@@ -212,7 +244,7 @@ cdef object facts_of(const Tally *tally, bytes name, bint sequence, int kind):
     if tally.numbers and kind == INT64:
         low, high = tally.low, tally.high
     elif tally.numbers and kind == FLOAT:
-        low, high = tally.low_float, tally.high_float
+        low, high = tally.low_float + <float>0, tally.high_float + <float>0  # zero has no sign
     return FeatureFacts(
         name=name.decode(),
         sequence=sequence,

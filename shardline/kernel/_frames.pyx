@@ -60,32 +60,44 @@ def crc32c_combine(uint32_t first, uint32_t second, second_bytes):
     return shardline_multiply(shardline_power(second_bytes), first) ^ second
 
 
+cdef inline size_t payload_size(payload) except? 0:
+    cdef size_t size = len(<bytes>payload) if type(payload) is bytes else memoryview(payload).nbytes
+    if size > <size_t>LARGEST_MAX_RECORD_BYTES:
+        raise ValueError(
+            f"a record of {size} bytes is over the format's limit of {LARGEST_MAX_RECORD_BYTES}"
+        )
+    return size
+
+
 def frame(payloads):
     """Lay payloads end to end, each framed with its length and both checksums."""
     cdef const uint8_t[::1] view
     cdef size_t size, total = 0
-    cdef uint8_t *out
     cdef bytes framed
+    cdef uint8_t *out
+    cdef uint8_t *end
     for payload in payloads:
-        size = memoryview(payload).nbytes
-        if size > <size_t>LARGEST_MAX_RECORD_BYTES:
-            raise ValueError(
-                f"a record of {size} bytes is over the format's limit of {LARGEST_MAX_RECORD_BYTES}"
-            )
-        total += size + FRAME
+        total += payload_size(payload) + FRAME
     framed = PyBytes_FromStringAndSize(NULL, total)
     out = <uint8_t *>PyBytes_AS_STRING(framed)
+    end = out + total
     for payload in payloads:
+        size = payload_size(payload)
+        if size + FRAME > <size_t>(end - out):
+            raise ValueError("the payloads changed while they were framed")
+        shardline_store64(out, size)
         if type(payload) is bytes:
-            size = len(<bytes>payload)
             memcpy(out + HEADER, PyBytes_AS_STRING(payload), size)
-        else:
+        elif size:
             view = memoryview(payload).cast("B")
-            size = view.shape[0]
-            if size:
-                memcpy(out + HEADER, &view[0], size)
-        with nogil:
-            shardline_store64(out, size)
+            memcpy(out + HEADER, &view[0], size)
+        out += size + FRAME
+    if out != end:
+        raise ValueError("the payloads changed while they were framed")
+    out -= total
+    with nogil:
+        while out < end:
+            size = shardline_load64(out)
             shardline_store32(out + 8, shardline_masked(shardline_crc32c(0, out, 8)))
             shardline_store32(
                 out + HEADER + size, shardline_masked(shardline_crc32c(0, out + HEADER, size))
@@ -221,7 +233,8 @@ def find_end(
                     and is_border(base, offset + 4, end, final)
                 ):
                     result = offset + 4
-                    break
+                    if offset != start + HEADER + 8:
+                        break
                 crc = shardline_step(crc, base[offset])
                 offset += 1
     return result

@@ -1,5 +1,12 @@
-# The wire format of Example and SequenceExample, as the other compiled modules use it.
+# Walk the wire format of Example and SequenceExample: with _wire.pyx the compiled twin of
+# reference_wire.py, where the rules are told. Every function here checks before it looks.
+#
+# The walk stands here, and not in _wire.pyx, so that it is compiled into each module that uses
+# it, together with what that module does with the values.
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.string cimport memcmp
+
+from shardline.kernel._crc32c cimport shardline_load32, shardline_load64
 
 cdef enum:
     FIELD_1 = 0x0A
@@ -74,16 +81,8 @@ ctypedef int (*OnFeature)(
 
 cdef bint names_open(Names *names) noexcept nogil
 cdef void names_close(Names *names) noexcept nogil
-cdef int32_t names_find(
+cdef int32_t names_look_up(
     Names *names, const uint8_t *text, Py_ssize_t size, bint sequence, bint *invalid
-) noexcept nogil
-cdef bint walk(
-    Names *names, const uint8_t *start, const uint8_t *end, int64_t record,
-    OnValues on_values, OnFeature on_feature, void *context, Refusal *refusal
-) noexcept nogil
-cdef int count_values(const Values *values, int64_t *count, const uint8_t **at) noexcept nogil
-cdef int parse_feature(
-    const uint8_t *start, const uint8_t *end, Values *values, const uint8_t **at
 ) noexcept nogil
 cdef bint is_utf8(const uint8_t *p, const uint8_t *end) noexcept nogil
 cdef object refusal_error(const Refusal *refusal, Py_ssize_t record, const uint8_t *payload)
@@ -129,3 +128,299 @@ cdef inline int read_span(
     start[0] = after
     stop[0] = after + length
     return ACCEPTED
+
+
+cdef inline bint same_bytes(const uint8_t *a, const uint8_t *b, Py_ssize_t size) noexcept nogil:
+    """memcmp for names, which are short: two loads that may overlap instead of a call."""
+    if size >= 8:
+        if size > 16:
+            return memcmp(a, b, size) == 0
+        return (
+            shardline_load64(a) == shardline_load64(b)
+            and shardline_load64(a + size - 8) == shardline_load64(b + size - 8)
+        )
+    if size >= 4:
+        return (
+            shardline_load32(a) == shardline_load32(b)
+            and shardline_load32(a + size - 4) == shardline_load32(b + size - 4)
+        )
+    while size:
+        size -= 1
+        if a[size] != b[size]:
+            return False
+    return True
+
+
+cdef inline bint same_name(
+    const Name *item, const uint8_t *text, Py_ssize_t size, bint sequence
+) noexcept nogil:
+    return item.size == size and item.sequence == sequence and same_bytes(item.text, text, size)
+
+
+cdef inline int32_t names_find(
+    Names *names, const uint8_t *text, Py_ssize_t size, bint sequence, bint *invalid
+) noexcept nogil:
+    """The number of a name: mostly that of the one that followed the last time."""
+    cdef int32_t guess
+    if names.count:
+        guess = names.items[names.previous].likely_next
+        if same_name(&names.items[guess], text, size, sequence):
+            names.previous = guess
+            return guess
+    return names_look_up(names, text, size, sequence, invalid)
+
+
+cdef inline int parse_feature(
+    const uint8_t *start, const uint8_t *end, Values *values, const uint8_t **at
+) noexcept nogil:
+    """Find the values of a Feature; what they are is for count_values or a tally to check."""
+    cdef const uint8_t *chunk_start
+    cdef const uint8_t *chunk_end
+    cdef int reason
+    at[0] = start
+    if start >= end:
+        return NO_KIND
+    if start[0] == FIELD_1:
+        values.kind = BYTES
+    elif start[0] == FIELD_2:
+        values.kind = FLOAT
+    elif start[0] == FIELD_3:
+        values.kind = INT64
+    else:
+        return NO_KIND
+    at[0] = start + 1
+    reason = read_span(start + 1, end, &values.start, &values.end)
+    if reason:
+        return reason
+    if values.end != end:
+        at[0] = values.end
+        return AFTER_KIND
+    values.packed = False
+    if values.kind != BYTES and values.start < values.end and values.start[0] == FIELD_1:
+        at[0] = values.start + 1
+        reason = read_span(values.start + 1, values.end, &chunk_start, &chunk_end)
+        if reason:
+            return reason
+        if chunk_end != values.end:
+            at[0] = chunk_end
+            return LIST_CHUNKS
+        values.packed = True
+        values.start = chunk_start
+        if values.kind == FLOAT and (chunk_end - chunk_start) & 3:
+            at[0] = chunk_start
+            return FLOAT_BYTES
+    return ACCEPTED
+
+
+cdef inline int count_values(const Values *values, int64_t *count, const uint8_t **at) noexcept nogil:
+    """Check the values of a list and count them."""
+    cdef const uint8_t *p = values.start
+    cdef const uint8_t *end = values.end
+    cdef const uint8_t *after
+    cdef const uint8_t *inside
+    cdef uint64_t number
+    cdef int64_t n = 0
+    cdef int reason
+    cdef uint8_t tag
+    if values.kind == FLOAT and values.packed:
+        count[0] = (end - p) >> 2
+        return ACCEPTED
+    tag = FIELD_1 if values.kind == BYTES else FIXED32_1 if values.kind == FLOAT else VARINT_1
+    while p < end:
+        at[0] = p
+        if not values.packed:
+            if p[0] != tag:
+                return LIST_CHUNKS if p[0] == FIELD_1 else LIST_FIELD
+            p += 1
+            at[0] = p
+        if values.kind == BYTES:
+            reason = read_span(p, end, &inside, &after)
+            if reason:
+                return reason
+            p = after
+        elif values.kind == FLOAT:
+            if end - p < 4:
+                return BAD_LENGTH
+            p += 4
+        else:
+            p = read_varint(p, end, &number)
+            if p == NULL:
+                return BAD_VARINT
+        n += 1
+    count[0] = n
+    return ACCEPTED
+
+
+cdef inline bint take_small_entry(
+    const uint8_t *start, const uint8_t *end, const uint8_t **key, Py_ssize_t *key_size,
+    Values *values
+) noexcept nogil:
+    """Take apart a map entry in which every length is one byte, as most are.
+
+    False for any other, sound or not: walk_entry then looks closer.
+    """
+    cdef Py_ssize_t size = end - start, inside
+    cdef const uint8_t *value
+    if size < 6 or start[0] != FIELD_1 or start[1] > size - 6:
+        return False
+    inside = size - start[1] - 6
+    value = start + 2 + start[1]
+    if (
+        start[1] > 0x7F or inside > 0x7D or value[0] != FIELD_2 or value[1] != inside + 2
+        or value[3] != inside
+    ):
+        return False
+    if value[2] == FIELD_1:
+        values.kind = BYTES
+    elif value[2] == FIELD_2:
+        values.kind = FLOAT
+    elif value[2] == FIELD_3:
+        values.kind = INT64
+    else:
+        return False
+    values.packed = False
+    values.start = value + 4
+    values.end = end
+    if values.kind != BYTES and inside and value[4] == FIELD_1:
+        if inside < 2 or value[5] != inside - 2 or (values.kind == FLOAT and (inside - 2) & 3):
+            return False
+        values.packed = True
+        values.start = value + 6
+    key[0] = start + 2
+    key_size[0] = start[1]
+    return True
+
+
+cdef inline int walk_entry(
+    Names *names, const uint8_t *start, const uint8_t *end, bint sequence, int32_t *name,
+    OnValues on_values, OnFeature on_feature, void *context, Refusal *refusal
+) noexcept nogil:
+    cdef const uint8_t *key
+    cdef const uint8_t *key_end
+    cdef const uint8_t *value
+    cdef const uint8_t *value_end
+    cdef const uint8_t *step
+    cdef const uint8_t *step_end
+    cdef Values values
+    cdef inline bint invalid
+    cdef int reason, kind = -1
+    cdef int64_t lists = 0
+    refusal.at = start
+    if start >= end or start[0] != FIELD_1:
+        return BAD_ENTRY
+    refusal.at = start + 1
+    reason = read_span(start + 1, end, &key, &key_end)
+    if reason:
+        return reason
+    refusal.name = key
+    refusal.name_size = key_end - key
+    refusal.at = key
+    name[0] = names_find(names, key, key_end - key, sequence, &invalid)
+    if name[0] < 0:
+        return KEY_UTF8 if invalid else OUT_OF_MEMORY
+    refusal.at = key_end
+    if key_end >= end or key_end[0] != FIELD_2:
+        return BAD_ENTRY
+    refusal.at = key_end + 1
+    reason = read_span(key_end + 1, end, &value, &value_end)
+    if reason:
+        return reason
+    if value_end != end:
+        refusal.at = value_end
+        return BAD_ENTRY
+    if not sequence:
+        reason = parse_feature(value, value_end, &values, &refusal.at)
+        if reason:
+            return reason
+        reason = on_values(context, name[0], &values, &refusal.at)
+        if reason:
+            return reason
+        return on_feature(context, name[0], values.kind, 1, value, value_end)
+    step = value
+    while step < value_end:
+        refusal.at = step
+        if step[0] != FIELD_1:
+            return STEP_FIELD
+        refusal.at = step + 1
+        reason = read_span(step + 1, value_end, &key, &step_end)
+        if reason:
+            return reason
+        reason = parse_feature(key, step_end, &values, &refusal.at)
+        if reason:
+            return reason
+        reason = on_values(context, name[0], &values, &refusal.at)
+        if reason:
+            return reason
+        if kind < 0:
+            kind = values.kind
+        elif kind != values.kind:
+            refusal.at = step
+            return MIXED_KINDS
+        lists += 1
+        step = step_end
+    return on_feature(context, name[0], kind, lists, value, value_end)
+
+
+cdef inline bint walk(
+    Names *names, const uint8_t *start, const uint8_t *end, int64_t record,
+    OnValues on_values, OnFeature on_feature, void *context, Refusal *refusal
+) noexcept nogil:
+    """Visit every feature of a record; False, with the refusal filled in, if one is refused."""
+    cdef const uint8_t *p = start
+    cdef const uint8_t *inside
+    cdef const uint8_t *stop
+    cdef const uint8_t *entry
+    cdef const uint8_t *entry_end
+    cdef const uint8_t *key
+    cdef Py_ssize_t key_size
+    cdef Values values
+    cdef int32_t name
+    cdef bint sequence, invalid
+    refusal.reason = ACCEPTED
+    while p < end:
+        refusal.name = NULL
+        refusal.at = p
+        if p[0] != FIELD_1 and p[0] != FIELD_2:
+            refusal.reason = UNKNOWN_FIELD
+            return False
+        sequence = p[0] == FIELD_2
+        refusal.at = p + 1
+        refusal.reason = read_span(p + 1, end, &inside, &stop)
+        if refusal.reason:
+            return False
+        while inside < stop:
+            refusal.name = NULL
+            refusal.at = inside
+            if inside[0] != FIELD_1:
+                refusal.reason = FEATURES_FIELD
+                return False
+            refusal.at = inside + 1
+            refusal.reason = read_span(inside + 1, stop, &entry, &entry_end)
+            if refusal.reason:
+                return False
+            name = -1
+            if not sequence and take_small_entry(entry, entry_end, &key, &key_size, &values):
+                name = names_find(names, key, key_size, sequence, &invalid)
+            if name >= 0:
+                refusal.name = key
+                refusal.name_size = key_size
+                refusal.reason = on_values(context, name, &values, &refusal.at)
+                if not refusal.reason:
+                    refusal.reason = on_feature(
+                        context, name, values.kind, 1, values.start, values.end
+                    )
+            else:
+                refusal.reason = walk_entry(
+                    names, entry, entry_end, sequence, &name, on_values, on_feature, context,
+                    refusal,
+                )
+            if refusal.reason:
+                return False
+            if names.items[name].last_record == record:
+                refusal.reason = DUPLICATE_KEY
+                refusal.at = inside
+                return False
+            names.items[name].last_record = record
+            inside = entry_end
+        p = stop
+    return True

@@ -1,5 +1,4 @@
-"""Walk the wire format of Example and SequenceExample: the compiled twin of reference_wire.py,
-where the rules are told. Every function here checks before it looks."""
+"""What the walk of _wire.pxd needs besides: names met before, UTF-8, and how a refusal is told."""
 
 import os
 
@@ -67,33 +66,18 @@ cdef inline uint64_t hash_of(const uint8_t *text, Py_ssize_t size, bint sequence
     return value ^ (value >> 32)
 
 
-cdef inline bint same_name(
-    const Name *item, const uint8_t *text, Py_ssize_t size, bint sequence
-) noexcept nogil:
-    return (
-        item.size == size and item.sequence == sequence and memcmp(item.text, text, size) == 0
-    )
-
-
-cdef int32_t names_find(
+cdef int32_t names_look_up(
     Names *names, const uint8_t *text, Py_ssize_t size, bint sequence, bint *invalid
 ) noexcept nogil:
-    """The number of a name, new if it was not met before.
+    """The number of a name that did not follow as expected, new if it was not met before.
 
     -1 if memory is short, or with `invalid` set if it is not UTF-8.
     """
-    cdef int32_t guess, found
-    cdef uint64_t hashed, bucket
+    cdef int32_t found = -1
+    cdef uint64_t hashed = hash_of(text, size, sequence)
+    cdef uint64_t bucket = hashed & names.mask
     cdef Name *item
     invalid[0] = False
-    if names.count:
-        guess = names.items[names.previous].likely_next
-        if same_name(&names.items[guess], text, size, sequence):
-            names.previous = guess
-            return guess
-    hashed = hash_of(text, size, sequence)
-    bucket = hashed & names.mask
-    found = -1
     while names.buckets[bucket]:
         item = &names.items[names.buckets[bucket] - 1]
         if item.hash == hashed and same_name(item, text, size, sequence):
@@ -161,206 +145,6 @@ cdef bint is_utf8(const uint8_t *p, const uint8_t *end) noexcept nogil:
             if (first == 0xF0 and second < 0x90) or (first == 0xF4 and second > 0x8F):
                 return False
             p += 4
-    return True
-
-
-cdef int parse_feature(
-    const uint8_t *start, const uint8_t *end, Values *values, const uint8_t **at
-) noexcept nogil:
-    """Find the values of a Feature; what they are is for count_values or a tally to check."""
-    cdef const uint8_t *chunk_start
-    cdef const uint8_t *chunk_end
-    cdef int reason
-    at[0] = start
-    if start >= end:
-        return NO_KIND
-    if start[0] == FIELD_1:
-        values.kind = BYTES
-    elif start[0] == FIELD_2:
-        values.kind = FLOAT
-    elif start[0] == FIELD_3:
-        values.kind = INT64
-    else:
-        return NO_KIND
-    at[0] = start + 1
-    reason = read_span(start + 1, end, &values.start, &values.end)
-    if reason:
-        return reason
-    if values.end != end:
-        at[0] = values.end
-        return AFTER_KIND
-    values.packed = False
-    if values.kind != BYTES and values.start < values.end and values.start[0] == FIELD_1:
-        at[0] = values.start + 1
-        reason = read_span(values.start + 1, values.end, &chunk_start, &chunk_end)
-        if reason:
-            return reason
-        if chunk_end != values.end:
-            at[0] = chunk_end
-            return LIST_CHUNKS
-        values.packed = True
-        values.start = chunk_start
-        if values.kind == FLOAT and (chunk_end - chunk_start) & 3:
-            at[0] = chunk_start
-            return FLOAT_BYTES
-    return ACCEPTED
-
-
-cdef int count_values(const Values *values, int64_t *count, const uint8_t **at) noexcept nogil:
-    """Check the values of a list and count them."""
-    cdef const uint8_t *p = values.start
-    cdef const uint8_t *end = values.end
-    cdef const uint8_t *after
-    cdef const uint8_t *inside
-    cdef uint64_t number
-    cdef int64_t n = 0
-    cdef int reason
-    cdef uint8_t tag
-    if values.kind == FLOAT and values.packed:
-        count[0] = (end - p) >> 2
-        return ACCEPTED
-    tag = FIELD_1 if values.kind == BYTES else FIXED32_1 if values.kind == FLOAT else VARINT_1
-    while p < end:
-        at[0] = p
-        if not values.packed:
-            if p[0] != tag:
-                return LIST_CHUNKS if p[0] == FIELD_1 else LIST_FIELD
-            p += 1
-            at[0] = p
-        if values.kind == BYTES:
-            reason = read_span(p, end, &inside, &after)
-            if reason:
-                return reason
-            p = after
-        elif values.kind == FLOAT:
-            if end - p < 4:
-                return BAD_LENGTH
-            p += 4
-        else:
-            p = read_varint(p, end, &number)
-            if p == NULL:
-                return BAD_VARINT
-        n += 1
-    count[0] = n
-    return ACCEPTED
-
-
-cdef int walk_entry(
-    Names *names, const uint8_t *start, const uint8_t *end, bint sequence, int32_t *name,
-    OnValues on_values, OnFeature on_feature, void *context, Refusal *refusal
-) noexcept nogil:
-    cdef const uint8_t *key
-    cdef const uint8_t *key_end
-    cdef const uint8_t *value
-    cdef const uint8_t *value_end
-    cdef const uint8_t *step
-    cdef const uint8_t *step_end
-    cdef Values values
-    cdef bint invalid
-    cdef int reason, kind = -1
-    cdef int64_t lists = 0
-    refusal.at = start
-    if start >= end or start[0] != FIELD_1:
-        return BAD_ENTRY
-    refusal.at = start + 1
-    reason = read_span(start + 1, end, &key, &key_end)
-    if reason:
-        return reason
-    refusal.name = key
-    refusal.name_size = key_end - key
-    refusal.at = key
-    name[0] = names_find(names, key, key_end - key, sequence, &invalid)
-    if name[0] < 0:
-        return KEY_UTF8 if invalid else OUT_OF_MEMORY
-    refusal.at = key_end
-    if key_end >= end or key_end[0] != FIELD_2:
-        return BAD_ENTRY
-    refusal.at = key_end + 1
-    reason = read_span(key_end + 1, end, &value, &value_end)
-    if reason:
-        return reason
-    if value_end != end:
-        refusal.at = value_end
-        return BAD_ENTRY
-    if not sequence:
-        reason = parse_feature(value, value_end, &values, &refusal.at)
-        if reason:
-            return reason
-        reason = on_values(context, name[0], &values, &refusal.at)
-        if reason:
-            return reason
-        return on_feature(context, name[0], values.kind, 1, value, value_end)
-    step = value
-    while step < value_end:
-        refusal.at = step
-        if step[0] != FIELD_1:
-            return STEP_FIELD
-        refusal.at = step + 1
-        reason = read_span(step + 1, value_end, &key, &step_end)
-        if reason:
-            return reason
-        reason = parse_feature(key, step_end, &values, &refusal.at)
-        if reason:
-            return reason
-        reason = on_values(context, name[0], &values, &refusal.at)
-        if reason:
-            return reason
-        if kind < 0:
-            kind = values.kind
-        elif kind != values.kind:
-            refusal.at = step
-            return MIXED_KINDS
-        lists += 1
-        step = step_end
-    return on_feature(context, name[0], kind, lists, value, value_end)
-
-
-cdef bint walk(
-    Names *names, const uint8_t *start, const uint8_t *end, int64_t record,
-    OnValues on_values, OnFeature on_feature, void *context, Refusal *refusal
-) noexcept nogil:
-    """Visit every feature of a record; False, with the refusal filled in, if one is refused."""
-    cdef const uint8_t *p = start
-    cdef const uint8_t *inside
-    cdef const uint8_t *stop
-    cdef const uint8_t *entry
-    cdef const uint8_t *entry_end
-    cdef int32_t name
-    cdef bint sequence
-    refusal.reason = ACCEPTED
-    while p < end:
-        refusal.name = NULL
-        refusal.at = p
-        if p[0] != FIELD_1 and p[0] != FIELD_2:
-            refusal.reason = UNKNOWN_FIELD
-            return False
-        sequence = p[0] == FIELD_2
-        refusal.at = p + 1
-        refusal.reason = read_span(p + 1, end, &inside, &stop)
-        if refusal.reason:
-            return False
-        while inside < stop:
-            refusal.name = NULL
-            refusal.at = inside
-            if inside[0] != FIELD_1:
-                refusal.reason = FEATURES_FIELD
-                return False
-            refusal.at = inside + 1
-            refusal.reason = read_span(inside + 1, stop, &entry, &entry_end)
-            if refusal.reason:
-                return False
-            refusal.reason = walk_entry(
-                names, entry, entry_end, sequence, &name, on_values, on_feature, context, refusal
-            )
-            if refusal.reason:
-                return False
-            if names.items[name].last_record == record:
-                refusal.reason = DUPLICATE_KEY
-                refusal.at = inside
-                return False
-            names.items[name].last_record = record
-            inside = entry_end
-        p = stop
     return True
 
 

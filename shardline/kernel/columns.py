@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from shardline.kernel.types import IntArray, Kind, Layout
 
+_NULL_IN_LIST = "holds a null inside a list, which a record cannot hold"
 _VALUE_TYPES = {"int64": pa.int64(), "float": pa.float32(), "bytes": pa.binary()}
 
 
@@ -88,30 +89,29 @@ def from_arrow(name: str, array: pa.Array) -> ColumnBuffers:
     unpacked. Raises ColumnError for what a record cannot hold: a null inside a list, an integer
     over 63 bits, a type with no kind.
     """
-    rows = len(array)
     valid = np.asarray(array.is_valid()).astype(np.uint8)
+    rows, values = np.arange(len(array) + 1, dtype=np.int32), array
+    steps = None
     layout: Layout = "scalar"
     size = 1
-    steps = None
     if _is_list(array.type):
-        row_offsets, values = _cut(name, array)
+        rows, values = _cut(name, array)
         layout = "variable"
         if pa.types.is_fixed_size_list(array.type):
             layout, size = "fixed", array.type.list_size
-        if _is_list(values.type):
-            layout, size = "ragged", 1
-            row_cuts, inner = row_offsets, values
-            steps, values = _cut(name, inner)
-            _refuse_nulls(name, row_cuts, inner)
-            _refuse_nulls(name, steps[row_cuts], values)
-        else:
-            _refuse_nulls(name, row_offsets, values)
-    else:
-        row_offsets, values = np.arange(rows + 1, dtype=np.int32), array
-    kind, values = _plain_values(name, values)
-    sizes, data = _value_buffers(kind, values)
-    column = Column(name, kind, layout, size)
-    return ColumnBuffers(column, valid, row_offsets, steps, sizes, data)
+        _refuse(name, valid, rows, values.is_null(), _NULL_IN_LIST)
+    cuts = rows
+    if _is_list(values.type):
+        layout, size = "ragged", 1
+        steps, values = _cut(name, values)
+        cuts = steps[rows]
+        _refuse(name, valid, cuts, values.is_null(), _NULL_IN_LIST)
+    if pa.types.is_dictionary(values.type):
+        values = values.dictionary_decode()
+    kind, plain = _plain_values(name, values)
+    _refuse(name, valid, cuts, _overflows(values, plain), "holds a number too large for its kind")
+    sizes, data = _value_buffers(kind, plain)
+    return ColumnBuffers(Column(name, kind, layout, size), valid, rows, steps, sizes, data)
 
 
 def _is_list(kind: pa.DataType) -> bool:
@@ -121,53 +121,50 @@ def _is_list(kind: pa.DataType) -> bool:
 
 
 def _cut(name: str, array: pa.Array) -> tuple[NDArray[np.int32], pa.Array]:
-    """Where each row's values lie, and all values; slices are honoured."""
+    """Where each row's values lie among the values of these rows, and those values."""
     if pa.types.is_fixed_size_list(array.type):
-        first = array.offset * array.type.list_size
-        offsets = first + np.arange(len(array) + 1, dtype=np.int64) * array.type.list_size
+        size = array.type.list_size
+        offsets = np.arange(len(array) + 1, dtype=np.int64) * size
+        first, last = array.offset * size, (array.offset + len(array)) * size
     else:
         offsets = np.asarray(array.offsets).astype(np.int64)
-    if len(offsets) and offsets[-1] > LARGEST_OFFSET:
+        first, last = int(offsets[0]), int(offsets[-1])
+        offsets -= first
+    if last - first > LARGEST_OFFSET:
         raise ColumnError(0, name, "too many values for one block: take fewer rows at a time")
-    return offsets.astype(np.int32), array.values
+    return offsets.astype(np.int32), array.values.slice(first, last - first)
 
 
-def _refuse_nulls(name: str, rows: NDArray[np.int32], values: pa.Array) -> None:
-    """Refuse nulls among the values that rows point at: TFRecord has no place for them."""
-    if not len(rows):
-        return
-    used = values.slice(int(rows[0]), int(rows[-1] - rows[0]))
-    if used.null_count:
-        first = int(rows[0]) + int(np.argmax(np.asarray(used.is_null())))
-        record = int(np.searchsorted(rows, first, "right")) - 1
-        raise ColumnError(record, name, "holds a null inside a list, which a record cannot hold")
+def _refuse(
+    name: str, valid: NDArray[np.uint8], cuts: NDArray[np.int32], bad: pa.Array, detail: str
+) -> None:
+    """Refuse bad values of records that are there; `cuts` says which values are whose."""
+    places = np.flatnonzero(np.asarray(pc.fill_null(bad, False)))  # noqa: FBT003 - Arrow's own
+    owners = np.searchsorted(cuts, places, "right") - 1
+    owners = owners[(owners >= 0) & (owners < len(valid))]
+    owners = owners[valid[owners] != 0]
+    if len(owners):
+        raise ColumnError(int(owners[0]), name, detail)
 
 
 def _plain_values(name: str, values: pa.Array) -> tuple[Kind, pa.Array]:
     kind = values.type
-    if pa.types.is_dictionary(kind):
-        return _plain_values(name, values.dictionary_decode())
     if pa.types.is_boolean(kind) or pa.types.is_integer(kind):
-        if pa.types.is_uint64(kind):
-            over = np.asarray(pc.fill_null(pc.greater(values, 2**63 - 1), fill_value=False))
-            if over.any():
-                raise ColumnError(int(np.argmax(over)), name, "holds an integer over 63 bits")
-        return "int64", values.cast(pa.int64())
+        return "int64", values.cast(pa.int64(), safe=False)
     if pa.types.is_floating(kind):
-        floats = values.cast(pa.float32(), safe=False)
-        over = np.asarray(pc.fill_null(_overflows(values, floats), fill_value=False))
-        if over.any():
-            raise ColumnError(int(np.argmax(over)), name, "holds a number too large for float32")
-        return "float", floats
-    if _is_bytes(kind):
-        return "bytes", values.cast(pa.binary())
-    if pa.types.is_null(kind):
+        return "float", values.cast(pa.float32(), safe=False)
+    if _is_bytes(kind) or pa.types.is_null(kind):
         return "bytes", values.cast(pa.binary())
     raise ColumnError(0, name, f"has the Arrow type {kind}, which no kind of feature can hold")
 
 
 def _overflows(before: pa.Array, after: pa.Array) -> pa.Array:
-    return pc.and_(pc.is_inf(after), pc.invert(pc.is_inf(before)))
+    """Which numbers are too large for int64, or for float32 without becoming infinite."""
+    if pa.types.is_uint64(before.type):
+        return pc.less(after, pa.scalar(0, pa.int64()))
+    if pa.types.is_float64(before.type):
+        return pc.and_(pc.is_inf(after), pc.invert(pc.is_inf(before)))
+    return pa.array(np.zeros(0, np.bool_))
 
 
 def _is_bytes(kind: pa.DataType) -> bool:

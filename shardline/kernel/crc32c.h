@@ -20,6 +20,7 @@
 #define SHARDLINE_TARGET __attribute__((target("sse4.2")))
 #endif
 #define SHARDLINE_STEP8(crc, word) ((uint32_t)_mm_crc32_u64((crc), (word)))
+#define SHARDLINE_STEP4(crc, word) (_mm_crc32_u32((crc), (word)))
 #define SHARDLINE_STEP1(crc, byte) (_mm_crc32_u8((crc), (byte)))
 #define SHARDLINE_HARDWARE "sse4.2"
 #elif defined(__aarch64__) && (defined(__GNUC__) || defined(__clang__))
@@ -29,6 +30,7 @@
 #endif
 #define SHARDLINE_TARGET __attribute__((target("+crc")))
 #define SHARDLINE_STEP8(crc, word) (__crc32cd((crc), (word)))
+#define SHARDLINE_STEP4(crc, word) (__crc32cw((crc), (word)))
 #define SHARDLINE_STEP1(crc, byte) (__crc32cb((crc), (byte)))
 #define SHARDLINE_HARDWARE "arm-crc"
 #endif
@@ -72,7 +74,12 @@ static inline uint32_t shardline_load32(const uint8_t *p) {
 }
 
 static inline uint64_t shardline_load64(const uint8_t *p) {
-    return (uint64_t)shardline_load32(p) | (uint64_t)shardline_load32(p + 4) << 32;
+    uint64_t v;
+    memcpy(&v, p, 8);
+#if defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
+    v = __builtin_bswap64(v);
+#endif
+    return v;
 }
 
 static inline void shardline_store32(uint8_t *p, uint32_t v) {
@@ -129,6 +136,10 @@ SHARDLINE_TARGET static uint32_t shardline_update_hardware(uint32_t crc, const u
         p += 3 * SHARDLINE_LANE;
     }
     for (; n >= 8; n -= 8, p += 8) crc = SHARDLINE_STEP8(crc, shardline_load64(p));
+    if (n >= 4) {
+        crc = SHARDLINE_STEP4(crc, shardline_load32(p));
+        n -= 4, p += 4;
+    }
     for (; n; n--) crc = SHARDLINE_STEP1(crc, *p++);
     return crc;
 }

@@ -77,12 +77,17 @@ class _Tally:
             present=self.present,
             steps=_range(self.fewest_steps, self.most_steps) if sequence else None,
             lengths=_range(self.shortest, self.longest),
-            low=self.low,
-            high=self.high,
+            low=_unsigned_zero(self.low),
+            high=_unsigned_zero(self.high),
             nans=self.nans,
             sizes=_range(self.smallest, self.largest),
             utf8=self.utf8,
         )
+
+
+def _unsigned_zero(value: float | None) -> float | None:
+    """Which of 0.0 and -0.0 came first is not a fact worth telling apart."""
+    return value + 0.0 if isinstance(value, float) else value
 
 
 def _range(low: float, high: int) -> tuple[int, int] | None:

@@ -101,6 +101,12 @@ def _data_matches(data: memoryview, offset: int, length: int) -> bool:
     return bool(stored == _masked(crc32c(data[start : start + length])))
 
 
+def _refuse_negative(*numbers: int) -> None:
+    if min(numbers) < 0:
+        msg = "can't convert negative value to uint64_t"
+        raise OverflowError(msg)
+
+
 def scan(
     data: Buffer, *, max_record_bytes: int = DEFAULT_MAX_RECORD_BYTES, final: bool = True
 ) -> Scan:
@@ -109,6 +115,7 @@ def scan(
     A length is used only after its checksum, the cap and the bytes that remain have vouched for
     it. `final` says that nothing follows: a frame cut off by the end is then a fault.
     """
+    _refuse_negative(max_record_bytes)
     view = memoryview(data).cast("B")
     end = len(view)
     starts: list[int] = []
@@ -157,6 +164,7 @@ def find_next(
     A frame that the end of `data` cuts off is waited for unless `final`: `needed` says how many
     bytes it takes to tell.
     """
+    _refuse_negative(start, max_record_bytes)
     view = memoryview(data).cast("B")
     end = len(view)
     for offset in range(start, end - HEADER_BYTES + 1):
@@ -187,8 +195,10 @@ def find_end(
     Without this, frames that lie *inside* a damaged record (a TFRecord file kept as a feature)
     would be taken for records. They tell in two ways: the length is intact and another header, or
     the end, stands behind it; or the header is lost but the data is intact, so that its checksum
-    matches right behind it, and then comes another header or the end.
+    matches right behind it, and then comes another header or the end. Eight bytes of data with
+    their checksum look like the header of a frame inside longer data, which is looked for first.
     """
+    _refuse_negative(start, max_record_bytes)
     view = memoryview(data).cast("B")
     end = len(view)
 
@@ -204,10 +214,13 @@ def find_end(
         target = start + stated + FRAME_BYTES
         return target if stated <= max_record_bytes and target <= end and border(target) else -1
     crc = 0xFFFFFFFF
+    of_eight = -1
     last = min(end - 4, start + HEADER_BYTES + max_record_bytes)
     for offset in range(start + HEADER_BYTES, last + 1):
         (stored,) = struct.unpack_from("<I", view, offset)
         if stored == _masked(crc ^ 0xFFFFFFFF) and border(offset + 4):
-            return offset + 4
+            if offset != start + HEADER_BYTES + 8:
+                return offset + 4
+            of_eight = offset + 4
         crc = (crc >> 8) ^ _TABLE[(crc ^ view[offset]) & 0xFF]
-    return -1
+    return of_eight

@@ -270,7 +270,7 @@ _VALUE_DTYPES: dict[Kind, str] = {"bytes": "u1", "float": "f4", "int64": "i8"}
 
 
 def check_buffers(buffers: ColumnBuffers, records: int) -> None:
-    """Refuse buffers of other types or that point outside each other, before use."""
+    """Refuse buffers of other types, that point outside each other, or of another width."""
     column = buffers.column
     parts = (
         ("values", buffers.values, _VALUE_DTYPES[column.kind]),
@@ -303,3 +303,9 @@ def check_buffers(buffers: ColumnBuffers, records: int) -> None:
     if inner < records or len(buffers.valid) < records:
         msg = f"column {buffers.column.name!r} has fewer than {records} records"
         raise ValueError(msg)
+    if column.width is not None:
+        counts = buffers.rows[1 : records + 1] - buffers.rows[:records]
+        wrong = (counts != column.width) & (buffers.valid[:records] != 0)
+        if wrong.any():
+            record = int(wrong.argmax())
+            raise wrong_width(record, column, int(counts[record]))

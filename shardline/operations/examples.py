@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from shardline.errors import ColumnError, DamagedFileError, ExampleError
+from shardline.errors import ColumnError, ExampleError
 from shardline.files.compression import Compression
-from shardline.files.reader import DEFAULT_LIMITS, Limits, RecordFile
+from shardline.files.parallel import map_blocks
+from shardline.files.reader import DEFAULT_LIMITS, Block, Limits
 from shardline.files.writer import RecordWriter
 from shardline.kernel.columns import batches, decode_columns, encode_columns
-from shardline.operations.verify import example_fault
+from shardline.operations.verify import damaged, example_fault
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -47,23 +48,26 @@ def write_examples(
 
 
 def read_examples(
-    path: Path | str, columns: Sequence[Column], *, limits: Limits = DEFAULT_LIMITS
+    path: Path | str,
+    columns: Sequence[Column],
+    *,
+    limits: Limits = DEFAULT_LIMITS,
+    workers: int | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Read chosen features of a file as Arrow record batches, in order, in bounded memory.
 
     Raises DamagedFileError at a damaged record or a payload that is no Example, and ColumnError
     where a feature does not fit its column.
     """
-    with RecordFile(Path(path), limits=limits) as file:
-        for block in file.blocks():
-            try:
-                yield decode_columns(block.data, block.starts, block.lengths, columns)
-            except ExampleError as error:
-                fault = example_fault(block, error.record, error)
-                raise DamagedFileError(
-                    str(path), fault.kind, fault.record, fault.offset, fault.detail
-                ) from None
-            except ColumnError as error:
-                raise ColumnError(
-                    block.record + error.record, error.field, f"{error.detail} ({path})"
-                ) from None
+    path = Path(path)
+
+    def decode(block: Block) -> pa.RecordBatch:
+        try:
+            return decode_columns(block.data, block.starts, block.lengths, columns)
+        except ExampleError as error:
+            raise damaged(path, example_fault(block, error.record, error)) from None
+        except ColumnError as error:
+            record = block.record + error.record
+            raise ColumnError(record, error.field, f"{error.detail} ({path})") from None
+
+    yield from map_blocks(path, decode, limits=limits, workers=workers)

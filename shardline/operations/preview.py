@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from shardline import kernel
-from shardline.errors import ExampleError, IndexMismatchError
+from shardline.errors import DamagedFileError, ExampleError, IndexMismatchError
 from shardline.files.index import IndexedFile, index_path
 from shardline.files.reader import DEFAULT_LIMITS, Limits, RecordFile
 from shardline.kernel.types import Column
@@ -64,11 +64,13 @@ def preview(
 def _payloads(path: Path, skip: int, limits: Limits) -> Iterator[bytes]:
     if skip and index_path(path).exists():
         try:
-            with IndexedFile(path, limits=limits) as file:
-                yield from file.read(skip) if skip < len(file) else ()
+            with IndexedFile(path, limits=limits) as indexed:
+                for record in indexed.read(skip):
+                    yield record
+                    skip += 1
                 return
-        except IndexMismatchError:
-            pass  # a stale index is only a lost shortcut
+        except (IndexMismatchError, DamagedFileError):
+            pass  # a wrong index is only a lost shortcut, and damage is told better without it
     with RecordFile(path, limits=limits) as file:
         for block in file.blocks():
             first = max(skip - block.record, 0)

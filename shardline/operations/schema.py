@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from shardline import kernel
-from shardline.errors import DamagedFileError, ExampleError
-from shardline.execution.threads import run_tasks
-from shardline.files.reader import DEFAULT_LIMITS, Limits, RecordFile
+from shardline.errors import ExampleError
+from shardline.execution.threads import run_tasks, workers_per_task
+from shardline.files.parallel import map_blocks
+from shardline.files.reader import DEFAULT_LIMITS, Block, Limits
 from shardline.kernel.types import FactsKey, FeatureFacts, merge_facts
-from shardline.operations.verify import example_fault
+from shardline.operations.verify import damaged, example_fault
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -102,10 +105,11 @@ def infer_schema(
 
     Raises DamagedFileError at a damaged record or a payload that is no Example.
     """
+    each = workers_per_task(len(paths), workers)
 
     def gather(path: Path) -> tuple[int, dict[FactsKey, FeatureFacts]]:
-        report = None if progress is None else lambda position: progress(path, position)
-        return _gather_facts(path, limits, report)
+        tell = None if progress is None else partial(progress, path)
+        return _gather_facts(path, limits, each, tell)
 
     named = [Path(path) for path in paths]
     records = 0
@@ -120,22 +124,19 @@ def infer_schema(
 
 
 def _gather_facts(
-    path: Path, limits: Limits, progress: Callable[[int], None] | None
+    path: Path, limits: Limits, workers: int, progress: Callable[[int], None] | None
 ) -> tuple[int, dict[FactsKey, FeatureFacts]]:
+    def gather(block: Block) -> tuple[int, list[FeatureFacts]]:
+        try:
+            return len(block.starts), kernel.facts(block.data, block.starts, block.lengths)
+        except ExampleError as error:
+            raise damaged(path, example_fault(block, error.record, error)) from None
+
     records = 0
     facts: dict[FactsKey, FeatureFacts] = {}
-    with RecordFile(path, limits=limits) as file:
-        for block in file.blocks():
-            try:
-                merge_facts(facts, kernel.facts(block.data, block.starts, block.lengths))
-            except ExampleError as error:
-                fault = example_fault(block, error.record, error)
-                raise DamagedFileError(
-                    str(path), fault.kind, fault.record, fault.offset, fault.detail
-                ) from None
-            records += len(block.starts)
-            if progress is not None:
-                progress(file.stream.position)
+    for count, found in map_blocks(path, gather, limits=limits, workers=workers, progress=progress):
+        records += count
+        merge_facts(facts, found)
     return records, facts
 
 
@@ -237,4 +238,5 @@ def _spec(feature: FeatureSchema) -> str | None:
 
 
 def _quoted(name: str) -> str:
-    return '"' + name.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n") + '"'
+    """A name as Python text: JSON's escapes are Python's, and nothing can end the line."""
+    return json.dumps(name, ensure_ascii=False)

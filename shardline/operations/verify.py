@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from shardline import kernel
-from shardline.errors import ExampleError
-from shardline.execution.threads import run_tasks
+from shardline.errors import DamagedFileError, ExampleError
+from shardline.execution.threads import run_tasks, workers_per_task
+from shardline.files.parallel import map_blocks
 from shardline.files.reader import DEFAULT_LIMITS, Block, Damage, Limits, RecordFile
 from shardline.kernel.types import HEADER_BYTES, Fault
 
@@ -40,30 +41,60 @@ def verify_file(
     examples: bool = False,
     every_fault: bool = False,
     limits: Limits = DEFAULT_LIMITS,
+    workers: int | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> FileReport:
     """Check both checksums of every record, and with `examples` every payload too.
 
-    Stops at the first fault, or with `every_fault` goes on behind each. `records` counts the
-    records whose frames are intact.
+    Stops at the first fault, and `records` counts those before it; or with `every_fault` goes on
+    behind each, and `records` counts all whose frames are intact.
     """
     path = Path(path)
+    with RecordFile(path, limits=limits) as source:
+        size, compression = source.stream.size, source.compression
+        if every_fault:
+            records, faults = _find_every_fault(source, examples=examples, progress=progress)
+            return FileReport(str(path), records, size, compression, faults)
+
+    def check(block: Block) -> int:
+        if examples:
+            refuse_bad_examples(path, block)
+        return len(block.starts)
+
+    try:
+        counts = map_blocks(path, check, limits=limits, workers=workers, progress=progress)
+        return FileReport(str(path), sum(counts), size, compression, [])
+    except DamagedFileError as error:
+        fault = Fault(error.kind, error.record, error.offset, error.detail)
+        return FileReport(str(path), error.record, size, compression, [fault])
+
+
+def _find_every_fault(
+    source: RecordFile, *, examples: bool, progress: Callable[[int], None] | None
+) -> tuple[int, list[Fault]]:
     records = 0
     faults: list[Fault] = []
-    with RecordFile(path, limits=limits) as source:
-        for event in source.events(go_on=every_fault):
-            if isinstance(event, Damage):
-                faults.append(event.fault)
-            elif isinstance(event, Block):
-                records += len(event.starts)
-                if examples:
-                    faults.extend(_example_faults(event))
-                if faults and not every_fault:
-                    del faults[1:]
-                    break
-                if progress is not None:
-                    progress(source.stream.position)
-        return FileReport(str(path), records, source.stream.size, source.compression, faults)
+    for event in source.events(go_on=True):
+        if isinstance(event, Damage):
+            faults.append(event.fault)
+        elif isinstance(event, Block):
+            records += len(event.starts)
+            if examples:
+                faults.extend(_example_faults(event))
+        if progress is not None:
+            progress(source.stream.position)
+    return records, faults
+
+
+def refuse_bad_examples(path: Path, block: Block) -> None:
+    """Raise DamagedFileError for the first payload of a block that is no Example."""
+    for fault in _example_faults(block):
+        raise damaged(path, fault)
+
+
+def damaged(path: Path, fault: Fault) -> DamagedFileError:
+    """A fault as the error to raise for it."""
+    return DamagedFileError(str(path), fault.kind, fault.record, fault.offset, fault.detail)
 
 
 def _example_faults(block: Block) -> Iterator[Fault]:
@@ -98,10 +129,12 @@ def verify_files(
     progress: Callable[[Path, int], None] | None = None,
 ) -> list[FileReport]:
     """Verify several files side by side; the reports are in the order of the paths."""
+    each = workers_per_task(len(paths), workers)
 
     def verify_one(path: Path) -> FileReport:
         return verify_file(
             path,
+            workers=each,
             examples=examples,
             every_fault=every_fault,
             limits=limits,

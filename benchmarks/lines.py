@@ -1,0 +1,340 @@
+"""The lines of the table: the same work done by TensorFlow, by the limit and by us."""
+
+from __future__ import annotations
+
+import gzip
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+import shardline
+from benchmarks import limit_side, tensorflow_side
+from benchmarks.data import (
+    MEGABYTE,
+    SMALL_COLUMNS,
+    RecordSet,
+    flip_bits,
+    frames_of,
+    large_table,
+    small_table,
+    write_repeated,
+)
+from benchmarks.timing import Figure, Side, best_rates, fastest
+from shardline import kernel
+from shardline.execution.threads import run_tasks
+from shardline.files.reader import RecordFile
+from shardline.kernel.columns import decode_columns
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from shardline.kernel.types import IntArray
+
+SMALL_ROWS = 32 * 1024
+LARGE_ROWS = 256
+_SLOW_SHARE = 8
+_SLOWEST_SHARE = 64
+_FLIP_EVERY = MEGABYTE
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What our ratios should at least be, where the plan names a number."""
+
+    over_tensorflow: float | None = None
+    of_limit: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A piece of work and the sides that do it; the fastest of each kind counts."""
+
+    name: str
+    record_bytes: float
+    tensorflow: tuple[Side, ...]
+    limit: tuple[Side, ...]
+    ours: Side
+    target: Target = Target()
+    remark: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A measured line; `sides` has the figures of all sides, also those that were not fastest."""
+
+    name: str
+    record_bytes: float
+    tensorflow: Figure | None
+    limit: Figure | None
+    ours: Figure
+    target: Target
+    remark: str
+    sides: tuple[Figure, ...]
+
+    @property
+    def over_tensorflow(self) -> float | None:
+        """How many times as fast as TensorFlow we are."""
+        return _ratio(self.ours, self.tensorflow)
+
+    @property
+    def of_limit(self) -> float | None:
+        """Which part of the limit we reach."""
+        return _ratio(self.ours, self.limit)
+
+    @property
+    def met(self) -> bool | None:
+        """Whether both ratios reach their targets; None where there is no target."""
+        pairs = (
+            (self.over_tensorflow, self.target.over_tensorflow),
+            (self.of_limit, self.target.of_limit),
+        )
+        judged = [(ratio or 0) >= wanted for ratio, wanted in pairs if wanted is not None]
+        return all(judged) if judged else None
+
+
+def _ratio(ours: Figure, other: Figure | None) -> float | None:
+    return None if other is None else ours.records_per_second / other.records_per_second
+
+
+def measure(line: Line, rounds: int) -> Row:
+    """Time every side of a line."""
+    rates = best_rates([*line.tensorflow, *line.limit, line.ours], rounds)
+    return Row(
+        line.name,
+        line.record_bytes,
+        fastest(line.tensorflow, rates),
+        fastest(line.limit, rates),
+        Figure(line.ours.what, rates[line.ours]),
+        line.target,
+        line.remark,
+        tuple(Figure(side.what, rate) for side, rate in rates.items()),
+    )
+
+
+def all_lines(folder: Path, megabytes: int) -> Iterator[Line]:
+    """Every line; its data lies in `folder` until the next one is asked for."""
+    size = megabytes * MEGABYTE
+    for make in (_verify, _features, _encode, _gzip, _salvage):
+        yield from make(folder, size)
+        for path in folder.iterdir():
+            path.unlink()
+
+
+def _verify(folder: Path, size: int) -> Iterator[Line]:
+    rows = _small_rows(size)
+    small = write_repeated(folder / "small", small_table(rows), size)
+    few = write_repeated(folder / "few", small_table(rows), size // _SLOW_SHARE)
+    large = write_repeated(folder / "large", large_table(min(LARGE_ROWS, rows)), size)
+    for name, source, for_tensorflow, target in (
+        ("verify, 180-byte records", small, few, Target(50, 0.7)),
+        ("verify, 50 KB records", large, large, Target(4, 0.7)),
+    ):
+        yield Line(
+            name,
+            source.bytes / source.records,
+            (tensorflow_side.read(for_tensorflow),),
+            limit_side.read_with_crc(source),
+            Side("verify_file", _verifier(source)),
+            target,
+            _share_remark(for_tensorflow, source),
+        )
+
+
+def _features(folder: Path, size: int) -> Iterator[Line]:
+    table = small_table(_small_rows(size))
+    source = write_repeated(folder / "small", table, size // 2)
+    few = write_repeated(folder / "few", table, size // _SLOW_SHARE)
+    blocks = _blocks(source)
+    data = [block for block, _, _ in blocks]
+    file_parsing = tensorflow_side.parse_file(few)
+    memory_parsing = tensorflow_side.parse_memory(_payloads(few))
+    record_bytes = source.bytes / source.records
+    remark = _share_remark(few, source)
+
+    # TensorFlow parses a batch on all cores, so our kernel gets a thread per core as well.
+    def facts() -> int:
+        for _ in run_tasks(lambda block: kernel.facts(*block), blocks):
+            pass
+        return source.records
+
+    def decode() -> int:
+        batches = run_tasks(lambda block: decode_columns(*block, SMALL_COLUMNS), blocks)
+        return sum(batch.num_rows for batch in batches)
+
+    from_file = limit_side.read_with_crc(source)
+    target = Target(10)
+    yield Line(
+        "facts, all features, in memory",
+        record_bytes,
+        memory_parsing,
+        (limit_side.pass_over(data, source.records),),
+        Side("kernel.facts on threads", facts),
+        target,
+        remark,
+    )
+    yield Line(
+        "facts, all features, from file",
+        record_bytes,
+        file_parsing,
+        from_file,
+        Side("infer_schema", lambda: shardline.infer_schema([source.path]).merged.records),
+        target,
+        remark,
+    )
+    yield Line(
+        "decode to Arrow, in memory",
+        record_bytes,
+        memory_parsing,
+        (limit_side.copy_memory(data, source.records),),
+        Side("decode_columns on threads", decode),
+        target,
+        remark,
+    )
+    yield Line(
+        "decode to Arrow, from file",
+        record_bytes,
+        file_parsing,
+        from_file,
+        Side("read_examples", _example_reader(source)),
+        target,
+        remark,
+    )
+
+
+def _encode(folder: Path, size: int) -> Iterator[Line]:
+    table = small_table(_small_rows(size))
+    frames = frames_of(table)
+    times = max(1, round(size / 4 / len(frames)))
+    records = times * table.num_rows
+    many = pa.concat_tables([table] * times).combine_chunks()
+    few = table.slice(0, max(1, records // _SLOW_SHARE))
+    out = folder / "ours"
+    yield Line(
+        "encode from Arrow and write",
+        len(frames) / table.num_rows,
+        (tensorflow_side.write_table(folder / "tensorflow", few),),
+        (limit_side.write(folder / "limit", frames, times, records),),
+        Side("write_examples", lambda: shardline.write_examples(out, many), out),
+        Target(30),
+        f"TensorFlow on {few.num_rows} of {records} records, rates per record",
+    )
+
+
+def _gzip(folder: Path, size: int) -> Iterator[Line]:
+    plain = write_repeated(folder / "plain", small_table(_small_rows(size)), size // _SLOW_SHARE)
+    frames = plain.path.read_bytes()
+    payloads = _payloads(plain)
+    packed = folder / "packed"
+    with gzip.open(packed, "wb", compresslevel=6) as file:
+        file.write(frames)
+    source = RecordSet(packed, plain.records, plain.bytes)
+    record_bytes = plain.bytes / plain.records
+    reading = (tensorflow_side.read(source, "GZIP"),)
+    writing = (tensorflow_side.write_payloads(folder / "tensorflow", payloads, "GZIP"),)
+    out = folder / "ours"
+    ours = Side(
+        "write_records", lambda: shardline.write_records(out, payloads, compression="gzip"), out
+    )
+    verify = Side("verify_file", _verifier(source))
+    for name, limit in (
+        ("GZIP verify", limit_side.unpack_with_isal(source)),
+        ("GZIP verify, beside stdlib", limit_side.unpack_with_stdlib(source)),
+    ):
+        yield Line(name, record_bytes, reading, (limit,), verify)
+    sizes = _packed_sizes(ours, packed, plain)
+    for name, limit in (
+        ("GZIP write", limit_side.pack_with_isal(folder / "isal", frames, plain.records)),
+        (
+            "GZIP write, beside stdlib",
+            limit_side.pack_with_stdlib(folder / "stdlib", frames, plain.records),
+        ),
+    ):
+        yield Line(name, record_bytes, writing, (limit,), ours, remark=sizes)
+
+
+def _packed_sizes(ours: Side, packed: Path, plain: RecordSet) -> str:
+    ours.run()
+    if ours.scratch is None:
+        return ""
+    size = ours.scratch.stat().st_size
+    ours.scratch.unlink()
+    return (
+        f"packed to {size / plain.bytes:.1%} by us, to {packed.stat().st_size / plain.bytes:.1%} "
+        "by zlib level 6"
+    )
+
+
+def _salvage(folder: Path, size: int) -> Iterator[Line]:
+    rows = _small_rows(size)
+    out = folder / "ours"
+    for name, table in (
+        ("salvage, 180-byte records", small_table(rows)),
+        ("salvage, 50 KB records", large_table(min(LARGE_ROWS, rows))),
+    ):
+        source = write_repeated(folder / "damaged", table, size)
+        flips = flip_bits(source.path, _FLIP_EVERY)
+        lost = source.records - shardline.salvage(source.path, out).recovered
+        out.unlink()
+        yield Line(
+            name,
+            source.bytes / source.records,
+            (),
+            limit_side.copy_file(source, folder / "limit"),
+            Side("salvage", _salvager(source, out, lost), out),
+            remark=f"{flips} flipped bits cost {lost} of {source.records} records",
+        )
+
+
+def _verifier(source: RecordSet) -> Callable[[], int]:
+    def run() -> int:
+        report = shardline.verify_file(source.path)
+        _expect(report.ok and report.records == source.records, source.path)
+        return report.records
+
+    return run
+
+
+def _salvager(source: RecordSet, out: Path, lost: int) -> Callable[[], int]:
+    def run() -> int:
+        recovered = shardline.salvage(source.path, out).recovered
+        _expect(recovered + lost == source.records, source.path)
+        return source.records
+
+    return run
+
+
+def _example_reader(source: RecordSet) -> Callable[[], int]:
+    def run() -> int:
+        batches = shardline.read_examples(source.path, SMALL_COLUMNS)
+        return sum(batch.num_rows for batch in batches)
+
+    return run
+
+
+def _expect(right: bool, path: Path) -> None:  # noqa: FBT001 - reads as a sentence where it is used
+    if not right:
+        msg = f"{path}: a side did not do the whole work, so its time says nothing"
+        raise RuntimeError(msg)
+
+
+def _small_rows(size: int) -> int:
+    """How many different records there are: fewer where even the smallest file holds fewer."""
+    return max(1, min(SMALL_ROWS, size // _SLOWEST_SHARE // 180))
+
+
+def _blocks(source: RecordSet) -> list[tuple[bytes, IntArray, IntArray]]:
+    with RecordFile(source.path) as file:
+        return [(bytes(block.data), block.starts, block.lengths) for block in file.blocks()]
+
+
+def _payloads(source: RecordSet) -> list[bytes]:
+    with RecordFile(source.path) as file:
+        return [bytes(payload) for block in file.blocks() for payload in block.payloads()]
+
+
+def _share_remark(few: RecordSet, source: RecordSet) -> str:
+    if few.records == source.records:
+        return ""
+    return f"TensorFlow on {few.records} of {source.records} records, rates per record"

@@ -1,0 +1,116 @@
+"""Peak memory of the operations on a small and on a large file, each in a process of its own."""
+
+from __future__ import annotations
+
+import json
+import resource
+import subprocess
+import sys
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.table import Table
+
+import shardline
+from benchmarks.data import MEGABYTE, flip_bits, small_table, write_repeated
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+OPERATIONS: dict[str, Callable[[Path], object]] = {
+    "verify": shardline.verify_file,
+    "schema": lambda path: shardline.infer_schema([path]),
+    "salvage": lambda path: shardline.salvage(path, path.with_suffix(".out")),
+}
+TARGET_BYTES = 64 * 1024 * 1024
+_ROWS = 32 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Peak:
+    """The peak memory of one operation on both files, in bytes."""
+
+    operation: str
+    small: int
+    large: int
+
+    @property
+    def met(self) -> bool:
+        """Whether the large file takes hardly more than the small one."""
+        return self.large - self.small <= TARGET_BYTES
+
+
+def measure_peaks(folder: Path, small_megabytes: int, large_megabytes: int) -> list[Peak]:
+    """Measure every operation; salvage comes last, on the same files with damage."""
+    table = small_table(_ROWS)
+    paths = []
+    for megabytes in (small_megabytes, large_megabytes):
+        paths.append(folder / f"{megabytes}.tfrecord")
+        write_repeated(paths[-1], table, megabytes * MEGABYTE)
+    peaks = []
+    for operation in OPERATIONS:
+        if operation == "salvage":
+            for path in paths:
+                flip_bits(path, MEGABYTE)
+        small, large = (_peak_in_process(operation, path) for path in paths)
+        peaks.append(Peak(operation, small, large))
+    return peaks
+
+
+def _peak_in_process(operation: str, path: Path) -> int:
+    command = [sys.executable, "-m", "benchmarks.memory", operation, str(path)]
+    done = subprocess.run(command, check=True, stdout=subprocess.PIPE)
+    return int(json.loads(done.stdout))
+
+
+def peak_bytes() -> int:
+    """This process's peak memory.
+
+    On Linux the resource usage also counts what the parent had before the process started, so the
+    figure of the process itself is preferred.
+    """
+    status = Path("/proc/self/status")
+    if status.exists():
+        lines = status.read_text(encoding="ascii").splitlines()
+        return 1024 * next(int(line.split()[1]) for line in lines if line.startswith("VmHWM"))
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else 1024 * peak
+
+
+def as_table(peaks: Sequence[Peak], title: str) -> Table:
+    """The peaks as a table to read."""
+    table = Table(title=title, title_justify="left")
+    table.add_column("operation")
+    for name in ("small file", "large file", "difference", "target"):
+        table.add_column(name, justify="right")
+    table.add_column("")
+    for peak in peaks:
+        table.add_row(
+            peak.operation,
+            _mebibytes(peak.small),
+            _mebibytes(peak.large),
+            _mebibytes(peak.large - peak.small),
+            f"<= {_mebibytes(TARGET_BYTES)}",
+            "[green]met[/]" if peak.met else "[red]missed[/]",
+        )
+    return table
+
+
+def as_json(peaks: Sequence[Peak]) -> list[dict[str, Any]]:
+    """The same as plain values."""
+    return [{**asdict(peak), "met": peak.met} for peak in peaks]
+
+
+def _mebibytes(size: int) -> str:
+    return f"{size / 1024**2:.1f} MiB"
+
+
+def main(operation: str, path: str) -> None:
+    """Run one operation and print this process's peak memory."""
+    OPERATIONS[operation](Path(path))
+    print(json.dumps(peak_bytes()))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,131 @@
+"""Work on the blocks of one plain file side by side, with the results in order.
+
+A TFRecord file has no marks to start at, so each worker takes a stretch of the file, looks for
+the first intact record in it, and goes on from there. That may be wrong (a record can hold whole
+frames in its data), so a stretch counts only if the one before it ended exactly where it began.
+If not, or if anything in it was wrong, that stretch is read again in order: results and errors
+are always those of reading the file from front to back.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+from shardline.errors import ShardlineError
+from shardline.files.compression import Compression
+from shardline.files.reader import DEFAULT_LIMITS, Block, Limits, RecordFile
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+STRETCH_BYTES = 16 * 1024 * 1024
+
+Result = TypeVar("Result")
+
+
+def map_blocks(
+    path: Path,
+    work: Callable[[Block], Result],
+    *,
+    limits: Limits = DEFAULT_LIMITS,
+    workers: int | None = None,
+    progress: Callable[[int], None] | None = None,
+    stretch_bytes: int = STRETCH_BYTES,
+) -> Iterator[Result]:
+    """Do `work` on every block of a file and give the results in order.
+
+    Raises DamagedFileError at the first damage, behind the results of all that comes before it,
+    as it raises what `work` raises. `work` may be done more than once for the same records, and
+    must not keep the block.
+    """
+    workers = workers or os.cpu_count() or 1
+    with RecordFile(path, limits=limits) as file:
+        if (
+            workers == 1
+            or file.compression is not Compression.NONE
+            or file.stream.size < 2 * stretch_bytes
+        ):
+            for block in file.blocks():
+                yield work(block)
+                if progress is not None:
+                    progress(file.stream.position)
+            return
+        size = file.stream.size
+    stretches = range(0, size, stretch_bytes)
+    ordered = _Ordered(path, work, limits)
+    with ThreadPoolExecutor(workers, thread_name_prefix="shardline-blocks") as pool:
+        try:
+            waiting: deque[Future[_Stretch[Result]]] = deque()
+            for start in stretches:
+                end = min(start + stretch_bytes, size)
+                waiting.append(pool.submit(_do_stretch, path, work, limits, start, end))
+                if len(waiting) > 2 * workers:
+                    yield from ordered.take(waiting.popleft().result())
+                    if progress is not None:
+                        progress(ordered.offset)
+            while waiting:
+                yield from ordered.take(waiting.popleft().result())
+                if progress is not None:
+                    progress(ordered.offset)
+        finally:
+            pool.shutdown(wait=True, cancel_futures=True)
+
+
+@dataclass(slots=True)
+class _Stretch(Generic[Result]):
+    """What one worker found: the frames from `first` up to `next`, which begin before `end`."""
+
+    end: int
+    first: int = -1
+    next: int = -1
+    records: int = 0
+    results: list[Result] = field(default_factory=list)
+
+
+def _do_stretch(
+    path: Path, work: Callable[[Block], Result], limits: Limits, start: int, end: int
+) -> _Stretch[Result]:
+    stretch: _Stretch[Result] = _Stretch(end)
+    try:
+        with RecordFile(path, limits=limits) as file:
+            for block in file.blocks_between(start, end):
+                if stretch.first < 0:
+                    stretch.first = block.offset
+                stretch.results.append(work(block))
+                stretch.records += len(block.starts)
+                stretch.next = block.offset + len(block.data)
+    except ShardlineError:
+        stretch.first = -1
+    return stretch
+
+
+class _Ordered(Generic[Result]):
+    """Puts stretches behind each other; `offset` is how far the file is known to be intact."""
+
+    def __init__(self, path: Path, work: Callable[[Block], Result], limits: Limits) -> None:
+        self._path = path
+        self._work = work
+        self._limits = limits
+        self._record = 0
+        self.offset = 0
+
+    def take(self, stretch: _Stretch[Result]) -> Iterator[Result]:
+        if self.offset >= stretch.end:
+            return
+        if stretch.first == self.offset:
+            yield from stretch.results
+            self.offset = stretch.next
+            self._record += stretch.records
+            return
+        with RecordFile(self._path, limits=self._limits) as file:
+            for block in file.blocks_between(
+                self.offset, stretch.end, record=self._record, search=False
+            ):
+                yield self._work(block)
+                self._record += len(block.starts)
+                self.offset = block.offset + len(block.data)

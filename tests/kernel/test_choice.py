@@ -1,0 +1,100 @@
+"""Which kernel is used, and that the two are interchangeable."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from shardline import kernel as chosen
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+FUNCTIONS = sorted(set(chosen.__all__) - {"NAME"})
+
+
+def python(program: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={k: v for k, v in os.environ.items() if k != "SHARDLINE_KERNEL"} | environment,
+    )
+
+
+NAME = "from shardline import kernel; print(kernel.NAME, kernel.crc32c(b'123456789'))"
+
+
+def test_the_reference_kernel_can_be_asked_for() -> None:
+    assert python(NAME, SHARDLINE_KERNEL="reference").stdout == "reference 3808858755\n"
+
+
+@pytest.mark.usefixtures("compiled")
+def test_the_compiled_kernel_can_be_asked_for() -> None:
+    assert python(NAME, SHARDLINE_KERNEL="compiled").stdout == "compiled 3808858755\n"
+
+
+@pytest.mark.usefixtures("compiled")
+def test_the_compiled_kernel_is_used_where_it_was_built() -> None:
+    assert python(NAME).stdout == "compiled 3808858755\n"
+    assert python(NAME, SHARDLINE_KERNEL="").stdout == "compiled 3808858755\n"
+
+
+def test_the_reference_kernel_does_not_load_the_compiled_one() -> None:
+    program = "import sys; from shardline import kernel; print(*sys.modules)"
+    modules = set(python(program, SHARDLINE_KERNEL="reference").stdout.split())
+    assert "shardline.kernel.reference" in modules
+    assert not modules & {"shardline.kernel.compiled", "shardline.kernel._frames"}
+
+
+WITHOUT = "import sys; sys.modules['shardline.kernel._frames'] = None\n"
+
+
+def test_without_the_compiled_kernel_the_reference_takes_its_place() -> None:
+    assert python(WITHOUT + NAME).stdout == "reference 3808858755\n"
+
+
+def test_insisting_on_a_kernel_that_was_not_built_says_what_to_do() -> None:
+    result = python(WITHOUT + NAME, SHARDLINE_KERNEL="compiled")
+    assert result.returncode == 1
+    assert "KernelUnavailableError: the compiled kernel was not built: install a C" in result.stderr
+
+
+def test_a_kernel_that_does_not_exist_is_an_error_that_names_the_choices() -> None:
+    result = python(NAME, SHARDLINE_KERNEL="nonsense")
+    assert result.returncode == 1
+    assert "KernelUnavailableError" in result.stderr
+    assert (
+        "SHARDLINE_KERNEL is 'nonsense': set it to 'compiled' or 'reference', or unset it"
+        in result.stderr
+    )
+
+
+def test_the_module_tells_which_kernel_is_at_work() -> None:
+    program = "import runpy; runpy.run_module('shardline.kernel', run_name='__main__')"
+    assert "kernel: plain Python" in python(program, SHARDLINE_KERNEL="reference").stdout
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_the_functions_are_those_of_the_kernel_chosen(kernel: ModuleType, name: str) -> None:
+    assert callable(getattr(kernel, name))
+    assert inspect.getdoc(getattr(kernel, name))
+    if chosen.NAME == kernel.NAME:
+        assert getattr(chosen, name) is getattr(kernel, name)
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_both_kernels_take_the_same_arguments(
+    reference: ModuleType, compiled: ModuleType, name: str
+) -> None:
+    def arguments(kernel: ModuleType) -> list[tuple[str, object, object]]:
+        parameters = inspect.signature(getattr(kernel, name)).parameters.values()
+        return [(p.name, p.kind, p.default) for p in parameters]
+
+    assert arguments(compiled) == arguments(reference)
