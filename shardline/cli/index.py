@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from functools import partial
+from typing import TYPE_CHECKING
 
 import click
 
@@ -16,6 +18,10 @@ from shardline.cli.options import (
 )
 from shardline.cli.progress import file_progress
 from shardline.cli.wording import counted
+from shardline.errors import DamagedFileError
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 @click.command(
@@ -47,27 +53,34 @@ def index(
     GZIP files written by Shardline can be entered at every megabyte; others have to be unpacked
     up to the record.
     """
-    from functools import partial
-
     from shardline.execution.threads import run_tasks
     from shardline.files import index_path, write_index
 
     paths = expand(files)
     asked = limits(max_record, max_unpacked)
+
     with file_progress("indexing", paths) as progress:
-        records = list(
-            run_tasks(
-                lambda path: write_index(path, limits=asked, progress=partial(progress, path)),
-                paths,
-                workers=workers,
-            )
-        )
-    told = [
-        {"file": str(path), "index": str(index_path(path)), "records": number}
-        for path, number in zip(paths, records, strict=True)
-    ]
+
+        def index_one(path: Path) -> int | DamagedFileError:
+            try:
+                return write_index(path, limits=asked, progress=partial(progress, path))
+            except DamagedFileError as error:
+                return error
+
+        outcomes = list(run_tasks(index_one, paths, workers=workers))
+    damaged = [outcome for outcome in outcomes if isinstance(outcome, DamagedFileError)]
     if as_json:
-        click.echo(json.dumps({"ok": True, "files": told}))
-        return
-    for path, number in zip(paths, records, strict=True):
-        click.echo(f"{index_path(path)}: {counted(number, 'record')}")
+        told = [
+            {"file": str(path), "index": None, "records": None, "error": str(outcome)}
+            if isinstance(outcome, DamagedFileError)
+            else {"file": str(path), "index": str(index_path(path)), "records": outcome}
+            for path, outcome in zip(paths, outcomes, strict=True)
+        ]
+        click.echo(json.dumps({"ok": not damaged, "files": told}))
+    else:
+        for path, outcome in zip(paths, outcomes, strict=True):
+            if not isinstance(outcome, DamagedFileError):
+                click.echo(f"{index_path(path)}: {counted(outcome, 'record')}")
+    for error in damaged:
+        click.echo(f"shardline: {error}", err=True)
+    raise SystemExit(1 if damaged else 0)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import struct
 import zlib
+from bisect import bisect_right
 from enum import Enum
 from typing import TYPE_CHECKING, Protocol
 
@@ -226,7 +227,7 @@ class PackedStream:
             if member.ended:
                 self._next = member.end
                 self._member = None
-                member.check()
+                member.check(more_follows=self._next < self.size)
         except CompressionError as error:
             data = data or member.rescued
             self._pending = error
@@ -241,6 +242,21 @@ class PackedStream:
         given, self._left = data[: len(view)], data[len(view) :]
         view[: len(given)] = given
         return len(given)
+
+    def member_at(self, offset: int) -> int:
+        """The number of the member that holds this offset of the unpacked bytes."""
+        return bisect_right(self.members, offset, key=lambda member: member[1]) - 1
+
+    def is_sound(self, member: int) -> bool:
+        """Whether a member unpacks to its end and matches its checksum."""
+        again = _Member(self._file, self.members[member][0], self._compression)
+        try:
+            while not again.ended:
+                again.unpack(_CHUNK_BYTES)
+            again.check(more_follows=False)
+        except CompressionError:
+            return False
+        return True
 
     def resume(self) -> int | None:
         """Begin at the next member that can be unpacked at all; None if there is none."""
@@ -358,8 +374,12 @@ class _Member:
                 break
         return bytes(rescued)
 
-    def check(self) -> None:
-        """Compare what was unpacked with the checksum behind it."""
+    def check(self, *, more_follows: bool) -> None:
+        """Compare what was unpacked with the checksum behind it.
+
+        An empty GZIP member with more behind it is refused too: TensorFlow may take it for the
+        end of the file.
+        """
         stored = read_at(self._file, self._data_end, self.end - self._data_end)
         if self._compression is Compression.GZIP:
             expected = struct.pack("<II", self._checksum, self._unpacked & 0xFFFFFFFF)
@@ -371,6 +391,9 @@ class _Member:
         if stored != expected:
             msg = f"the unpacked {name} data does not match its checksum"
             raise CompressionError(self._data_end, msg)
+        if more_follows and not self._unpacked and self._compression is Compression.GZIP:
+            msg = "an empty GZIP member before others, at which TensorFlow may silently stop"
+            raise CompressionError(self.end, msg)
 
 
 def read_at(file: FileIO, offset: int, size: int) -> bytes:

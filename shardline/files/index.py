@@ -24,12 +24,15 @@ from shardline.storage.local import DurableFile
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from io import FileIO
 
     from numpy.typing import NDArray
 
 _MAGIC = b"SHARDIX1"
 _SKIP_BYTES = 1024 * 1024
-_HEADER = struct.Struct("<8sQQQQI4x")  # magic, file size, compression, records, members, crc32c
+_HEADER = struct.Struct("<8sQQQQII")
+"""Magic, the file's size, compression, records, members, the file's fingerprint, own crc32c."""
+_FINGERPRINT_BYTES = 64 * 1024
 _COMPRESSIONS = tuple(Compression)
 
 
@@ -39,13 +42,17 @@ def index_path(path: Path) -> Path:
 
 
 def write_index(
-    path: Path, *, limits: Limits = DEFAULT_LIMITS, progress: Callable[[int], None] | None = None
+    path: Path | str,
+    *,
+    limits: Limits = DEFAULT_LIMITS,
+    progress: Callable[[int], None] | None = None,
 ) -> int:
     """Check every record of a file and write its index; gives the number of records.
 
     An index that is there is replaced. Raises DamagedFileError, and writes none, if the file is
     damaged.
     """
+    path = Path(path)
     records = end = 0
     with (
         RecordFile(path, limits=limits) as source,
@@ -62,13 +69,23 @@ def write_index(
         members = source.stream.members if isinstance(source.stream, PackedStream) else []
         index.write(struct.pack("<Q", end))
         index.write(np.array(members, "<u8").tobytes())
-        index.rewrite(0, _header(source.stream.size, source.compression, records, len(members)))
+        size, compression = source.stream.size, _COMPRESSIONS.index(source.compression)
+        with path.open("rb", buffering=0) as file:
+            fingerprint = _fingerprint(file, size)
+        header = _HEADER.pack(_MAGIC, size, compression, records, len(members), fingerprint, 0)
+        index.rewrite(0, header[:-4] + struct.pack("<I", kernel.crc32c(header[:-4])))
     return records
 
 
-def _header(size: int, compression: Compression, records: int, members: int) -> bytes:
-    fields = (_MAGIC, size, _COMPRESSIONS.index(compression), records, members)
-    return _HEADER.pack(*fields, kernel.crc32c(_HEADER.pack(*fields, 0)))
+def _fingerprint(file: FileIO, size: int) -> int:
+    """A checksum of the file's first and last bytes, by which a rewritten file is known.
+
+    It is looked at only if the file is younger than its index: a copy may be that, and damage in
+    a file must not keep anyone from its intact records.
+    """
+    head = read_at(file, 0, _FINGERPRINT_BYTES)
+    tail = read_at(file, max(size - _FINGERPRINT_BYTES, 0), _FINGERPRINT_BYTES)
+    return kernel.crc32c(tail, kernel.crc32c(head))
 
 
 class IndexedFile:
@@ -98,13 +115,15 @@ class IndexedFile:
             header = file.read(_HEADER.size)
         if len(header) < _HEADER.size:
             raise self._mismatch("is cut off")
-        magic, size, compression, records, members, checksum = _HEADER.unpack(header)
-        if magic != _MAGIC or checksum != kernel.crc32c(header[:-8] + bytes(8)):
+        *fields, fingerprint, checksum = _HEADER.unpack(header)
+        magic, size, compression, records, members = fields
+        if magic != _MAGIC or checksum != kernel.crc32c(header[:-4]):
             raise self._mismatch("is not an index, or is damaged")
         if size != self._file.seek(0, 2):
             raise self._mismatch("was made for a file of another size")
-        if index.stat().st_mtime_ns < self.path.stat().st_mtime_ns:
-            raise self._mismatch("is older than the file")
+        written_since = self.path.stat().st_mtime_ns > index.stat().st_mtime_ns
+        if written_since and fingerprint != _fingerprint(self._file, size):
+            raise self._mismatch("was made for what the file held before")
         if index.stat().st_size != _HEADER.size + 8 * (records + 1 + 2 * members):
             raise self._mismatch("is cut off")
         numbers = np.memmap(index, "<u8", "r", offset=_HEADER.size)

@@ -17,7 +17,13 @@ from shardline.files.compression import (
     Stream,
     open_stream,
 )
-from shardline.kernel.types import DEFAULT_MAX_RECORD_BYTES, FRAME_BYTES, HEADER_BYTES, Fault
+from shardline.kernel.types import (
+    DEFAULT_MAX_RECORD_BYTES,
+    FOOTER_BYTES,
+    FRAME_BYTES,
+    HEADER_BYTES,
+    Fault,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -59,6 +65,21 @@ class Block:
         """Each record's payload."""
         for start, length in zip(self.starts.tolist(), self.lengths.tolist(), strict=True):
             yield self.data[start : start + length]
+
+    def records(self) -> Iterator[Block]:
+        """Each record as a block of its own."""
+        one = np.array([HEADER_BYTES], np.int64)
+        for number, (start, length) in enumerate(
+            zip(self.starts.tolist(), self.lengths.tolist(), strict=True)
+        ):
+            first = start - HEADER_BYTES
+            yield Block(
+                self.data[first : start + length + FOOTER_BYTES],
+                self.offset + first,
+                self.record + number,
+                one,
+                self.lengths[number : number + 1],
+            )
 
     def before(self, end: int) -> Block:
         """The part of the block whose frames begin before `end` of the file."""

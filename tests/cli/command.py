@@ -1,0 +1,70 @@
+"""The `shardline` command as a person runs it: a process of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[2]
+
+
+@dataclass(frozen=True)
+class Result:
+    """How a command ended."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:  # noqa: ANN401 - whatever the command told
+        """What was told on stdout, which must be one JSON value."""
+        return json.loads(self.out)
+
+
+def _environment(**more: str) -> dict[str, str]:
+    kept = {name: value for name, value in os.environ.items() if name not in {"COLUMNS", "LINES"}}
+    return {**kept, "PYTHONPATH": str(ROOT), "COLUMNS": "200", **more}
+
+
+def shardline(*arguments: str | Path, cwd: Path | None = None, **environment: str) -> Result:
+    """Run the command with its output in pipes."""
+    result = subprocess.run(
+        [sys.executable, "-m", "shardline", *map(str, arguments)],
+        check=False,
+        capture_output=True,
+        text=True,
+        cwd=cwd or ROOT,
+        env=_environment(**environment),
+    )
+    return Result(result.returncode, result.stdout, result.stderr)
+
+
+def on_terminal(*arguments: str | Path) -> tuple[int, str]:
+    """Run the command with stderr on a terminal of its own; gives its code and what was drawn."""
+    main, terminal = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "shardline", *map(str, arguments)],
+        stdout=subprocess.DEVNULL,
+        stderr=terminal,
+        cwd=ROOT,
+        env=_environment(TERM="xterm-256color"),
+    )
+    os.close(terminal)
+    drawn = b""
+    while True:
+        try:
+            piece = os.read(main, 65536)
+        except OSError:  # the other end is closed: how Linux says end of file here
+            break
+        if not piece:
+            break
+        drawn += piece
+    os.close(main)
+    return process.wait(), drawn.decode("utf-8", "replace")

@@ -1,0 +1,98 @@
+"""`shardline head`."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.cli.command import shardline
+from tests.files.samples import example_of, made, packed, sequence_of
+from tests.kernel.frames import framed
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+NUMBERED = [example_of(n=number) for number in range(20)]
+
+
+def numbers(*arguments: str | Path) -> list[int]:
+    result = shardline("head", "--json", *arguments)
+    assert result.code == 0, result.err
+    lines = [json.loads(line) for line in result.out.splitlines()]
+    assert [line["features"]["n"]["values"] for line in lines] == [
+        [line["record"]] for line in lines
+    ]
+    return [line["record"] for line in lines]
+
+
+@pytest.mark.parametrize("compression", ["none", "gzip", "zlib"])
+def test_n_and_skip_choose_the_records(tmp_path: Path, compression: str) -> None:
+    path = made(tmp_path / "a", packed(compression, framed(*NUMBERED)))
+    assert numbers(path) == [0, 1, 2, 3, 4]
+    assert numbers(path, "-n", "2", "--skip", "9") == [9, 10]
+    assert shardline("index", path).code == 0
+    assert numbers(path, "-n", "2", "--skip", "18") == [18, 19]
+    assert numbers(path, "-n", "5", "--skip", "18") == [18, 19]
+
+
+def test_each_record_is_one_json_line(tmp_path: Path) -> None:
+    payload = example_of(label=3, name=b"cat\n", image=b"\x89PNG\r\n\x1a\n" + bytes(500))
+    path = made(tmp_path / "a", framed(payload, b"text"))
+    first, second = map(json.loads, shardline("head", path, "--json").out.splitlines())
+    assert first == {
+        "record": 0,
+        "bytes": len(payload),
+        "form": "Example",
+        "features": {
+            "image": {"kind": "bytes", "length": 1, "values": ["<508 bytes, png image>"]},
+            "label": {"kind": "int64", "length": 1, "values": [3]},
+            "name": {"kind": "bytes", "length": 1, "values": ["cat\n"]},
+        },
+    }
+    assert second == {"record": 1, "bytes": 4, "form": "payload", "payload": "text"}
+
+
+def test_people_see_features_with_kind_and_values(tmp_path: Path) -> None:
+    payload = example_of(label=3, many=list(range(50)), image=b"\xff\xd8\xff" + bytes(2000))
+    path = made(tmp_path / "a", framed(payload, sequence_of({"id": 9}, tokens=[[1, 2], [3]])))
+    lines = shardline("head", path).out.splitlines()
+    assert lines[0].startswith("record 0: Example, ")
+    assert any(line.split() == ["label", "int64", "3"] for line in lines)
+    assert any("int64[50]" in line and "0 1 2 3 4 5 6 7 …" in line for line in lines)
+    assert any("<2003 bytes, jpeg image>" in line for line in lines)
+    assert any(line.startswith("record 1: SequenceExample") for line in lines)
+    assert any("2 steps: 1 2 | 3" in line for line in lines)
+
+
+def test_no_bytes_of_a_record_reach_the_terminal_as_they_are(tmp_path: Path) -> None:
+    nasty = b"\x1b]0;title\x07\x1b[2J"
+    payload = example_of(**{"na\x1bme": nasty, "text": b"two\nlines"})
+    path = made(tmp_path / "a", framed(payload, nasty, b"line\n\x0d"))
+    result = shardline("head", path)
+    assert result.code == 0
+    assert "\x1b" not in result.out
+    assert "\x07" not in result.out
+    assert "two\\nlines" in result.out
+    for line in shardline("head", path, "--json").out.splitlines():
+        assert "\x1b" not in line
+
+
+def test_a_file_without_records_or_behind_its_end_says_so(tmp_path: Path) -> None:
+    assert "no records" in shardline("head", made(tmp_path / "a", b"")).out
+    path = made(tmp_path / "b", framed(b"x"))
+    assert "no records behind the first 1,000" in shardline("head", path, "--skip", "1000").out
+    result = shardline("head", path, "--skip", "1000", "--json")
+    assert (result.code, result.out) == (0, "")
+
+
+def test_damage_is_told_after_the_records_before_it(tmp_path: Path) -> None:
+    data = bytearray(framed(*NUMBERED))
+    data[len(framed(*NUMBERED[:2])) + 13] ^= 1
+    path = made(tmp_path / "a", bytes(data))
+    assert shardline("head", path, "-n", "2").code == 0
+    result = shardline("head", path)
+    assert result.code == 1
+    assert "record 1: Example" in result.out
+    assert "data-crc at record 2" in result.err

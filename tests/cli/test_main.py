@@ -1,0 +1,281 @@
+"""What all commands share: help, exit codes, files from globs and folders, the progress bar."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from shardline import __version__
+from tests.cli.command import ROOT, on_terminal, shardline
+from tests.files.samples import big_file, bulk_needs_the_compiled_kernel, example_of, made
+from tests.kernel.frames import framed
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+COMMANDS = ["verify", "salvage", "schema", "head", "count", "index"]
+OVER_FILES = ["verify", "schema", "count", "index"]
+
+
+def test_help_lists_every_command_the_exit_codes_and_examples() -> None:
+    result = shardline("--help")
+    assert result.code == 0
+    for word in (*COMMANDS, "Examples:", "Exit codes: 0 fine, 1", "--json"):
+        assert word in result.out
+    assert shardline("-h").out == result.out
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_of_each_command_has_examples_and_its_options(command: str) -> None:
+    result = shardline(command, "--help")
+    assert result.code == 0
+    assert "Examples:" in result.out
+    assert f"shardline {command} " in result.out
+    assert "--json" in result.out
+    assert "--max-record" in result.out
+
+
+def test_the_version_is_told() -> None:
+    result = shardline("--version")
+    assert (result.code, __version__ in result.out) == (0, True)
+
+
+HEAVY = {"numpy", "pyarrow", "rich", "tensorflow", "dagster", "great_expectations", "isal"}
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["verify", "--help"], ["--version"]])
+def test_help_loads_none_of_the_libraries_that_take_time(arguments: list[str]) -> None:
+    program = (
+        "import sys, atexit\n"
+        "atexit.register(lambda: print(*sys.modules, file=sys.stderr))\n"
+        "from shardline.cli.main import main\n"
+        f"main({arguments!r})\n"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", program], check=True, capture_output=True, text=True, cwd=ROOT
+    )
+    modules = set(result.stderr.split())
+    assert "shardline.cli.verify" in modules
+    assert modules.isdisjoint(HEAVY)
+
+
+@pytest.mark.parametrize("command", ["verify", "schema", "count", "index", "head"])
+def test_working_on_files_loads_neither_tensorflow_nor_dagster(
+    tmp_path: Path, command: str
+) -> None:
+    path = made(tmp_path / "a.tfrecord", framed(example_of(x=1)))
+    program = (
+        "import sys, atexit\n"
+        "atexit.register(lambda: print(*sys.modules, file=sys.stderr))\n"
+        "from shardline.cli.main import main\n"
+        f"main([{command!r}, {str(path)!r}])\n"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", program], check=True, capture_output=True, text=True, cwd=ROOT
+    )
+    modules = set(result.stderr.split())
+    assert "numpy" in modules
+    assert modules.isdisjoint({"tensorflow", "dagster", "great_expectations"})
+
+
+WRONG = {
+    "an unknown command": ["frobnicate"],
+    "no file": ["verify"],
+    "an unknown option": ["verify", "FILE", "--frobnicate"],
+    "a bad size": ["verify", "FILE", "--max-record", "many"],
+    "a negative size": ["verify", "FILE", "--max-record", "-5"],
+    "a size over what a record can have": ["verify", "FILE", "--max-record", "3GB"],
+    "no workers": ["verify", "FILE", "-j", "0"],
+    "a bad number": ["head", "FILE", "-n", "x"],
+    "a negative number": ["head", "FILE", "-n", "-1"],
+    "a negative skip": ["head", "FILE", "--skip", "-1"],
+    "an unknown compression": ["salvage", "FILE", "OUT", "--compression", "lz4"],
+    "salvage without OUT": ["salvage", "FILE"],
+    "two files for head": ["head", "FILE", "FILE"],
+}
+
+
+@pytest.mark.parametrize("what", WRONG)
+def test_wrong_usage_is_told_with_code_2(tmp_path: Path, what: str) -> None:
+    made(tmp_path / "FILE", framed(b"x"))
+    result = shardline(*WRONG[what], cwd=tmp_path)
+    assert result.code == 2
+    assert "Error" in result.err
+    assert "Traceback" not in result.err
+    assert result.out == ""
+    assert [file.name for file in tmp_path.iterdir()] == ["FILE"]
+
+
+@pytest.mark.parametrize("command", [*OVER_FILES, "head", "salvage"])
+def test_a_missing_file_is_named_with_code_2(tmp_path: Path, command: str) -> None:
+    result = shardline(
+        command, "missing.tfrecord", *(["OUT"] * (command == "salvage")), cwd=tmp_path
+    )
+    assert result.code == 2
+    assert "no such file: missing.tfrecord" in result.err
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("command", OVER_FILES)
+def test_one_missing_file_among_others_is_told_before_any_work(
+    tmp_path: Path, command: str
+) -> None:
+    made(tmp_path / "a", framed(example_of(x=1)))
+    result = shardline(command, "a", "missing", cwd=tmp_path)
+    assert (result.code, result.out) == (2, "")
+    assert "missing" in result.err
+    assert [file.name for file in tmp_path.iterdir()] == ["a"]
+
+
+def test_a_glob_without_a_match_and_a_folder_without_records_are_told_with_code_2(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "empty").mkdir()
+    made(tmp_path / "empty" / "notes.txt", b"text")
+    assert "no file matches" in shardline("verify", "*.tfrecord", cwd=tmp_path).err
+    result = shardline("verify", "empty", cwd=tmp_path)
+    assert "no TFRecord files in the folder empty" in result.err
+    assert result.code == shardline("verify", "x-*", cwd=tmp_path).code == 2
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+def test_a_file_that_may_not_be_read_is_told_with_code_2(tmp_path: Path) -> None:
+    made(tmp_path / "a", framed(b"x")).chmod(0)
+    result = shardline("verify", tmp_path / "a")
+    assert result.code == 2
+    assert "Permission denied" in result.err
+
+
+def files_of(*arguments: str, cwd: Path) -> list[str]:
+    result = shardline("verify", "--json", *arguments, cwd=cwd)
+    assert result.code == 0, result.err
+    return [file["file"] for file in result.json["files"]]
+
+
+def test_files_globs_and_folders_may_be_mixed_and_each_file_counts_once(tmp_path: Path) -> None:
+    for name in (
+        "a.tfrecord", "b.tfrecord", "deep/er/c.tfrecord.gz", "deep/train-00000-of-00002",
+        "deep/train-00001-of-00002", "deep/x.tfrec", "deep/y.tfr",
+    ):  # fmt: skip
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        made(tmp_path / name, framed(b"x"))
+    for name in ("deep/readme.md", "deep/.hidden.tfrecord", "deep/x.tfrec.index", "deep/a.csv"):
+        made(tmp_path / name, b"no records")
+    in_folder = [
+        "deep/er/c.tfrecord.gz", "deep/train-00000-of-00002", "deep/train-00001-of-00002",
+        "deep/x.tfrec", "deep/y.tfr",
+    ]  # fmt: skip
+    assert files_of("a.tfrecord", "b.tfrecord", cwd=tmp_path) == ["a.tfrecord", "b.tfrecord"]
+    assert files_of("b.tfrecord", "*.tfrecord", cwd=tmp_path) == ["b.tfrecord", "a.tfrecord"]
+    assert files_of("deep", cwd=tmp_path) == in_folder
+    assert files_of("deep/train-*", cwd=tmp_path) == in_folder[1:3]
+    assert files_of("**/*.gz", cwd=tmp_path) == in_folder[:1]
+    assert files_of("a.tfrecord", "deep", "deep/y.tfr", cwd=tmp_path) == ["a.tfrecord", *in_folder]
+
+
+def test_a_file_whose_name_looks_like_a_glob_is_taken_as_it_is(tmp_path: Path) -> None:
+    made(tmp_path / "a[1].tfrecord", framed(b"x"))
+    assert files_of("a[1].tfrecord", cwd=tmp_path) == ["a[1].tfrecord"]
+
+
+def test_an_error_is_json_too_if_json_was_asked_for(tmp_path: Path) -> None:
+    made(tmp_path / "a", framed(b"\x08 no Example"))
+    result = shardline("schema", "a", "--json", cwd=tmp_path)
+    assert result.code == 1
+    told = result.json
+    assert told["ok"] is False
+    assert told["file"] == "a"
+    assert (told["fault"]["kind"], told["fault"]["record"], told["fault"]["offset"]) == (
+        "example", 0, 0,
+    )  # fmt: skip
+    assert "no Example" not in result.out + result.err
+
+
+def test_a_reader_that_goes_away_is_no_error_of_ours(tmp_path: Path) -> None:
+    path = made(tmp_path / "a", framed(*[b"x" * 60] * 5000))
+    command = [sys.executable, "-m", "shardline", "head", str(path), "-n", "5000", "--json"]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=ROOT
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert json.loads(process.stdout.readline())["record"] == 0
+        process.stdout.close()
+        complaints = process.stderr.read()
+    assert complaints == b""
+    assert process.returncode not in {0, 2}
+
+
+@pytest.mark.parametrize("command", OVER_FILES)
+def test_a_terminal_gets_a_progress_bar(tmp_path: Path, command: str) -> None:
+    path = made(tmp_path / "a.tfrecord", framed(*[example_of(x=1)] * 1000))
+    title = {"verify": "verifying", "schema": "reading", "count": "counting", "index": "indexing"}
+    code, drawn = on_terminal(command, path)
+    assert code == 0
+    assert title[command] in drawn
+    assert "━" in drawn
+
+
+def test_salvage_draws_a_progress_bar_too(tmp_path: Path) -> None:
+    path = made(tmp_path / "a.tfrecord", framed(*[b"x" * 100] * 1000))
+    code, drawn = on_terminal("salvage", path, tmp_path / "out")
+    assert code == 0
+    assert "salvaging" in drawn
+
+
+@pytest.mark.parametrize("command", OVER_FILES)
+def test_a_pipe_gets_none(tmp_path: Path, command: str) -> None:
+    path = made(tmp_path / "a.tfrecord", framed(*[example_of(x=1)] * 1000))
+    result = shardline(command, path)
+    assert (result.code, result.err) == (0, "")
+    assert "\x1b" not in result.out
+
+
+@bulk_needs_the_compiled_kernel
+def test_the_reference_kernel_says_that_it_will_be_slow(tmp_path: Path) -> None:
+    path = big_file(tmp_path / "a.tfrecord", 9 * 2**20, bytes(2**20))
+    with path.open("r+b") as file:
+        file.write(b"\xff")
+    result = shardline("verify", path, SHARDLINE_KERNEL="reference")
+    assert "compiled kernel is not there" in result.err
+    assert "compiled" not in shardline("verify", path).err
+
+
+def test_an_unknown_kernel_is_refused(tmp_path: Path) -> None:
+    path = made(tmp_path / "a.tfrecord", framed(b"x"))
+    result = shardline("verify", path, SHARDLINE_KERNEL="fastest")
+    assert result.code != 0
+    assert "SHARDLINE_KERNEL is 'fastest'" in result.err
+
+
+EMPTY_OUTCOMES = {"verify": 0, "schema": 0, "count": 0, "index": 0, "head": 0}
+
+
+@pytest.mark.parametrize("command", EMPTY_OUTCOMES)
+def test_an_empty_file_is_fine(tmp_path: Path, command: str) -> None:
+    result = shardline(command, made(tmp_path / "a.tfrecord", b""))
+    assert result.code == EMPTY_OUTCOMES[command], result.err
+    assert "Traceback" not in result.err
+
+
+OPAQUE = [b'{"user": 7}', b"\xff\xfe\x00own", b"\x08\x96\x01"]
+
+
+def test_payloads_of_any_kind_are_first_class(tmp_path: Path) -> None:
+    path = made(tmp_path / "a.tfrecord", framed(*OPAQUE))
+    assert shardline("verify", path).code == 0
+    assert shardline("count", path, "--json").json["records"] == 3
+    assert shardline("index", path, "--json").json["files"][0]["records"] == 3
+    lines = [json.loads(line) for line in shardline("head", path, "--json").out.splitlines()]
+    assert [line["payload"] for line in lines] == ['{"user": 7}', "<6 bytes>", "<3 bytes>"]
+    assert {line["form"] for line in lines} == {"payload"}
+    result = shardline("salvage", path, tmp_path / "out", "--json")
+    assert result.json["recovered"] == 3
+    assert (tmp_path / "out").read_bytes() == framed(*OPAQUE)
+    assert shardline("verify", path, "--examples").code == 1
+    assert shardline("schema", path).code == 1

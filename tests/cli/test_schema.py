@@ -1,0 +1,126 @@
+"""`shardline schema`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import tensorflow as tf
+
+from tests.cli.command import shardline
+from tests.files.samples import example_of, made, read_by_tensorflow, sequence_of
+from tests.kernel.frames import framed
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+RECORDS = [
+    example_of(label=1, weights=[0.5, -2.0], name=b"cat"),
+    example_of(label=-7, weights=[float("inf"), 3.5], tags=[b"a", b"b"]),
+]
+
+
+def test_the_schema_is_told_as_json(tmp_path: Path) -> None:
+    path = made(tmp_path / "a", framed(*RECORDS))
+    result = shardline("schema", path, "--json")
+    assert (result.code, result.err) == (0, "")
+    told = result.json
+    assert (told["ok"], told["records"], told["differences"]) == (True, 2, [])
+    features = {feature["name"]: feature for feature in told["features"]}
+    assert list(features) == ["label", "name", "tags", "weights"]
+    label = features["label"]
+    assert (label["kind"], label["shape"], label["fixed"]) == ("int64", "[]", True)
+    assert (label["min"], label["max"], label["required"], label["present"]) == (-7, 1, True, 2)
+    assert (features["weights"]["min"], features["weights"]["max"]) == (-2.0, "inf")
+    assert (features["weights"]["shape"], features["weights"]["length"]) == ("[2]", 2)
+    assert (features["name"]["required"], features["name"]["bytes"]) == (False, [3, 3])
+    assert features["name"]["utf8"] is True
+    assert told["files"][0]["file"] == str(path)
+
+
+def test_the_table_shows_every_feature_and_the_spec_behind_it(tmp_path: Path) -> None:
+    result = shardline("schema", made(tmp_path / "a", framed(*RECORDS)))
+    assert result.code == 0
+    for words in (
+        ("label", "int64", "[]", "always", "-7 to 1"),
+        ("name", "bytes", "1 of 2", "3 bytes, text"),
+        ("weights", "float", "[2]", "-2 to inf"),
+    ):
+        assert any(all(word in line for word in words) for line in result.out.splitlines()), words
+    assert "2 records in 1 file" in result.out
+    assert '"label": tf.io.FixedLenFeature([], tf.int64)' in result.out
+
+
+def test_the_printed_spec_runs_and_parses_the_file(tmp_path: Path) -> None:
+    path = made(tmp_path / "a", framed(*RECORDS))
+    result = shardline("schema", path, "--spec")
+    assert result.code == 0
+    names: dict[str, object] = {}
+    exec(result.out, names)  # noqa: S102 - it is meant to be pasted and run
+    parsed = tf.io.parse_example(read_by_tensorflow(path), names["features"])
+    assert parsed["label"].numpy().tolist() == [1, -7]
+    assert parsed["weights"].numpy().tolist() == [[0.5, -2.0], [float("inf"), 3.5]]
+
+
+def test_the_spec_of_sequences_runs_too(tmp_path: Path) -> None:
+    path = made(tmp_path / "a", framed(sequence_of({"id": 1}, tokens=[[1], [2]])))
+    names: dict[str, object] = {}
+    exec(shardline("schema", path, "--spec").out, names)  # noqa: S102 - it is meant to be run
+    context, lists, _ = tf.io.parse_sequence_example(
+        read_by_tensorflow(path), names["context_features"], names["sequence_features"]
+    )
+    assert context["id"].numpy().tolist() == [1]
+    assert lists["tokens"].numpy().tolist() == [[1, 2]]
+
+
+def test_differences_between_files_are_shown_feature_by_feature(tmp_path: Path) -> None:
+    made(tmp_path / "a", framed(example_of(same=1, x=1, gone=2)))
+    made(tmp_path / "b", framed(example_of(same=2, x=[1, 2])))
+    result = shardline("schema", "a", "b", cwd=tmp_path)
+    assert result.code == 0
+    assert "The files differ:" in result.out
+    assert "  x: shape" in result.out
+    assert "    a: int64 [] required" in result.out
+    assert "    b: int64 [2] required" in result.out
+    assert "  gone: missing" in result.out
+    assert "same: " not in result.out
+    told = shardline("schema", "a", "b", "--json", cwd=tmp_path).json
+    assert [difference["name"] for difference in told["differences"]] == ["gone", "x"]
+    assert told["differences"][1]["what"] == ["shape"]
+    assert told["differences"][1]["files"] == {"a": "int64 [] required", "b": "int64 [2] required"}
+
+
+def test_files_that_agree_are_told_to(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        made(tmp_path / name, framed(example_of(x=1)))
+    assert "same features" in shardline("schema", "a", "b", cwd=tmp_path).out
+
+
+def test_a_feature_of_two_kinds_is_a_problem_in_the_data(tmp_path: Path) -> None:
+    path = made(tmp_path / "a", framed(example_of(x=1), example_of(x=1.0)))
+    result = shardline("schema", path, "--json")
+    assert result.code == 1
+    assert result.json["ok"] is False
+    assert result.json["features"][0]["kinds"] == ["float", "int64"]
+
+
+def test_damage_and_foreign_payloads_are_code_1(tmp_path: Path) -> None:
+    for content in (framed(*RECORDS)[:-1], framed(b"\x08")):
+        result = shardline("schema", made(tmp_path / "a", content))
+        assert result.code == 1
+        assert "record" in result.err
+
+
+def test_markup_in_names_is_shown_as_it_is(tmp_path: Path) -> None:
+    path = made(tmp_path / "a", framed(example_of(**{"[red]x[/red]": 1, "[/]": 2})))
+    result = shardline("schema", path)
+    assert result.code == 0, result.err
+    assert "[red]x[/red]" in result.out
+
+
+def test_no_name_can_command_the_terminal(tmp_path: Path) -> None:
+    made(tmp_path / "a", framed(example_of(**{"a\x1b[2Jb": 1})))
+    made(tmp_path / "b", framed(example_of(**{"a\x1b[2Jb": 1.0})))
+    for arguments in (["a"], ["a", "b"], ["a", "--spec"], ["a", "--json"]):
+        result = shardline("schema", *arguments, cwd=tmp_path)
+        assert "\x1b" not in result.out + result.err
+        assert "a\\x1b[2Jb" in result.out or "a\\u001b[2Jb" in result.out

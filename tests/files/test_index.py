@@ -1,0 +1,279 @@
+"""Random access: the right record or an error, never a wrong one."""
+
+from __future__ import annotations
+
+import os
+import zlib
+from contextlib import closing
+from typing import TYPE_CHECKING
+
+import pytest
+
+from shardline.errors import DamagedFileError, IndexMismatchError
+from shardline.files.index import IndexedFile, index_path, write_index
+from shardline.files.reader import Limits
+from shardline.files.writer import write_records
+from tests.files.samples import (
+    bulk_needs_the_compiled_kernel,
+    flipped,
+    gzip_member,
+    made,
+    packed,
+    write_by_tensorflow,
+)
+from tests.kernel.examples import seeded
+from tests.kernel.frames import framed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+SMALL = [b"first", b"", b"a third record, a little longer"]
+VARIED = [seeded(5).randbytes(size) for size in (0, 1, 7, 90, 0, 300, 11, 64, 1000, 2)]
+
+
+def members(path: Path, payloads: list[bytes]) -> Path:
+    """GZIP members of 50 unpacked bytes each, which cut records anywhere."""
+    data = framed(*payloads)
+    pieces = [data[start : start + 50] for start in range(0, len(data), 50)]
+    return made(path, b"".join(map(gzip_member, pieces)))
+
+
+def ours(compression: str) -> Callable[[Path, list[bytes]], Path]:
+    def write(path: Path, payloads: list[bytes]) -> Path:
+        write_records(path, payloads, compression=compression)
+        return path
+
+    return write
+
+
+def theirs(compression: str) -> Callable[[Path, list[bytes]], Path]:
+    return lambda path, payloads: write_by_tensorflow(path, payloads, compression)
+
+
+WRITERS = {
+    "our plain file": ours("none"),
+    "our gzip": ours("gzip"),
+    "our zlib": ours("zlib"),
+    "TensorFlow's gzip": theirs("GZIP"),
+    "TensorFlow's zlib": theirs("ZLIB"),
+    "members that cut records": members,
+}
+
+
+@pytest.mark.parametrize("writer", WRITERS)
+def test_every_record_is_found_in_any_order(tmp_path: Path, writer: str) -> None:
+    path = WRITERS[writer](tmp_path / "a.tfrecord", VARIED)
+    assert write_index(path) == len(VARIED)
+    assert index_path(path) == tmp_path / "a.tfrecord.index"
+    order = list(range(len(VARIED)))
+    seeded(1).shuffle(order)
+    with IndexedFile(path) as file:
+        assert len(file) == len(VARIED)
+        for number in order:
+            assert file[number] == VARIED[number]
+            assert file[number - len(VARIED)] == VARIED[number]
+
+
+@pytest.mark.parametrize("writer", WRITERS)
+def test_a_range_is_read_in_order_from_any_start(tmp_path: Path, writer: str) -> None:
+    path = WRITERS[writer](tmp_path / "a", VARIED)
+    write_index(path)
+    with IndexedFile(path) as file:
+        for start in range(len(VARIED) + 1):
+            assert list(file.read(start)) == VARIED[start:]
+            assert list(file.read(start, start + 3)) == VARIED[start : start + 3]
+            assert list(file.read(start, 100)) == VARIED[start:]
+
+
+def test_a_number_out_of_range_is_an_index_error_that_says_the_range(tmp_path: Path) -> None:
+    path = made(tmp_path / "a", framed(*SMALL))
+    write_index(path)
+    with IndexedFile(path) as file:
+        for number in (3, -4, 10**9):
+            with pytest.raises(IndexError, match=f"has 3 records: there is no record {number}"):
+                file[number]
+
+
+@pytest.mark.parametrize("compression", ["none", "gzip", "zlib"])
+def test_an_empty_file_has_an_index_of_nothing(tmp_path: Path, compression: str) -> None:
+    path = made(tmp_path / "a", packed(compression, b""))
+    assert write_index(path) == 0
+    with IndexedFile(path) as file:
+        assert len(file) == 0
+        assert list(file.read(0)) == []
+        with pytest.raises(IndexError):
+            file[0]
+
+
+def test_a_file_without_an_index_says_how_to_make_one(tmp_path: Path) -> None:
+    path = made(tmp_path / "a", framed(*SMALL))
+    with pytest.raises(IndexMismatchError, match="shardline index"):
+        IndexedFile(path)
+
+
+@pytest.mark.parametrize("compression", ["none", "gzip", "zlib"])
+def test_a_damaged_file_gets_no_index_and_loses_none_it_had(
+    tmp_path: Path, compression: str
+) -> None:
+    path = made(tmp_path / "a", packed(compression, framed(*SMALL))[:-1])
+    with pytest.raises(DamagedFileError):
+        write_index(path)
+    assert [file.name for file in tmp_path.iterdir()] == ["a"]
+
+
+def test_an_index_is_replaced_by_a_new_one(tmp_path: Path) -> None:
+    path = made(tmp_path / "a", framed(*SMALL))
+    write_index(path)
+    made(path, framed(*VARIED))
+    assert write_index(path) == len(VARIED)
+    with IndexedFile(path) as file:
+        assert list(file.read(0)) == VARIED
+
+
+def test_the_progress_ends_at_the_size_of_the_file(tmp_path: Path) -> None:
+    path = made(tmp_path / "a", framed(*VARIED))
+    seen: list[int] = []
+    write_index(path, progress=seen.append)
+    assert seen[-1] == path.stat().st_size
+
+
+def test_an_index_of_a_file_that_has_grown_or_shrunk_is_refused(tmp_path: Path) -> None:
+    path = made(tmp_path / "a", framed(*SMALL))
+    write_index(path)
+    for content in (framed(*SMALL, b"more"), framed(*SMALL[:2]), b""):
+        made(path, content)
+        with pytest.raises(IndexMismatchError, match="another size"):
+            IndexedFile(path)
+
+
+def test_an_index_of_another_file_of_the_same_size_gives_no_wrong_record(tmp_path: Path) -> None:
+    path = made(tmp_path / "a", framed(b"12345", b"123456789", b"abc"))
+    write_index(path)
+    made(path, framed(b"123456789", b"12345", b"abc"))
+    os.utime(path, ns=(0, 0))
+    with IndexedFile(path) as file:
+        for number in (0, 1):
+            with pytest.raises((IndexMismatchError, DamagedFileError)):
+                file[number]
+
+
+def test_an_index_of_a_file_rewritten_since_is_refused(tmp_path: Path) -> None:
+    """The sizes are equal and record 2 of the index is an intact record: number 1 of the file."""
+    path = made(tmp_path / "a", framed(b"x" * 10, b"y" * 26, b"abc"))
+    write_index(path)
+    made(path, framed(b"z" * 52, b"abc"))
+    written = index_path(path).stat().st_mtime_ns
+    os.utime(path, ns=(written + 10**9, written + 10**9))
+    with pytest.raises(IndexMismatchError, match="held before"):
+        IndexedFile(path)
+
+
+def test_an_index_copied_before_its_file_still_holds(tmp_path: Path) -> None:
+    path = made(tmp_path / "a", framed(*SMALL))
+    write_index(path)
+    written = index_path(path).stat().st_mtime_ns
+    os.utime(path, ns=(written + 10**9, written + 10**9))
+    with IndexedFile(path) as file:
+        assert list(file.read(0)) == SMALL
+
+
+def test_every_cut_of_an_index_is_refused(tmp_path: Path) -> None:
+    path = members(tmp_path / "a", SMALL)
+    write_index(path)
+    whole = index_path(path).read_bytes()
+    for content in (*(whole[:cut] for cut in range(len(whole))), whole + b"x", whole + bytes(8)):
+        made(index_path(path), content)
+        with pytest.raises(IndexMismatchError):
+            IndexedFile(path)
+
+
+def read_or_refused(path: Path, number: int) -> bytes | None:
+    """One record through the index; None if it was refused in one of the ways that are meant."""
+    try:
+        with IndexedFile(path) as file:
+            return file[number]
+    except (IndexMismatchError, DamagedFileError):
+        return None
+
+
+@pytest.mark.parametrize("writer", ["our plain file", "members that cut records", "our zlib"])
+def test_no_flipped_bit_of_an_index_gives_a_wrong_record(tmp_path: Path, writer: str) -> None:
+    path = WRITERS[writer](tmp_path / "a", SMALL)
+    write_index(path)
+    whole = index_path(path).read_bytes()
+    refused = 0
+    for bit in range(len(whole) * 8):
+        made(index_path(path), flipped(whole, bit))
+        for number, payload in enumerate(SMALL):
+            found = read_or_refused(path, number)
+            assert found in (payload, None), f"bit {bit}"
+            refused += found is None
+    assert refused > len(whole) * 4, "the flips were seen at all"
+
+
+@pytest.mark.parametrize("compression", ["none", "gzip", "zlib"])
+def test_no_flipped_bit_of_the_file_gives_a_wrong_record(tmp_path: Path, compression: str) -> None:
+    whole = packed(compression, framed(*SMALL))
+    path = made(tmp_path / "a", whole)
+    write_index(path)
+    for bit in range(len(whole) * 8):
+        made(path, flipped(whole, bit))
+        os.utime(path, ns=(0, 0))
+        for number, payload in enumerate(SMALL):
+            assert read_or_refused(path, number) in (payload, None), f"bit {bit}"
+
+
+def test_a_range_over_a_damaged_record_gives_those_before_it_and_then_the_error(
+    tmp_path: Path,
+) -> None:
+    data = bytearray(framed(*SMALL))
+    path = made(tmp_path / "a", bytes(data))
+    write_index(path)
+    data[37 + 12] ^= 1
+    made(path, bytes(data))
+    os.utime(path, ns=(0, 0))
+    read: list[bytes] = []
+    with IndexedFile(path) as file, pytest.raises(DamagedFileError) as caught:
+        read.extend(file.read(0))
+    assert read == SMALL[:2]
+    assert (caught.value.record, caught.value.offset) == (2, 37)
+
+
+def test_limits_hold_through_an_index_too(tmp_path: Path) -> None:
+    path = made(tmp_path / "a", zlib.compress(framed(*VARIED)))
+    write_index(path)
+    with (
+        IndexedFile(path, limits=Limits(max_record_bytes=999)) as file,
+        pytest.raises((IndexMismatchError, DamagedFileError)),
+    ):
+        file[8]
+    with (
+        IndexedFile(path, limits=Limits(max_unpacked_bytes=100)) as file,
+        pytest.raises(DamagedFileError, match="more than 100 bytes"),
+    ):
+        file[9]
+
+
+@bulk_needs_the_compiled_kernel
+def test_the_last_record_of_our_gzip_is_reached_by_reading_its_member_alone(tmp_path: Path) -> None:
+    payloads = [seeded(number).randbytes(50_000) for number in range(100)]
+    path = tmp_path / "a"
+    write_records(path, payloads, compression="gzip")
+    write_index(path)
+    whole = path.read_bytes()
+    with path.open("r+b") as file:
+        file.write(bytes(len(whole) // 2))
+    os.utime(path, ns=(0, 0))
+    with IndexedFile(path) as indexed:
+        assert indexed[-1] == payloads[-1], "what lies before it may be broken"
+        with pytest.raises(DamagedFileError):
+            indexed[0]
+
+
+def test_opaque_payloads_are_indexed_like_any_other(tmp_path: Path) -> None:
+    payloads = [b'{"a": 1}', b"\xff\xfe", b"own protobuf \x08\x01"]
+    path = made(tmp_path / "a", framed(*payloads))
+    write_index(path)
+    with IndexedFile(path) as file, closing(file.read(0)) as read:  # type: ignore[type-var]
+        assert list(read) == payloads
