@@ -25,6 +25,7 @@ from shardline import kernel
 from shardline.execution.threads import run_tasks
 from shardline.files.reader import RecordFile
 from shardline.kernel.columns import decode_columns
+from shardline.operations.examples import BATCH_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -325,7 +326,7 @@ def _small_rows(size: int) -> int:
 
 
 def _blocks(source: RecordSet) -> list[tuple[bytes, IntArray, IntArray]]:
-    with RecordFile(source.path) as file:
+    with RecordFile(source.path, block_bytes=BATCH_BYTES) as file:
         return [(bytes(block.data), block.starts, block.lengths) for block in file.blocks()]
 
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
+
+_AHEAD = 2  # tasks begun per worker before the oldest result is taken
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
@@ -16,16 +19,24 @@ Result = TypeVar("Result")
 def run_tasks(
     run: Callable[[Task], Result], tasks: Sequence[Task], *, workers: int | None = None
 ) -> Iterator[Result]:
-    """Give each task's result in the order of the tasks; the first error stops the rest."""
+    """Give each task's result in the order of the tasks; the first error stops the rest.
+
+    Only a few tasks are begun ahead of the result that is waited for, so memory does not grow
+    with their number.
+    """
     count = min(len(tasks), workers or os.cpu_count() or 1)
     if count <= 1:
         yield from map(run, tasks)
         return
     with ThreadPoolExecutor(count, thread_name_prefix="shardline") as pool:
-        futures: list[Future[Result]] = [pool.submit(run, task) for task in tasks]
+        begun: deque[Future[Result]] = deque()
         try:
-            for future in futures:
-                yield future.result()
+            for task in tasks:
+                begun.append(pool.submit(run, task))
+                if len(begun) > _AHEAD * count:
+                    yield begun.popleft().result()
+            while begun:
+                yield begun.popleft().result()
         finally:
             pool.shutdown(wait=True, cancel_futures=True)
 

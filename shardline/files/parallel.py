@@ -10,14 +10,14 @@ are always those of reading the file from front to back.
 from __future__ import annotations
 
 import os
-from collections import deque
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from shardline.errors import ShardlineError
+from shardline.execution.threads import run_tasks
 from shardline.files.compression import Compression
-from shardline.files.reader import DEFAULT_LIMITS, Block, Limits, RecordFile
+from shardline.files.reader import BLOCK_BYTES, DEFAULT_LIMITS, Block, Limits, RecordFile
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -35,6 +35,7 @@ def map_blocks(
     limits: Limits = DEFAULT_LIMITS,
     workers: int | None = None,
     progress: Callable[[int], None] | None = None,
+    block_bytes: int = BLOCK_BYTES,
     stretch_bytes: int = STRETCH_BYTES,
 ) -> Iterator[Result]:
     """Do `work` on every block of a file and give the results in order.
@@ -44,7 +45,8 @@ def map_blocks(
     must not keep the block.
     """
     workers = workers or os.cpu_count() or 1
-    with RecordFile(path, limits=limits) as file:
+    open_file = partial(RecordFile, path, limits=limits, block_bytes=block_bytes)
+    with open_file() as file:
         if (
             workers == 1
             or file.compression is not Compression.NONE
@@ -56,24 +58,15 @@ def map_blocks(
                     progress(file.stream.position)
             return
         size = file.stream.size
-    stretches = range(0, size, stretch_bytes)
-    ordered = _Ordered(path, work, limits)
-    with ThreadPoolExecutor(workers, thread_name_prefix="shardline-blocks") as pool:
-        try:
-            waiting: deque[Future[_Stretch[Result]]] = deque()
-            for start in stretches:
-                end = min(start + stretch_bytes, size)
-                waiting.append(pool.submit(_do_stretch, path, work, limits, start, end))
-                if len(waiting) > 2 * workers:
-                    yield from ordered.take(waiting.popleft().result())
-                    if progress is not None:
-                        progress(ordered.offset)
-            while waiting:
-                yield from ordered.take(waiting.popleft().result())
-                if progress is not None:
-                    progress(ordered.offset)
-        finally:
-            pool.shutdown(wait=True, cancel_futures=True)
+
+    def do_stretch(start: int) -> _Stretch[Result]:
+        return _do_stretch(open_file, work, start, min(start + stretch_bytes, size))
+
+    ordered = _Ordered(open_file, work)
+    for stretch in run_tasks(do_stretch, range(0, size, stretch_bytes), workers=workers):
+        yield from ordered.take(stretch)
+        if progress is not None:
+            progress(ordered.offset)
 
 
 @dataclass(slots=True)
@@ -88,11 +81,11 @@ class _Stretch(Generic[Result]):
 
 
 def _do_stretch(
-    path: Path, work: Callable[[Block], Result], limits: Limits, start: int, end: int
+    open_file: Callable[[], RecordFile], work: Callable[[Block], Result], start: int, end: int
 ) -> _Stretch[Result]:
     stretch: _Stretch[Result] = _Stretch(end)
     try:
-        with RecordFile(path, limits=limits) as file:
+        with open_file() as file:
             for block in file.blocks_between(start, end):
                 if stretch.first < 0:
                     stretch.first = block.offset
@@ -107,10 +100,11 @@ def _do_stretch(
 class _Ordered(Generic[Result]):
     """Puts stretches behind each other; `offset` is how far the file is known to be intact."""
 
-    def __init__(self, path: Path, work: Callable[[Block], Result], limits: Limits) -> None:
-        self._path = path
+    def __init__(
+        self, open_file: Callable[[], RecordFile], work: Callable[[Block], Result]
+    ) -> None:
+        self._open_file = open_file
         self._work = work
-        self._limits = limits
         self._record = 0
         self.offset = 0
 
@@ -122,7 +116,7 @@ class _Ordered(Generic[Result]):
             self.offset = stretch.next
             self._record += stretch.records
             return
-        with RecordFile(self._path, limits=self._limits) as file:
+        with self._open_file() as file:
             for block in file.blocks_between(
                 self.offset, stretch.end, record=self._record, search=False
             ):

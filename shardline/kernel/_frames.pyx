@@ -22,13 +22,23 @@ cdef enum:
     HEADER = 12
     FRAME = 16
 
-cdef enum Stop:
-    AT_END
-    LENGTH_CRC
-    OVERSIZED
-    DATA_CRC
-    TRUNCATED
-    TRAILING_BYTES
+cdef extern from "frames.h" nogil:
+    cdef enum shardline_stop:
+        AT_END
+        LENGTH_CRC
+        OVERSIZED
+        DATA_CRC
+        TRUNCATED
+        TRAILING_BYTES
+
+    ctypedef struct shardline_scan_end:
+        uint64_t offset, length, bound
+        int64_t count
+        shardline_stop stop
+
+    shardline_scan_end shardline_scan(
+        const uint8_t *base, uint64_t end, uint64_t max_length, int64_t *starts, int64_t *lengths
+    )
 
 _KINDS = {
     LENGTH_CRC: "length-crc", OVERSIZED: "oversized", DATA_CRC: "data-crc",
@@ -124,46 +134,25 @@ cdef object frame_bytes(uint64_t length):
 def scan(data, *, uint64_t max_record_bytes=DEFAULT_MAX_RECORD_BYTES, bint final=True):
     """Find the intact frames at the start of `data`, up to its end or the first fault."""
     cdef const uint8_t[::1] view = memoryview(data).cast("B")
-    cdef uint64_t end = view.shape[0], offset = 0, remaining, length = 0, bound = 0
+    cdef uint64_t end = view.shape[0]
     cdef const uint8_t *base = &view[0] if end else NULL
-    cdef Py_ssize_t count = 0
-    cdef Stop stop = AT_END
-    starts = np.empty(end // FRAME, np.int64)
-    lengths = np.empty(end // FRAME, np.int64)
+    cdef shardline_scan_end at
+    starts = np.empty(end // FRAME + 1, np.int64)
+    lengths = np.empty(end // FRAME + 1, np.int64)
     cdef int64_t[::1] starts_view = starts
     cdef int64_t[::1] lengths_view = lengths
     with nogil:
-        while offset < end:
-            remaining = end - offset
-            if remaining < HEADER:
-                stop, bound = TRAILING_BYTES, remaining
-                break
-            if not header_matches(base + offset):
-                stop = LENGTH_CRC
-                break
-            length = shardline_load64(base + offset)
-            if length > max_record_bytes:
-                stop, bound = OVERSIZED, max_record_bytes
-                break
-            if remaining < FRAME or length > remaining - FRAME:
-                stop, bound = TRUNCATED, remaining
-                break
-            if not data_matches(base + offset, length):
-                stop = DATA_CRC
-                break
-            starts_view[count] = offset + HEADER
-            lengths_view[count] = length
-            count += 1
-            offset += length + FRAME
+        at = shardline_scan(base, end, max_record_bytes, &starts_view[0], &lengths_view[0])
+    stop = at.stop
     needed = 0
     if not final and stop == TRAILING_BYTES:
         stop, needed = AT_END, HEADER
     elif not final and stop == TRUNCATED:
-        stop, needed = AT_END, frame_bytes(length)
+        stop, needed = AT_END, frame_bytes(at.length)
     fault = None
     if stop != AT_END:
-        fault = frame_fault(_KINDS[stop], count, offset, length, bound)
-    return Scan(starts[:count], lengths[:count], offset, needed, fault)
+        fault = frame_fault(_KINDS[stop], at.count, at.offset, at.length, at.bound)
+    return Scan(starts[: at.count], lengths[: at.count], at.offset, needed, fault)
 
 
 def find_next(

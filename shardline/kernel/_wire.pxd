@@ -252,23 +252,24 @@ cdef inline int count_values(const Values *values, int64_t *count, const uint8_t
 
 
 cdef inline bint take_small_entry(
-    const uint8_t *start, const uint8_t *end, const uint8_t **key, Py_ssize_t *key_size,
+    const uint8_t *p, const uint8_t *stop, const uint8_t **key, Py_ssize_t *key_size,
     Values *values
 ) noexcept nogil:
-    """Take apart a map entry in which every length is one byte, as most are.
+    """Take apart the map entry at `p` if every length in it is one byte, as mostly is the case.
 
-    False for any other, sound or not: walk_entry then looks closer.
+    Its bytes are 0A entry 0A key... 12 feature KIND list values..., each length but the key's
+    following from the first. False for any other, sound or not: walk_entry then looks closer.
     """
-    cdef Py_ssize_t size = end - start, inside
+    cdef Py_ssize_t size, inside
     cdef const uint8_t *value
-    if size < 6 or start[0] != FIELD_1 or start[1] > size - 6:
+    if stop - p < 8 or p[0] != FIELD_1 or p[2] != FIELD_1:
         return False
-    inside = size - start[1] - 6
-    value = start + 2 + start[1]
-    if (
-        start[1] > 0x7F or inside > 0x7D or value[0] != FIELD_2 or value[1] != inside + 2
-        or value[3] != inside
-    ):
+    size = p[1]
+    if size > 0x7F or size > stop - p - 2 or p[3] + 6 > size:
+        return False
+    inside = size - p[3] - 6
+    value = p + 4 + p[3]
+    if value[0] != FIELD_2 or value[1] != inside + 2 or value[3] != inside:
         return False
     if value[2] == FIELD_1:
         values.kind = BYTES
@@ -280,14 +281,14 @@ cdef inline bint take_small_entry(
         return False
     values.packed = False
     values.start = value + 4
-    values.end = end
+    values.end = p + 2 + size
     if values.kind != BYTES and inside and value[4] == FIELD_1:
         if inside < 2 or value[5] != inside - 2 or (values.kind == FLOAT and (inside - 2) & 3):
             return False
         values.packed = True
         values.start = value + 6
-    key[0] = start + 2
-    key_size[0] = start[1]
+    key[0] = p + 4
+    key_size[0] = p[3]
     return True
 
 
@@ -376,6 +377,8 @@ cdef inline bint walk(
     cdef Values values
     cdef int32_t name
     cdef bint sequence, invalid
+    cdef const uint8_t *at = NULL
+    cdef int reason
     refusal.reason = ACCEPTED
     while p < end:
         refusal.name = NULL
@@ -389,6 +392,24 @@ cdef inline bint walk(
         if refusal.reason:
             return False
         while inside < stop:
+            if not sequence and take_small_entry(inside, stop, &key, &key_size, &values):
+                name = names_find(names, key, key_size, sequence, &invalid)
+                if name >= 0:
+                    reason = on_values(context, name, &values, &at)
+                    if not reason:
+                        reason = on_feature(context, name, values.kind, 1, values.start, values.end)
+                    if not reason and names.items[name].last_record == record:
+                        reason = DUPLICATE_KEY
+                        at = inside
+                    if reason:
+                        refusal.reason = reason
+                        refusal.at = at
+                        refusal.name = key
+                        refusal.name_size = key_size
+                        return False
+                    names.items[name].last_record = record
+                    inside = values.end
+                    continue
             refusal.name = NULL
             refusal.at = inside
             if inside[0] != FIELD_1:
@@ -398,22 +419,9 @@ cdef inline bint walk(
             refusal.reason = read_span(inside + 1, stop, &entry, &entry_end)
             if refusal.reason:
                 return False
-            name = -1
-            if not sequence and take_small_entry(entry, entry_end, &key, &key_size, &values):
-                name = names_find(names, key, key_size, sequence, &invalid)
-            if name >= 0:
-                refusal.name = key
-                refusal.name_size = key_size
-                refusal.reason = on_values(context, name, &values, &refusal.at)
-                if not refusal.reason:
-                    refusal.reason = on_feature(
-                        context, name, values.kind, 1, values.start, values.end
-                    )
-            else:
-                refusal.reason = walk_entry(
-                    names, entry, entry_end, sequence, &name, on_values, on_feature, context,
-                    refusal,
-                )
+            refusal.reason = walk_entry(
+                names, entry, entry_end, sequence, &name, on_values, on_feature, context, refusal
+            )
             if refusal.reason:
                 return False
             if names.items[name].last_record == record:

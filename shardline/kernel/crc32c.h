@@ -125,6 +125,17 @@ SHARDLINE_TARGET static inline uint32_t shardline_three_lanes(uint32_t crc, cons
     return shardline_moved(table, crc) ^ c;
 }
 
+SHARDLINE_TARGET static inline uint32_t shardline_update_words(uint32_t crc, const uint8_t *p,
+                                                               size_t n) {
+    for (; n >= 8; n -= 8, p += 8) crc = SHARDLINE_STEP8(crc, shardline_load64(p));
+    if (n >= 4) {
+        crc = SHARDLINE_STEP4(crc, shardline_load32(p));
+        n -= 4, p += 4;
+    }
+    for (; n; n--) crc = SHARDLINE_STEP1(crc, *p++);
+    return crc;
+}
+
 SHARDLINE_TARGET static uint32_t shardline_update_hardware(uint32_t crc, const uint8_t *p,
                                                            size_t n) {
     for (; n >= 3 * SHARDLINE_LONG_LANE; n -= 3 * SHARDLINE_LONG_LANE) {
@@ -135,13 +146,7 @@ SHARDLINE_TARGET static uint32_t shardline_update_hardware(uint32_t crc, const u
         crc = shardline_three_lanes(crc, p, SHARDLINE_LANE, shardline_lane);
         p += 3 * SHARDLINE_LANE;
     }
-    for (; n >= 8; n -= 8, p += 8) crc = SHARDLINE_STEP8(crc, shardline_load64(p));
-    if (n >= 4) {
-        crc = SHARDLINE_STEP4(crc, shardline_load32(p));
-        n -= 4, p += 4;
-    }
-    for (; n; n--) crc = SHARDLINE_STEP1(crc, *p++);
-    return crc;
+    return shardline_update_words(crc, p, n);
 }
 
 static int shardline_has_instruction(void) {

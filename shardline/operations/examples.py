@@ -21,6 +21,10 @@ if TYPE_CHECKING:
     from shardline.kernel.types import Column
 
 
+BATCH_BYTES = 4 * 1024 * 1024
+"""How much of a file goes into one record batch, unless a single record is larger."""
+
+
 def write_examples(
     path: Path | str,
     table: pa.Table | Mapping[str, Any],
@@ -70,4 +74,4 @@ def read_examples(
             record = block.record + error.record
             raise ColumnError(record, error.field, f"{error.detail} ({path})") from None
 
-    yield from map_blocks(path, decode, limits=limits, workers=workers)
+    yield from map_blocks(path, decode, limits=limits, workers=workers, block_bytes=BATCH_BYTES)

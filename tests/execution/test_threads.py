@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import threading
+import weakref
 from contextlib import closing
 
 import pytest
@@ -77,3 +78,20 @@ def test_who_stops_listening_is_not_made_to_wait_for_all_tasks() -> None:
     with closing(run_tasks(run, range(2_000), workers=2)) as results:  # type: ignore[type-var]
         assert next(results) == 0
     assert len(ran) < 1_000
+
+
+def test_results_are_not_kept_once_they_are_taken() -> None:
+    class Result:
+        pass
+
+    alive: list[weakref.ref[Result]] = []
+
+    def run(_: int) -> Result:
+        result = Result()
+        alive.append(weakref.ref(result))
+        return result
+
+    most = 0
+    for _ in run_tasks(run, range(200), workers=2):
+        most = max(most, sum(reference() is not None for reference in alive))
+    assert most < 20

@@ -1,0 +1,97 @@
+/* The scan over a buffer of frames, compiled once around each implementation of CRC-32C: a call
+ * through a pointer for every checksum would take as long as the checksum of a small record. */
+#ifndef SHARDLINE_FRAMES_H
+#define SHARDLINE_FRAMES_H
+
+#include "crc32c.h"
+
+#if defined(_MSC_VER)
+#define SHARDLINE_INLINE static __forceinline
+#else
+#define SHARDLINE_INLINE static inline __attribute__((always_inline))
+#endif
+
+enum shardline_stop { AT_END, LENGTH_CRC, OVERSIZED, DATA_CRC, TRUNCATED, TRAILING_BYTES };
+
+/* Where and why the scan stopped: at `offset`, at a record that states `length` bytes, which was
+ * held against `bound`. */
+typedef struct {
+    uint64_t offset, length, bound;
+    int64_t count;
+    enum shardline_stop stop;
+} shardline_scan_end;
+
+typedef uint32_t (*shardline_crc_update)(uint32_t, const uint8_t *, size_t);
+
+SHARDLINE_INLINE shardline_scan_end shardline_scan_by(shardline_crc_update update,
+                                                      const uint8_t *base, uint64_t end,
+                                                      uint64_t max_length, int64_t *starts,
+                                                      int64_t *lengths) {
+    shardline_scan_end at = {0, 0, 0, 0, AT_END};
+    while (at.offset < end) {
+        const uint8_t *frame = base + at.offset;
+        uint64_t remaining = end - at.offset;
+        if (remaining < 12) {
+            at.stop = TRAILING_BYTES, at.bound = remaining;
+            break;
+        }
+        if (shardline_load32(frame + 8) != shardline_masked(~update(~0u, frame, 8))) {
+            at.stop = LENGTH_CRC;
+            break;
+        }
+        at.length = shardline_load64(frame);
+        if (at.length > max_length) {
+            at.stop = OVERSIZED, at.bound = max_length;
+            break;
+        }
+        if (remaining < 16 || at.length > remaining - 16) {
+            at.stop = TRUNCATED, at.bound = remaining;
+            break;
+        }
+        const uint8_t *data = frame + 12;
+        if (shardline_load32(data + at.length) !=
+            shardline_masked(~update(~0u, data, (size_t)at.length))) {
+            at.stop = DATA_CRC;
+            break;
+        }
+        starts[at.count] = (int64_t)(at.offset + 12);
+        lengths[at.count] = (int64_t)at.length;
+        at.count++;
+        at.offset += at.length + 16;
+    }
+    return at;
+}
+
+static shardline_scan_end shardline_scan_table(const uint8_t *base, uint64_t end,
+                                               uint64_t max_length, int64_t *starts,
+                                               int64_t *lengths) {
+    return shardline_scan_by(shardline_update_table, base, end, max_length, starts, lengths);
+}
+
+#ifdef SHARDLINE_HARDWARE
+SHARDLINE_TARGET static inline uint32_t shardline_update_short(uint32_t crc, const uint8_t *p,
+                                                               size_t n) {
+    return n < 3 * SHARDLINE_LANE ? shardline_update_words(crc, p, n)
+                                  : shardline_update_hardware(crc, p, n);
+}
+
+SHARDLINE_TARGET static shardline_scan_end shardline_scan_hardware(const uint8_t *base,
+                                                                   uint64_t end,
+                                                                   uint64_t max_length,
+                                                                   int64_t *starts,
+                                                                   int64_t *lengths) {
+    return shardline_scan_by(shardline_update_short, base, end, max_length, starts, lengths);
+}
+#endif
+
+/* The intact frames at the start of a buffer; `starts` and `lengths` have room for end / 16. */
+static shardline_scan_end shardline_scan(const uint8_t *base, uint64_t end, uint64_t max_length,
+                                         int64_t *starts, int64_t *lengths) {
+#ifdef SHARDLINE_HARDWARE
+    if (shardline_update == shardline_update_hardware)
+        return shardline_scan_hardware(base, end, max_length, starts, lengths);
+#endif
+    return shardline_scan_table(base, end, max_length, starts, lengths);
+}
+
+#endif
