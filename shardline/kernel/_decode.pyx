@@ -10,7 +10,7 @@ import numpy as np
 from cpython.bytes cimport PyBytes_AS_STRING
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 from libc.stdlib cimport calloc, free
-from libc.string cimport memcpy
+from libc.string cimport memcpy, memset
 
 from shardline.kernel._wire cimport (
     ACCEPTED, BAD_VARINT, BYTES, FIELD_1, FLOAT, LIST_FIELD, Names, Refusal, Values, check_spans,
@@ -33,7 +33,7 @@ ctypedef struct Cell:
     bint present
     bint packed
 
-# A column asked for, and what the record being walked has of it.
+# A column asked for, and what the last record that has it, number `record`, has of it.
 ctypedef struct Target:
     int32_t kind
     int64_t width
@@ -43,7 +43,7 @@ ctypedef struct Target:
     int64_t lists_total
     int64_t count_total
     int64_t bytes_total
-    bint present
+    int64_t record
     bint packed
     int32_t found_kind
     int64_t count
@@ -124,6 +124,9 @@ cdef int note_values(
     if name >= found.columns:
         return count_values(values, &count, at)
     target = &found.targets[name]
+    if target.record != found.record:
+        target.record = found.record
+        target.count = 0
     if target.direct != NULL and values.kind == target.kind:
         return put_numbers(target, found.record, values, at)
     target.start = values.start
@@ -143,7 +146,9 @@ cdef int note_feature(
     cdef Target *target
     if name < found.columns:
         target = &found.targets[name]
-        target.present = True
+        if target.record != found.record:  # a feature list without steps
+            target.record = found.record
+            target.count = 0
         target.found_kind = kind
         if target.ragged:
             target.start = start
@@ -162,23 +167,28 @@ cdef enum Misfit:
 cdef inline Misfit settle(Target *target, int64_t record, uint8_t *valid) noexcept nogil:
     """Check what the record has against the column, and keep it."""
     cdef Cell *cell
-    valid[record] = target.present
-    if target.present:
+    cdef int64_t row
+    cdef bint present = target.record == record
+    valid[record] = present
+    if present:
         if target.found_kind >= 0 and target.found_kind != target.kind:
             return KIND
         if target.width >= 0 and target.count != target.width:
             return WIDTH
     if target.direct == NULL:
         cell = &target.cells[record]
-        cell.present = target.present
+        cell.present = present
         cell.start = target.start
         cell.end = target.end
         cell.packed = target.packed
         cell.count = target.count
-        if target.present:
+        if present:
             target.count_total += target.count
         elif target.width > 0:
             target.count_total += target.width
+    elif not present:
+        row = target.width * (4 if target.kind == FLOAT else 8)
+        memset(target.direct + record * row, 0, row)
     return FITS
 
 
@@ -320,9 +330,10 @@ cdef class Targets:
             target.kind = KINDS.index(column.kind)
             target.width = -1 if column.width is None else column.width
             target.ragged = column.sequence
+            target.record = -1
             if target.kind != BYTES and target.width >= 0:
                 check_offsets(records * target.width)
-                values = np.zeros(records * target.width, _DTYPES[column.kind])
+                values = np.empty(records * target.width, _DTYPES[column.kind])
                 self.direct_arrays.append(values)
                 view = np.zeros(1, np.uint8) if not len(values) else values.view(np.uint8)
                 target.direct = &view[0]
@@ -383,9 +394,6 @@ def decode(data, starts, lengths, columns):
             for i in range(records):
                 payload = base + starts_view[i]
                 found.record = i
-                for c in range(wanted):
-                    found.targets[c].present = False
-                    found.targets[c].count = 0
                 if not walk(
                     &names, payload, payload + lengths_view[i], i,
                     note_values, note_feature, found, &refusal,
