@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 
 @click.command(
+    short_help="Write an offset index beside each file.",
     epilog="""\b
 Examples:
   shardline index train.tfrecord

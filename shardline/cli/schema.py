@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 
 @click.command(
+    short_help="Tell which features the records have.",
     epilog="""\b
 Examples:
   shardline schema train.tfrecord
