@@ -316,8 +316,7 @@ def _example_reader(source: RecordSet) -> Callable[[], int]:
 
 def _expect(right: bool, path: Path) -> None:  # noqa: FBT001 - reads as a sentence where it is used
     if not right:
-        msg = f"{path}: a side did not do the whole work, so its time says nothing"
-        raise RuntimeError(msg)
+        raise RuntimeError(f"{path}: a side did not do the whole work, so its time says nothing")
 
 
 def _small_rows(size: int) -> int:

@@ -91,8 +91,7 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401 - the types are told above
     if name not in _HOME_OF:
-        msg = f"module 'shardline' has no attribute {name!r}"
-        raise AttributeError(msg)
+        raise AttributeError(f"module 'shardline' has no attribute {name!r}")
     return getattr(importlib.import_module(_HOME_OF[name]), name)
 
 

@@ -92,8 +92,7 @@ def limits(max_record: int, max_unpacked: int) -> Limits:
     from shardline.kernel.types import LARGEST_MAX_RECORD_BYTES
 
     if max_record > LARGEST_MAX_RECORD_BYTES:
-        msg = f"--max-record can be at most {LARGEST_MAX_RECORD_BYTES} bytes"
-        raise click.UsageError(msg)
+        raise click.UsageError(f"--max-record can be at most {LARGEST_MAX_RECORD_BYTES} bytes")
     return Limits(max_record_bytes=max_record, max_unpacked_bytes=max_unpacked)
 
 
@@ -110,11 +109,10 @@ def _expand_one(pattern: str) -> list[Path]:
     if path.is_dir():
         files = [file for file in sorted(path.rglob("*")) if _looks_like_records(file)]
         if not files:
-            msg = (
+            raise click.UsageError(
                 f"no TFRecord files in the folder {pattern}: looked for names like x.tfrecord and "
                 f"x-00000-of-00010; name the files themselves, or '{pattern}/*'"
             )
-            raise click.UsageError(msg)
         return files
     if path.exists():
         return [path]
@@ -123,10 +121,8 @@ def _expand_one(pattern: str) -> list[Path]:
         files = [file for match in matches if (file := Path(match)).is_file() and _wanted(file)]
         if files:
             return files
-        msg = f"no file matches {pattern}"
-        raise click.UsageError(msg)
-    msg = f"no such file: {pattern}"
-    raise click.UsageError(msg)
+        raise click.UsageError(f"no file matches {pattern}")
+    raise click.UsageError(f"no such file: {pattern}")
 
 
 def _wanted(file: Path) -> bool:

@@ -17,7 +17,8 @@ import numpy as np
 
 from shardline import kernel
 from shardline.errors import DamagedFileError, IndexMismatchError
-from shardline.files.compression import Compression, CompressionError, PackedStream, read_at
+from shardline.files.compression import Compression, CompressionError, read_at
+from shardline.files.packed import PackedStream
 from shardline.files.reader import DEFAULT_LIMITS, Limits, RecordFile
 from shardline.kernel.types import FOOTER_BYTES, FRAME_BYTES, HEADER_BYTES
 from shardline.storage.local import DurableFile
@@ -109,8 +110,9 @@ class IndexedFile:
     def _load(self) -> tuple[Compression, NDArray[np.uint64], NDArray[np.uint64]]:
         index = index_path(self.path)
         if not index.exists():
-            msg = f"{self.path} has no index; make it with: shardline index {self.path}"
-            raise IndexMismatchError(msg)
+            raise IndexMismatchError(
+                f"{self.path} has no index; make it with: shardline index {self.path}"
+            )
         with index.open("rb") as file:
             header = file.read(_HEADER.size)
         if len(header) < _HEADER.size:
@@ -141,8 +143,7 @@ class IndexedFile:
         """One record's payload, checked; negative numbers count from the end."""
         number = record + len(self) if record < 0 else record
         if not 0 <= number < len(self):
-            msg = f"{self.path} has {len(self)} records: there is no record {record}"
-            raise IndexError(msg)
+            raise IndexError(f"{self.path} has {len(self)} records: there is no record {record}")
         return next(self.read(number))
 
     def read(self, start: int, stop: int | None = None) -> Iterator[bytes]:

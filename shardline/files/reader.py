@@ -15,8 +15,8 @@ from shardline.files.compression import (
     CompressionError,
     PlainStream,
     Stream,
-    open_stream,
 )
+from shardline.files.detect import open_stream
 from shardline.kernel.types import (
     DEFAULT_MAX_RECORD_BYTES,
     FOOTER_BYTES,
@@ -155,8 +155,7 @@ class RecordFile:
         record, which is number `record`, begins there.
         """
         if not isinstance(self.stream, PlainStream):
-            msg = f"{self.path} is packed: it can be read from its start only"
-            raise TypeError(msg)
+            raise TypeError(f"{self.path} is packed: it can be read from its start only")
         self.stream.seek(start)
         scanner = _Scanner(self.stream, self._limits, self._block_bytes, start, record)
         if search and start and not scanner.find_frame(end):

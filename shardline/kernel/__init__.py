@@ -16,8 +16,9 @@ if TYPE_CHECKING:
 else:
     _asked = os.environ.get("SHARDLINE_KERNEL", "")
     if _asked not in {"", "compiled", "reference"}:
-        _msg = f"SHARDLINE_KERNEL is {_asked!r}: set it to 'compiled' or 'reference', or unset it"
-        raise KernelUnavailableError(_msg)
+        raise KernelUnavailableError(
+            f"SHARDLINE_KERNEL is {_asked!r}: set it to 'compiled' or 'reference', or unset it"
+        )
     try:
         if _asked == "reference":
             from shardline.kernel import reference as kernel
@@ -25,11 +26,10 @@ else:
             from shardline.kernel import compiled as kernel
     except ImportError as _error:
         if _asked == "compiled":
-            _msg = (
+            raise KernelUnavailableError(
                 "the compiled kernel was not built: install a C compiler and the Python headers, "
                 "then install shardline again"
-            )
-            raise KernelUnavailableError(_msg) from _error
+            ) from _error
         from shardline.kernel import reference as kernel
 
 NAME: str = kernel.NAME

@@ -45,8 +45,7 @@ def crc32c(data: Buffer, value: int = 0) -> int:
 def crc32c_combine(first: int, second: int, second_bytes: int) -> int:
     """The CRC of two pieces laid end to end, from their CRCs and the size of the second."""
     if second_bytes < 0:
-        msg = f"a piece cannot have {second_bytes} bytes"
-        raise ValueError(msg)
+        raise ValueError(f"a piece cannot have {second_bytes} bytes")
     power = 0x40000000 >> 7  # x^8: one byte further
     shift = 0x80000000  # x^0
     while second_bytes:
@@ -78,10 +77,9 @@ def frame(payloads: Sequence[Buffer]) -> bytes:
     for payload in payloads:
         size = memoryview(payload).nbytes
         if size > LARGEST_MAX_RECORD_BYTES:
-            msg = (
+            raise ValueError(
                 f"a record of {size} bytes is over the format's limit of {LARGEST_MAX_RECORD_BYTES}"
             )
-            raise ValueError(msg)
         length = struct.pack("<Q", size)
         pieces += (length, struct.pack("<I", _masked(crc32c(length))))
         pieces += (payload, struct.pack("<I", _masked(crc32c(payload))))
@@ -103,8 +101,7 @@ def _data_matches(data: memoryview, offset: int, length: int) -> bool:
 
 def _refuse_negative(*numbers: int) -> None:
     if min(numbers) < 0:
-        msg = "can't convert negative value to uint64_t"
-        raise OverflowError(msg)
+        raise OverflowError("can't convert negative value to uint64_t")
 
 
 def scan(

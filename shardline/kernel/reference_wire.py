@@ -214,12 +214,10 @@ def records_of(
     """Each record's number, the buffer it lies in and its features, checked."""
     view = memoryview(data).cast("B")
     if len(starts) != len(lengths):
-        msg = f"{len(starts)} starts but {len(lengths)} lengths"
-        raise ValueError(msg)
+        raise ValueError(f"{len(starts)} starts but {len(lengths)} lengths")
     spans = list(zip(starts.tolist(), lengths.tolist(), strict=True))
     for record, (start, length) in enumerate(spans):
         if start < 0 or length < 0 or start + length > len(view):
-            msg = f"record {record} lies outside the buffer"
-            raise ValueError(msg)
+            raise ValueError(f"record {record} lies outside the buffer")
     for record, (start, length) in enumerate(spans):
         yield record, view, _entries(view, record, start, length)

@@ -254,16 +254,14 @@ def check_distinct(columns: Iterable[Column]) -> None:
     for column in columns:
         key = (column.sequence, column.name)
         if key in seen:
-            msg = f"feature {column.name!r} is asked for twice"
-            raise ValueError(msg)
+            raise ValueError(f"feature {column.name!r} is asked for twice")
         seen.add(key)
 
 
 def check_offsets(count: int) -> None:
     """Refuse more values, or bytes, than the 32-bit offsets of one block can point at."""
     if count > LARGEST_OFFSET:
-        msg = f"{count} values are too many for one block: take fewer records at a time"
-        raise ValueError(msg)
+        raise ValueError(f"{count} values are too many for one block: take fewer records at a time")
 
 
 _VALUE_DTYPES: dict[Kind, str] = {"bytes": "u1", "float": "f4", "int64": "i8"}
@@ -285,8 +283,7 @@ def check_buffers(buffers: ColumnBuffers, records: int) -> None:
             and (array.dtype != dtype or array.ndim != 1 or not array.flags.c_contiguous)
         ):
             wanted = "none" if dtype is None else f"one contiguous array of {dtype}"
-            msg = f"column {column.name!r}: its {part} must be {wanted}"
-            raise ValueError(msg)
+            raise ValueError(f"column {column.name!r}: its {part} must be {wanted}")
     inner = len(buffers.values)
     for offsets in (buffers.sizes, buffers.steps, buffers.rows):
         if offsets is None:
@@ -297,12 +294,10 @@ def check_buffers(buffers: ColumnBuffers, records: int) -> None:
             or offsets[-1] > inner
             or (offsets[1:] < offsets[:-1]).any()
         ):
-            msg = f"column {buffers.column.name!r}: offsets do not fit its values"
-            raise ValueError(msg)
+            raise ValueError(f"column {buffers.column.name!r}: offsets do not fit its values")
         inner = len(offsets) - 1
     if inner < records or len(buffers.valid) < records:
-        msg = f"column {buffers.column.name!r} has fewer than {records} records"
-        raise ValueError(msg)
+        raise ValueError(f"column {buffers.column.name!r} has fewer than {records} records")
     if column.width is not None:
         counts = buffers.rows[1 : records + 1] - buffers.rows[:records]
         wrong = (counts != column.width) & (buffers.valid[:records] != 0)

@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from shardline.errors import NothingToSalvageError
-from shardline.files.compression import Compression, PackedStream
+from shardline.files.compression import Compression
+from shardline.files.packed import PackedStream
 from shardline.files.reader import DEFAULT_LIMITS, Block, Damage, Limits, Lost, RecordFile
 from shardline.files.writer import RecordWriter
 from shardline.storage.local import DurableFile
@@ -94,11 +95,10 @@ def salvage(
             if progress is not None:
                 progress(file.stream.position)
         if report.gaps and not kept.records:
-            msg = (
+            raise NothingToSalvageError(
                 f"{source}: no intact record was found, so {out} was not written; "
                 "is this a TFRecord file?"
             )
-            raise NothingToSalvageError(msg)
     report.recovered = kept.records
     return report
 

@@ -39,12 +39,14 @@ class DurableFile:
         try:
             return self._temporary.open("xb", buffering=0)
         except FileNotFoundError:
-            msg = f"{self.path.parent}: no such folder; make it first"
-            raise FileNotFoundError(errno.ENOENT, msg) from None
+            raise FileNotFoundError(
+                errno.ENOENT, f"{self.path.parent}: no such folder; make it first"
+            ) from None
 
     def _refuse(self) -> None:
-        msg = f"{self.path} exists already and is not overwritten: choose another name"
-        raise FileExistsAlreadyError(errno.EEXIST, msg)
+        raise FileExistsAlreadyError(
+            errno.EEXIST, f"{self.path} exists already and is not overwritten: choose another name"
+        )
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         """Write all of `data`."""
@@ -90,11 +92,10 @@ class DurableFile:
         except OSError as error:
             if error.errno not in {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS}:
                 raise
-            msg = (
+            raise ShardlineError(
                 f"{self.path.parent}: this file system has no hard links, without which a file "
                 "cannot be put in place safely; write to another one and copy the result"
-            )
-            raise ShardlineError(msg) from error
+            ) from error
 
 
 def sync_folder(folder: Path) -> None:

@@ -1,0 +1,69 @@
+"""Tell how a file is packed by what is in it, not by its name."""
+
+from __future__ import annotations
+
+import zlib
+from typing import TYPE_CHECKING
+
+from shardline import kernel
+from shardline.files.compression import (
+    DEFAULT_MAX_UNPACKED_BYTES,
+    Compression,
+    PlainStream,
+    Stream,
+    read_at,
+)
+from shardline.files.packed import GZIP_MAGIC, PackedStream, is_zlib_header
+from shardline.kernel.types import FRAME_BYTES, HEADER_BYTES
+
+if TYPE_CHECKING:
+    from io import FileIO
+
+_HEAD_BYTES = 128 * 1024
+
+
+def detect(file: FileIO) -> Compression:
+    """Tell how a file is packed by its first bytes; leaves the file at its start."""
+    head = file.read(_HEAD_BYTES)
+    size = file.seek(0, 2)
+    file.seek(0)
+    if _begins_with_header(head):
+        return Compression.NONE
+    if head.startswith(GZIP_MAGIC) or (head and GZIP_MAGIC.startswith(head)):
+        return Compression.NONE if _leads_to_record(file, head, size) else Compression.GZIP
+    if is_zlib_header(head) and (_unpacks_to_header(head) or not _plausible_length(head, size)):
+        return Compression.ZLIB
+    return Compression.NONE
+
+
+def _begins_with_header(data: bytes) -> bool:
+    search = kernel.scan(data[:HEADER_BYTES], max_record_bytes=2**64 - 1, final=False)
+    return len(data) >= HEADER_BYTES and search.fault is None
+
+
+def _unpacks_to_header(head: bytes) -> bool:
+    try:
+        return _begins_with_header(zlib.decompressobj().decompress(head, HEADER_BYTES))
+    except zlib.error:
+        return False
+
+
+def _plausible_length(head: bytes, size: int) -> bool:
+    """Whether the first bytes could be the length of a record in a damaged plain file."""
+    return len(head) >= 8 and int.from_bytes(head[:8], "little") <= size
+
+
+def _leads_to_record(file: FileIO, head: bytes, size: int) -> bool:
+    """Whether the first bytes, read as a length, lead to another record or to the end."""
+    end = int.from_bytes(head[:8], "little") + FRAME_BYTES
+    return end == size or (end < size and _begins_with_header(read_at(file, end, HEADER_BYTES)))
+
+
+def open_stream(
+    file: FileIO, *, max_unpacked_bytes: int = DEFAULT_MAX_UNPACKED_BYTES
+) -> tuple[Compression, Stream]:
+    """The unpacked bytes of an open file, and how it is packed."""
+    compression = detect(file)
+    if compression is Compression.NONE:
+        return compression, PlainStream(file)
+    return compression, PackedStream(file, compression, max_unpacked_bytes=max_unpacked_bytes)
