@@ -51,7 +51,7 @@ class OptionalBuild(build_ext):
 
         if self.compiler.compiler_type == "unix":
             for extension in self.extensions:
-                extension.extra_compile_args.append("-O3")
+                extension.extra_compile_args += ["-O3", "-Wno-unused-function"]
         translated = cythonize(
             self.extensions,
             build_dir="build/cython",

@@ -1,11 +1,14 @@
-"""The errors Shardline raises: each says what happened, where, and what to do next."""
+"""The errors Shardline raises: each says what happened and where, and if it can, what to do."""
 
 from __future__ import annotations
 
+import shlex
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from shardline.kernel.types import FaultKind
+    from pathlib import Path
+
+    from shardline.kernel.types import Fault, FaultKind
 
 
 class ShardlineError(Exception):
@@ -13,18 +16,33 @@ class ShardlineError(Exception):
 
 
 class DamagedFileError(ShardlineError, ValueError):
-    """A TFRecord file whose bytes are not what was written."""
+    """A TFRecord file whose bytes are not what was written, or not what was asked for."""
 
     def __init__(self, file: str, kind: FaultKind, record: int, offset: int, detail: str) -> None:
+        advice = salvage_advice(file, kind)
         super().__init__(
-            f"{file}: {kind} at record {record}, offset {offset}: {detail}. "
-            f"To keep the intact records: shardline salvage {file} OUT"
+            f"{file}: {kind} at record {record}, offset {offset}: {detail}"
+            + (f". {advice}" if advice else "")
         )
         self.file = file
         self.kind = kind
         self.record = record
         self.offset = offset
         self.detail = detail
+
+    @classmethod
+    def of(cls, file: Path | str, fault: Fault) -> DamagedFileError:
+        """The error to raise for a fault."""
+        return cls(str(file), fault.kind, fault.record, fault.offset, fault.detail)
+
+
+def salvage_advice(file: str, kind: FaultKind) -> str:
+    """What to do about a fault of this kind; nothing where salvage would change nothing."""
+    if kind == "example":
+        return ""
+    if kind == "oversized":
+        return "If it is meant to be that large, raise the limit: --max-record"
+    return f"To keep the intact records: shardline salvage {shlex.quote(file)} OUT"
 
 
 class ExampleError(ShardlineError, ValueError):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 
 import click
 
@@ -51,7 +52,13 @@ def count(
     total = sum(report.records for report in reports)
     if as_json:
         told = [
-            {"file": report.file, "records": report.records, "ok": report.ok} for report in reports
+            {
+                "file": report.file,
+                "records": report.records,
+                "ok": report.ok,
+                "faults": [asdict(fault) for fault in report.faults],
+            }
+            for report in reports
         ]
         click.echo(json.dumps({"ok": ok, "records": total, "files": told}))
     else:

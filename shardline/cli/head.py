@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from shardline.cli.options import expand, json_option, limit_options, limits
+from shardline.cli.options import expand_one, json_option, limit_options, limits
 from shardline.cli.wording import counted, escaped, human_bytes
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def head(
     """
     from shardline.operations.preview import preview
 
-    (path,) = expand([file])[:1]
+    path = expand_one(file)
     shown = 0
     for record in preview(path, count=count, skip=skip, limits=limits(max_record, max_unpacked)):
         click.echo(json.dumps(_as_dict(record)) if as_json else _as_text(record))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import sys
 from typing import Any
 
@@ -15,11 +16,13 @@ from shardline.cli.index import index
 from shardline.cli.salvage import salvage
 from shardline.cli.schema import schema
 from shardline.cli.verify import verify
-from shardline.errors import DamagedFileError, FileExistsAlreadyError, ShardlineError
+from shardline.cli.wording import escaped
+from shardline.errors import DamagedFileError, ShardlineError
 
 _PROBLEM = 1
 _USAGE = 2
 _INTERRUPTED = 130
+_TERMINATED = 143
 
 
 class _Shardline(click.Group):
@@ -28,9 +31,15 @@ class _Shardline(click.Group):
     def invoke(self, ctx: click.Context) -> Any:  # noqa: ANN401 - click's own signature
         try:
             return super().invoke(ctx)
-        except (FileExistsAlreadyError, OSError) as error:
+        except BrokenPipeError:
+            raise  # whoever reads our output has seen enough: click ends quietly
+        except OSError as error:
             _tell(error)
             ctx.exit(_USAGE)
+        except click.UsageError as error:
+            if "--json" in sys.argv:
+                click.echo(json.dumps({"ok": False, "error": error.format_message()}))
+            raise
         except ShardlineError as error:
             _tell(error)
             ctx.exit(_PROBLEM)
@@ -52,7 +61,7 @@ def _tell(error: Exception) -> None:
             fault = {key: getattr(error, key) for key in ("kind", "record", "offset", "detail")}
             told |= {"file": error.file, "fault": fault}
         click.echo(json.dumps(told))
-    click.echo(f"shardline: {text}", err=True)
+    click.echo(f"shardline: {escaped(text)}", err=True)
 
 
 @click.group(
@@ -76,6 +85,8 @@ def main() -> None:
     Files may be plain, GZIP or ZLIB: that is told from their content. Records may hold anything;
     only schema and 'verify --examples' want Examples.
     """
+    # Asked to end, as a scheduler asks, leave nothing half-written behind.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(_TERMINATED))
 
 
 for _command in (verify, salvage, schema, head, count, index):

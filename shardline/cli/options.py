@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import glob
+import os
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -17,7 +18,10 @@ if TYPE_CHECKING:
 Command = TypeVar("Command", bound="Callable[..., Any]")
 
 _RECORD_FILE = re.compile(r"tfrec|tfr$|-\d{5}-of-\d{5}", re.IGNORECASE)
-_NOT_RECORDS = (".index", ".tmp", ".json", ".jsonl", ".md", ".txt", ".py", ".pbtxt", ".csv")
+_NOT_RECORDS = (
+    *(".bak", ".crc", ".csv", ".index", ".json", ".jsonl", ".log", ".md", ".md5"),
+    *(".pbtxt", ".py", ".sha1", ".sha256", ".tmp", ".txt"),
+)
 _SIZE = re.compile(r"(\d+)\s*(|[kmgt])i?b?", re.IGNORECASE)
 
 
@@ -96,22 +100,35 @@ def limits(max_record: int, max_unpacked: int) -> Limits:
     return Limits(max_record_bytes=max_record, max_unpacked_bytes=max_unpacked)
 
 
+def expand_one(pattern: str) -> Path:
+    """The one file that an argument names; a usage error if it names several."""
+    files = expand([pattern])
+    if len(files) > 1:
+        raise click.UsageError(f"{pattern} names {len(files)} files: choose one")
+    return files[0]
+
+
 def expand(patterns: Iterable[str]) -> list[Path]:
     """The files that the arguments name, each once; a usage error for one that names none."""
     found: dict[Path, None] = {}
     for pattern in patterns:
         found.update(dict.fromkeys(_expand_one(pattern)))
+    unreadable = [str(file) for file in found if not os.access(file, os.R_OK)]
+    if unreadable:
+        raise click.UsageError(f"may not be read: {', '.join(unreadable)}")
     return list(found)
 
 
 def _expand_one(pattern: str) -> list[Path]:
     path = Path(pattern)
+    if not pattern:
+        raise click.UsageError("an empty file name: is a variable not set?")
     if path.is_dir():
         files = [file for file in sorted(path.rglob("*")) if _looks_like_records(file)]
         if not files:
             raise click.UsageError(
                 f"no TFRecord files in the folder {pattern}: looked for names like x.tfrecord and "
-                f"x-00000-of-00010; name the files themselves, or '{pattern}/*'"
+                f"x-00000-of-00010; name the files themselves, or '{path}/*'"
             )
         return files
     if path.exists():

@@ -36,7 +36,7 @@ def file_progress(title: str, paths: Sequence[Path]) -> Iterator[Callable[[Path,
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
-        DownloadColumn(),
+        DownloadColumn(binary_units=True),
         TransferSpeedColumn(),
         TimeRemainingColumn(),
     )
@@ -59,7 +59,7 @@ def _warn_if_slow(total: int) -> None:
 
     if kernel.NAME == "reference" and total > _SLOW_BYTES:
         click.echo(
-            "shardline: the compiled kernel is not there, so this will be slow; install a C "
-            "compiler and the Python headers, then install shardline again",
+            "shardline: the plain-Python kernel is at work, so this will be slow; "
+            "'python -m shardline.kernel' tells more",
             err=True,
         )

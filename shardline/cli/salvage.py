@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from shardline.cli.options import expand, json_option, limit_options, limits
+from shardline.cli.options import expand_one, json_option, limit_options, limits
 from shardline.cli.progress import file_progress
 from shardline.cli.wording import counted, human_bytes
 
@@ -57,7 +57,9 @@ def salvage(
     """
     from shardline.operations.salvage import salvage as run
 
-    (path,) = expand([source])[:1]
+    path = expand_one(source)
+    if quarantine is not None and quarantine.resolve() == out.resolve():
+        raise click.UsageError("OUT and --quarantine must be two files")
     with file_progress("salvaging", [path]) as progress:
         report = run(
             path,
@@ -69,6 +71,7 @@ def salvage(
         )
     if as_json:
         told = {
+            "ok": True,
             "recovered": report.recovered,
             "lost_bytes": report.lost_bytes,
             "gaps": [asdict(gap) for gap in report.gaps],

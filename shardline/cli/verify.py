@@ -18,7 +18,8 @@ from shardline.cli.options import (
     workers_option,
 )
 from shardline.cli.progress import file_progress
-from shardline.cli.wording import counted, human_bytes
+from shardline.cli.wording import counted, escaped, human_bytes
+from shardline.errors import salvage_advice
 
 if TYPE_CHECKING:
     from shardline.operations.verify import FileReport
@@ -96,7 +97,9 @@ def _print(reports: list[FileReport], seconds: float) -> None:
         mark = click.style("ok     ", fg="green") if report.ok else click.style("DAMAGED", fg="red")
         packed = "" if report.compression.value == "none" else f", {report.compression.value}"
         size = human_bytes(report.bytes)
-        click.echo(f"{mark} {report.file}: {counted(report.records, 'record')}, {size}{packed}")
+        click.echo(
+            f"{mark} {escaped(report.file)}: {counted(report.records, 'record')}, {size}{packed}"
+        )
         for fault in report.faults[:_SHOWN_FAULTS]:
             where = f"record {fault.record}, offset {fault.offset}"
             click.echo(f"        {fault.kind} at {where}: {fault.detail}")
@@ -111,6 +114,11 @@ def _print(reports: list[FileReport], seconds: float) -> None:
         f"{counted(len(reports), 'file')}, {len(damaged)} damaged; {records}, "
         f"{human_bytes(total)} in {seconds:.2f} s ({speed})"
     )
-    broken = [report for report in damaged if any(f.kind != "example" for f in report.faults)]
-    if broken:
-        click.echo(f"To keep the intact records: shardline salvage {broken[0].file} OUT")
+    advised = [
+        advice
+        for report in sorted(damaged, key=lambda report: not report.records)
+        if (advice := salvage_advice(escaped(report.file), report.faults[0].kind))
+    ]
+    if advised:
+        others = len(advised) - 1
+        click.echo(advised[0] + (f"  (and {others} more)" if others else ""))

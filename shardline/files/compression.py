@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
 from enum import Enum
 from typing import TYPE_CHECKING, Protocol
 
@@ -10,6 +12,7 @@ from shardline.errors import ShardlineError
 
 if TYPE_CHECKING:
     from io import FileIO
+    from pathlib import Path
 
 DEFAULT_MAX_UNPACKED_BYTES = 256 * 1024**3
 
@@ -20,6 +23,12 @@ class Compression(Enum):
     NONE = "none"
     GZIP = "gzip"
     ZLIB = "zlib"
+
+    @classmethod
+    def _missing_(cls, value: object) -> Compression | None:
+        """TensorFlow's spelling, in capitals, is taken too."""
+        known = {member.value: member for member in cls}
+        return known.get(value.lower()) if isinstance(value, str) else None
 
 
 class CompressionError(ShardlineError, ValueError):
@@ -76,6 +85,14 @@ class PlainStream:
     def resume(self) -> int | None:
         """There is no packing that could be damaged."""
         return None
+
+
+def open_regular(path: Path) -> FileIO:
+    """Open a file for reading; what is no file on a disk, such as a pipe, is refused."""
+    if not stat.S_ISREG(path.stat().st_mode):
+        what = "is a folder" if path.is_dir() else "is no regular file"
+        raise OSError(errno.EINVAL, f"{what}: save its content to a file first", str(path))
+    return path.open("rb", buffering=0)
 
 
 def read_at(file: FileIO, offset: int, size: int) -> bytes:

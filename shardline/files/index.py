@@ -3,8 +3,8 @@
 The file `NAME.index` holds a header, the offset of every record in the unpacked file and the end
 of the last one, and for packed files where each member begins (in the file, in the unpacked
 bytes). All numbers are little-endian uint64. It is derived: delete it and make it again at will.
-A record read through it is checked against its own checksums, so a wrong index cannot give a
-wrong record.
+A record read through it is checked against its own checksums, and the file against its size, time
+and ends when it is opened.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy as np
 
 from shardline import kernel
 from shardline.errors import DamagedFileError, IndexMismatchError
-from shardline.files.compression import Compression, CompressionError, read_at
+from shardline.files.compression import Compression, CompressionError, open_regular, read_at
 from shardline.files.packed import PackedStream
 from shardline.files.reader import DEFAULT_LIMITS, Limits, RecordFile
 from shardline.kernel.types import FOOTER_BYTES, FRAME_BYTES, HEADER_BYTES
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 
 _MAGIC = b"SHARDIX1"
 _SKIP_BYTES = 1024 * 1024
-_HEADER = struct.Struct("<8sQQQQII")
-"""Magic, the file's size, compression, records, members, the file's fingerprint, own crc32c."""
+_HEADER = struct.Struct("<8sQQQQQII")
+"""Magic, the file's size and time, compression, records, members, fingerprint, own crc32c."""
 _FINGERPRINT_BYTES = 64 * 1024
 _COMPRESSIONS = tuple(Compression)
 
@@ -72,8 +72,8 @@ def write_index(
         index.write(np.array(members, "<u8").tobytes())
         size, compression = source.stream.size, _COMPRESSIONS.index(source.compression)
         with path.open("rb", buffering=0) as file:
-            fingerprint = _fingerprint(file, size)
-        header = _HEADER.pack(_MAGIC, size, compression, records, len(members), fingerprint, 0)
+            fields = (size, path.stat().st_mtime_ns, compression, records, len(members))
+            header = _HEADER.pack(_MAGIC, *fields, _fingerprint(file, size), 0)
         index.rewrite(0, header[:-4] + struct.pack("<I", kernel.crc32c(header[:-4])))
     return records
 
@@ -81,8 +81,8 @@ def write_index(
 def _fingerprint(file: FileIO, size: int) -> int:
     """A checksum of the file's first and last bytes, by which a rewritten file is known.
 
-    It is looked at only if the file is younger than its index: a copy may be that, and damage in
-    a file must not keep anyone from its intact records.
+    It is looked at only if the file's time has changed: a copy may have another, and damage that
+    came without a write must not keep anyone from the intact records.
     """
     head = read_at(file, 0, _FINGERPRINT_BYTES)
     tail = read_at(file, max(size - _FINGERPRINT_BYTES, 0), _FINGERPRINT_BYTES)
@@ -100,7 +100,7 @@ class IndexedFile:
     def __init__(self, path: Path | str, *, limits: Limits = DEFAULT_LIMITS) -> None:
         self.path = Path(path)
         self._limits = limits
-        self._file = self.path.open("rb", buffering=0)
+        self._file = open_regular(self.path)
         try:
             self._compression, self._offsets, self._members = self._load()
         except BaseException:
@@ -118,13 +118,13 @@ class IndexedFile:
         if len(header) < _HEADER.size:
             raise self._mismatch("is cut off")
         *fields, fingerprint, checksum = _HEADER.unpack(header)
-        magic, size, compression, records, members = fields
+        magic, size, written, compression, records, members = fields
         if magic != _MAGIC or checksum != kernel.crc32c(header[:-4]):
             raise self._mismatch("is not an index, or is damaged")
         if size != self._file.seek(0, 2):
             raise self._mismatch("was made for a file of another size")
-        written_since = self.path.stat().st_mtime_ns > index.stat().st_mtime_ns
-        if written_since and fingerprint != _fingerprint(self._file, size):
+        touched = self.path.stat().st_mtime_ns != written
+        if touched and fingerprint != _fingerprint(self._file, size):
             raise self._mismatch("was made for what the file held before")
         if index.stat().st_size != _HEADER.size + 8 * (records + 1 + 2 * members):
             raise self._mismatch("is cut off")
@@ -198,6 +198,10 @@ class IndexedFile:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the file."""
         self._file.close()
 
 

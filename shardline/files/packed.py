@@ -220,7 +220,7 @@ class _Member:
             try:
                 data: bytes = self._inflate.decompress(chunk, limit)
             except _InflateError as error:
-                raise self._broken(self.doubtful_from, f"cannot be unpacked ({error})") from None
+                raise self._broken(f"cannot be unpacked ({error})") from None
             self._checksum = self._sum(data, self._checksum)
             self._unpacked += len(data)
             if data or self.ended:
@@ -228,14 +228,14 @@ class _Member:
             # The decoder may ask for input while it holds unpacked bytes back: it is cut off only
             # when it has neither.
             if not chunk and self._inflate.needs_input:
-                raise self._broken(self.fed, "is cut off")
+                raise self._broken("is cut off")
 
-    def _broken(self, offset: int, what: str) -> CompressionError:
-        self.rescued = self._rescue()
+    def _broken(self, what: str) -> CompressionError:
+        self.rescued, offset = self._rescue()
         return CompressionError(offset, f"the {self._compression.value.upper()} data {what}")
 
-    def _rescue(self) -> bytes:
-        """What the failed call had unpacked but did not give.
+    def _rescue(self) -> tuple[bytes, int]:
+        """What the failed call had unpacked but did not give, and where in the file it failed.
 
         Unpacks once more, by the standard library, which gives every byte up to the damage if
         asked for one at a time.
@@ -256,7 +256,7 @@ class _Member:
                 rescued += data
             if not (piece or data):
                 break
-        return bytes(rescued)
+        return bytes(rescued), offset
 
     def check(self, *, more_follows: bool) -> None:
         """Compare what was unpacked with the checksum behind it.

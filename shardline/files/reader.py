@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Self
 
 import numpy as np
@@ -15,6 +16,8 @@ from shardline.files.compression import (
     CompressionError,
     PlainStream,
     Stream,
+    open_regular,
+    read_at,
 )
 from shardline.files.detect import open_stream
 from shardline.kernel.types import (
@@ -28,7 +31,6 @@ from shardline.kernel.types import (
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from io import FileIO
-    from pathlib import Path
 
     from shardline.kernel.types import FaultKind, IntArray
 
@@ -113,15 +115,19 @@ class Lost:
 
 
 class RecordFile:
-    """A TFRecord file open for reading."""
+    """A TFRecord file open for reading: `for payload in file` gives its records, checked."""
 
     def __init__(
-        self, path: Path, *, limits: Limits = DEFAULT_LIMITS, block_bytes: int = BLOCK_BYTES
+        self,
+        path: Path | str,
+        *,
+        limits: Limits = DEFAULT_LIMITS,
+        block_bytes: int = BLOCK_BYTES,
     ) -> None:
-        self.path = path
+        self.path = Path(path)
         self._limits = limits
         self._block_bytes = block_bytes
-        self._file: FileIO = path.open("rb", buffering=0)
+        self._file: FileIO = open_regular(self.path)
         self.compression: Compression
         self.stream: Stream
         try:
@@ -136,13 +142,32 @@ class RecordFile:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the file."""
         self._file.close()
+
+    def __iter__(self) -> Iterator[bytes]:
+        """Every record's payload; raises DamagedFileError at the first fault."""
+        for block in self.blocks():
+            for payload in block.payloads():
+                yield bytes(payload)
+
+    def bytes_of(self, lost: Lost) -> Iterator[tuple[int, memoryview]]:
+        """The lost bytes with their offset, in pieces: packed ones as they lie in the file."""
+        if lost.data is not None:
+            yield lost.offset, lost.data
+            return
+        for offset in range(lost.offset, lost.offset + lost.size, BLOCK_BYTES):
+            size = min(BLOCK_BYTES, lost.offset + lost.size - offset)
+            yield offset, memoryview(read_at(self._file, offset, size))
 
     def blocks(self) -> Iterator[Block]:
         """Every record, block by block; raises DamagedFileError at the first fault."""
         for event in self.events(go_on=False):
             if isinstance(event, Damage):
-                raise self._damaged(event.fault)
+                raise DamagedFileError.of(self.path, event.fault)
             if isinstance(event, Block):
                 yield event
 
@@ -162,18 +187,13 @@ class RecordFile:
             return
         for event in scanner.events(go_on=False):
             if isinstance(event, Damage):
-                raise self._damaged(event.fault)
+                raise DamagedFileError.of(self.path, event.fault)
             if isinstance(event, Block):
                 block = event.before(end)
                 if len(block.starts):
                     yield block
                 if len(block.starts) < len(event.starts):
                     return
-
-    def _damaged(self, fault: Fault) -> DamagedFileError:
-        return DamagedFileError(
-            str(self.path), fault.kind, fault.record, fault.offset, fault.detail
-        )
 
     def events(self, *, go_on: bool) -> Iterator[Block | Damage | Lost]:
         """Blocks up to the first damage, or with `go_on` also what lies behind each damage.

@@ -35,6 +35,7 @@ LARGEST_MAX_RECORD_BYTES = LARGEST_OFFSET - FRAME_BYTES
 
 KINDS: tuple[Kind, ...] = ("bytes", "float", "int64")
 """The kinds in the order of their field numbers in `tensorflow.Feature`, from 1."""
+LAYOUTS: tuple[Layout, ...] = ("scalar", "fixed", "variable", "ragged")
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,10 +46,6 @@ class Fault:
     record: int
     offset: int
     detail: str
-
-    def moved(self, *, records: int, offset: int) -> Fault:
-        """The same fault seen from a file in which `records` and `offset` come before the block."""
-        return replace(self, record=self.record + records, offset=self.offset + offset)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,10 +79,11 @@ class Search:
 
 def frame_fault(kind: FaultKind, record: int, offset: int, length: int, bound: int) -> Fault:
     """Word a fault: `length` is the one the record states, `bound` what it was held against."""
+    framed = length + FRAME_BYTES
     details: dict[FaultKind, str] = {
         "length-crc": "the length field does not match its checksum",
         "data-crc": f"the {length} bytes of data do not match their checksum",
-        "truncated": f"the record states {length} bytes of data but the file ends {bound} bytes in",
+        "truncated": f"the record takes {framed} bytes with its frame, of which {bound} are there",
         "trailing-bytes": f"{bound} stray bytes at the end, too few for a record header",
         "oversized": f"the record states {length} bytes of data, over the limit of {bound}",
     }
@@ -209,6 +207,13 @@ class Column:
     kind: Kind
     layout: Layout = "scalar"
     size: int = 1
+
+    def __post_init__(self) -> None:
+        """Refuse what no column can be."""
+        if self.kind not in KINDS:
+            raise ValueError(f"column {self.name!r}: kind {self.kind!r} is none of {KINDS}")
+        if self.layout not in LAYOUTS:
+            raise ValueError(f"column {self.name!r}: layout {self.layout!r} is none of {LAYOUTS}")
 
     @property
     def sequence(self) -> bool:

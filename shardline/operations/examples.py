@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from shardline.errors import ColumnError, ExampleError
+from shardline.errors import ColumnError, DamagedFileError, ExampleError
 from shardline.files.compression import Compression
 from shardline.files.parallel import map_blocks
 from shardline.files.reader import DEFAULT_LIMITS, Block, Limits
 from shardline.files.writer import RecordWriter
 from shardline.kernel.columns import batches, decode_columns, encode_columns
-from shardline.operations.verify import damaged, example_fault
+from shardline.operations.verify import example_fault
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -69,7 +69,8 @@ def read_examples(
         try:
             return decode_columns(block.data, block.starts, block.lengths, columns)
         except ExampleError as error:
-            raise damaged(path, example_fault(block, error.record, error)) from None
+            fault = example_fault(block, error.record, error)
+            raise DamagedFileError.of(path, fault) from None
         except ColumnError as error:
             record = block.record + error.record
             raise ColumnError(record, error.field, f"{error.detail} ({path})") from None

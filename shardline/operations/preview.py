@@ -27,7 +27,6 @@ _SIGNATURES = (
     (b"\x89PNG\r\n\x1a\n", "png image"),
     (b"\xff\xd8\xff", "jpeg image"),
     (b"GIF8", "gif image"),
-    (b"BM", "bmp image"),
     (b"\x1f\x8b\x08", "gzip data"),
     (b"\x93NUMPY", "numpy array"),
     (b"PK\x03\x04", "zip archive"),
@@ -130,11 +129,8 @@ def _plain(value: float) -> float | str:
 
 def describe(value: bytes) -> str:
     """Short text as it is; anything else as its size and what it seems to be."""
-    for signature, name in _SIGNATURES:
-        if value.startswith(signature):
-            return f"<{len(value)} bytes, {name}>"
-    if value[:4] == b"RIFF" and value[8:12] in {b"WEBP", b"WAVE"}:
-        name = "webp image" if value[8:12] == b"WEBP" else "wav audio"
+    name = _signature(value)
+    if name is not None:
         return f"<{len(value)} bytes, {name}>"
     try:
         text = value.decode()
@@ -146,6 +142,18 @@ def describe(value: bytes) -> str:
         return text
     kind = "json" if _is_json(text) else "text"
     return f"{text[: _SHOWN_TEXT - 20]}… <{len(value)} bytes, {kind}>"
+
+
+def _signature(value: bytes) -> str | None:
+    """What the first bytes say that this is."""
+    for signature, name in _SIGNATURES:
+        if value.startswith(signature):
+            return name
+    if value.startswith(b"BM") and int.from_bytes(value[2:6], "little") == len(value):
+        return "bmp image"
+    if value.startswith(b"RIFF"):
+        return {b"WEBP": "webp image", b"WAVE": "wav audio"}.get(value[8:12])
+    return None
 
 
 def _is_json(text: str) -> bool:

@@ -69,6 +69,8 @@ def salvage(
     to that new file, as JSON lines that say where they stood.
     """
     source = Path(source)
+    if quarantine is not None and Path(quarantine).resolve() == Path(out).resolve():
+        raise ValueError(f"{out} cannot hold both the records and the quarantine: name two files")
     report = SalvageReport()
     with RecordFile(source, limits=limits) as file, ExitStack() as stack:
         report.compression = file.compression
@@ -81,6 +83,7 @@ def salvage(
                 for block in doubt.cut(event):
                     if doubt.is_repeat(block):
                         report.gaps.append(_repeat_gap(block))
+                        _write_lost(lost, source, report.gaps[-1], block.offset, block.data)
                     else:
                         kept.write_frames(block.data, len(block.starts))
             elif isinstance(event, Damage):
@@ -90,8 +93,8 @@ def salvage(
                 doubt.note(event)
             else:
                 _note_lost(report, event)
-                if lost is not None:
-                    _write_lost(lost, source, report.gaps[-1], event)
+                for offset, data in file.bytes_of(event):
+                    _write_lost(lost, source, report.gaps[-1], offset, data)
             if progress is not None:
                 progress(file.stream.position)
         if report.gaps and not kept.records:
@@ -161,14 +164,15 @@ def _note_lost(report: SalvageReport, lost: Lost) -> None:
         report.gaps.append(new)
 
 
-def _write_lost(file: DurableFile, source: Path, gap: Gap, lost: Lost) -> None:
-    where = {"file": str(source), "kind": gap.kind, "detail": gap.detail, "packed": gap.packed}
-    if lost.data is None:
-        line = {**where, "offset": lost.offset, "bytes": lost.size, "data": None}
-        file.write(json.dumps(line).encode() + b"\n")
+def _write_lost(
+    quarantine: DurableFile | None, source: Path, gap: Gap, offset: int, data: memoryview
+) -> None:
+    """Write lost bytes to the quarantine file, if there is one, in lines of a bounded size."""
+    if quarantine is None:
         return
-    for start in range(0, lost.size, _QUARANTINE_PIECE_BYTES):
-        piece = lost.data[start : start + _QUARANTINE_PIECE_BYTES]
+    where = {"file": str(source), "kind": gap.kind, "detail": gap.detail, "packed": gap.packed}
+    for start in range(0, len(data), _QUARANTINE_PIECE_BYTES):
+        piece = data[start : start + _QUARANTINE_PIECE_BYTES]
         text = base64.b64encode(piece).decode()
-        line = {**where, "offset": lost.offset + start, "bytes": len(piece), "data": text}
-        file.write(json.dumps(line).encode() + b"\n")
+        line = {**where, "offset": offset + start, "bytes": len(piece), "data": text}
+        quarantine.write(json.dumps(line).encode() + b"\n")

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from shardline import kernel
-from shardline.errors import ExampleError
+from shardline.errors import DamagedFileError, ExampleError
 from shardline.execution.threads import run_tasks, workers_per_task
 from shardline.files.parallel import map_blocks
 from shardline.files.reader import DEFAULT_LIMITS, Block, Limits
 from shardline.kernel.types import FactsKey, FeatureFacts, merge_facts
-from shardline.operations.verify import damaged, example_fault
+from shardline.operations.verify import example_fault
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -130,7 +130,8 @@ def _gather_facts(
         try:
             return len(block.starts), kernel.facts(block.data, block.starts, block.lengths)
         except ExampleError as error:
-            raise damaged(path, example_fault(block, error.record, error)) from None
+            fault = example_fault(block, error.record, error)
+            raise DamagedFileError.of(path, fault) from None
 
     records = 0
     facts: dict[FactsKey, FeatureFacts] = {}

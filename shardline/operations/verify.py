@@ -89,12 +89,7 @@ def _find_every_fault(
 def refuse_bad_examples(path: Path, block: Block) -> None:
     """Raise DamagedFileError for the first payload of a block that is no Example."""
     for fault in _example_faults(block):
-        raise damaged(path, fault)
-
-
-def damaged(path: Path, fault: Fault) -> DamagedFileError:
-    """A fault as the error to raise for it."""
-    return DamagedFileError(str(path), fault.kind, fault.record, fault.offset, fault.detail)
+        raise DamagedFileError.of(path, fault)
 
 
 def _example_faults(block: Block) -> Iterator[Fault]:

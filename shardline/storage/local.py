@@ -42,17 +42,23 @@ class DurableFile:
             raise FileNotFoundError(
                 errno.ENOENT, f"{self.path.parent}: no such folder; make it first"
             ) from None
+        except OSError as error:
+            error.filename = str(self.path)
+            raise
 
     def _refuse(self) -> None:
-        raise FileExistsAlreadyError(
-            errno.EEXIST, f"{self.path} exists already and is not overwritten: choose another name"
-        )
+        what = "is a folder" if self.path.is_dir() else "exists already and is not overwritten"
+        raise FileExistsAlreadyError(errno.EEXIST, f"{self.path} {what}: choose another name")
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         """Write all of `data`."""
         view = memoryview(data).cast("B")
         while view:
-            written = self._file.write(view)
+            try:
+                written = self._file.write(view)
+            except OSError as error:
+                error.filename = str(self.path)
+                raise
             view = view[written:]
 
     def rewrite(self, offset: int, data: bytes) -> None:
@@ -77,7 +83,11 @@ class DurableFile:
             self._temporary.unlink(missing_ok=True)
 
     def _commit(self) -> None:
-        os.fsync(self._file.fileno())
+        try:
+            os.fsync(self._file.fileno())
+        except OSError as error:
+            error.filename = str(self.path)
+            raise
         if self._overwrite:
             self._temporary.replace(self.path)
         else:

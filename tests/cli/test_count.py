@@ -33,8 +33,8 @@ def test_counts_are_told_as_json(tmp_path: Path) -> None:
         "ok": True,
         "records": 2,
         "files": [
-            {"file": "a.tfrecord", "records": 2, "ok": True},
-            {"file": "b.tfrecord", "records": 0, "ok": True},
+            {"file": "a.tfrecord", "records": 2, "ok": True, "faults": []},
+            {"file": "b.tfrecord", "records": 0, "ok": True, "faults": []},
         ],
     }
 
@@ -43,10 +43,9 @@ def test_a_damaged_file_is_counted_up_to_the_damage_and_told(tmp_path: Path) -> 
     path = made(tmp_path / "a", framed(b"one", b"two", b"three")[:-1])
     result = shardline("count", path, "--json")
     assert result.code == 1
-    assert result.json == {
-        "ok": False,
-        "records": 2,
-        "files": [{"file": str(path), "records": 2, "ok": False}],
-    }
+    assert (result.json["ok"], result.json["records"]) == (False, 2)
+    (told,) = result.json["files"]
+    assert (told["file"], told["records"], told["ok"]) == (str(path), 2, False)
+    assert [fault["kind"] for fault in told["faults"]] == ["truncated"]
     assert "truncated at record 2" in result.err
     assert "counted up to there" in result.err

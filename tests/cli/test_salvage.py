@@ -96,3 +96,10 @@ def test_a_damaged_gzip_gives_what_can_be_had_in_the_packing_asked_for(tmp_path:
     assert told["recovered"] >= 4
     assert any(gap["packed"] for gap in told["gaps"])
     assert (tmp_path / "out").read_bytes().endswith(framed(*SMALL))
+
+
+def test_the_records_and_the_quarantine_cannot_be_one_file(tmp_path: Path) -> None:
+    made(tmp_path / "in", broken())
+    result = shardline("salvage", "in", "out", "--quarantine", "out", cwd=tmp_path)
+    assert (result.code, "two files" in result.err) == (2, True)
+    assert not (tmp_path / "out").exists()

@@ -464,3 +464,9 @@ def test_every_bit_of_the_deflate_data_of_a_tiny_file_may_flip_without_a_crash(
 
 def test_the_kernel_is_the_one_that_was_asked_for() -> None:
     assert os.environ.get("SHARDLINE_KERNEL", kernel.NAME) == kernel.NAME
+
+
+def test_a_file_gives_its_payloads_one_by_one(tmp_path: Path) -> None:
+    path = made(tmp_path / "a", gzip_member(framed(*SMALL)))
+    with RecordFile(str(path)) as file:
+        assert list(file) == SMALL

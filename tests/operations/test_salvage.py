@@ -486,19 +486,22 @@ def test_joined_zlib_streams_are_told_and_both_are_kept() -> None:
     assert report.gaps[0].offset == len(first)
 
 
-def test_what_could_not_be_unpacked_is_named_in_the_quarantine(tmp_path: Path) -> None:
+def test_what_could_not_be_unpacked_is_in_the_quarantine_as_it_lies_in_the_file(
+    tmp_path: Path,
+) -> None:
     member = gzip_member(framed(*SMALL))
     broken = member[:20] + bytes(len(member) - 20)
     source = made(tmp_path / "in", member + broken + member)
     report = salvage(source, tmp_path / "out", quarantine=tmp_path / "quarantine")
     assert report.recovered >= 8
     lines = [json.loads(line) for line in (tmp_path / "quarantine").read_text().splitlines()]
-    unpackable = [line for line in lines if line["data"] is None]
-    assert unpackable
-    for line in unpackable:
-        assert line["packed"] is True
+    packed_lines = [line for line in lines if line["packed"]]
+    assert packed_lines
+    content = source.read_bytes()
+    for line in packed_lines:
         assert len(member) <= line["offset"] < len(member) + len(broken)
-        assert line["bytes"] > 0
+        lost = content[line["offset"] : line["offset"] + line["bytes"]]
+        assert base64.b64decode(line["data"]) == lost
 
 
 def test_a_damaged_packed_file_may_also_hold_damaged_frames() -> None:
