@@ -60,7 +60,7 @@ cdef inline int put_numbers(
     Target *target, int64_t record, const Values *values, const uint8_t **at
 ) noexcept nogil:
     """Write the numbers of a record where they belong, as far as they fit."""
-    cdef int64_t count, n = 0
+    cdef int64_t count = 0, n = 0
     cdef const uint8_t *p = values.start
     cdef uint64_t number = 0
     cdef int64_t *integers = <int64_t *>target.direct + record * target.width
@@ -119,7 +119,7 @@ cdef int note_values(
 ) noexcept nogil:
     cdef Found *found = <Found *>context
     cdef Target *target
-    cdef int64_t count
+    cdef int64_t count = 0
     cdef int reason
     if name >= found.columns:
         return count_values(values, &count, at)
@@ -261,13 +261,15 @@ cdef object gather(const Target *target, Py_ssize_t records, column, valid):
     cdef int32_t[::1] steps_view = steps
     cdef int32_t[::1] sizes_view = sizes
     cdef uint8_t[::1] values_view = values.view(np.uint8)
-    cdef uint8_t *out = &values_view[0] if values_view.shape[0] else NULL
+    cdef uint8_t nothing
+    cdef uint8_t *out = &values_view[0] if values_view.shape[0] else &nothing
     cdef size_t item = values.itemsize
     cdef int64_t n = 0, lists = 0, at = 0, k
     cdef Py_ssize_t i
     cdef const Cell *cell
     cdef const uint8_t *p
     cdef Cell step
+    step.count = 0
     rows_view[0] = 0
     if steps is not None:
         steps_view[0] = 0

@@ -165,6 +165,7 @@ def encode(columns, Py_ssize_t records):
     cdef const int32_t[::1] offsets
     cdef const uint8_t[::1] values
     cdef bytes key, framed
+    cdef uint8_t nothing
     cdef uint8_t *out
     cdef uint8_t *start
     keep = []
@@ -183,7 +184,7 @@ def encode(columns, Py_ssize_t records):
             values = np.ascontiguousarray(buffers.values).view(np.uint8)
             keep += (key, values)
             source.valid = &valid[0] if valid.shape[0] else NULL
-            source.values = &values[0] if values.shape[0] else NULL
+            source.values = &values[0] if values.shape[0] else &nothing
             offsets = buffers.rows
             source.rows = &offsets[0]
             if buffers.steps is not None:
