@@ -170,6 +170,15 @@ cdef inline int32_t names_find(
     return names_look_up(names, text, size, sequence, invalid)
 
 
+cdef inline int kind_of(uint8_t tag) noexcept nogil:
+    """The kind of list that a Feature's field holds; -1 if it has no such field."""
+    if tag == FIELD_1:
+        return BYTES
+    if tag == FIELD_2:
+        return FLOAT
+    return INT64 if tag == FIELD_3 else -1
+
+
 cdef inline int parse_feature(
     const uint8_t *start, const uint8_t *end, Values *values, const uint8_t **at
 ) noexcept nogil:
@@ -180,13 +189,8 @@ cdef inline int parse_feature(
     at[0] = start
     if start >= end:
         return NO_KIND
-    if start[0] == FIELD_1:
-        values.kind = BYTES
-    elif start[0] == FIELD_2:
-        values.kind = FLOAT
-    elif start[0] == FIELD_3:
-        values.kind = INT64
-    else:
+    values.kind = kind_of(start[0])
+    if values.kind < 0:
         return NO_KIND
     at[0] = start + 1
     reason = read_span(start + 1, end, &values.start, &values.end)
@@ -271,13 +275,8 @@ cdef inline bint take_small_entry(
     value = p + 4 + p[3]
     if value[0] != FIELD_2 or value[1] != inside + 2 or value[3] != inside:
         return False
-    if value[2] == FIELD_1:
-        values.kind = BYTES
-    elif value[2] == FIELD_2:
-        values.kind = FLOAT
-    elif value[2] == FIELD_3:
-        values.kind = INT64
-    else:
+    values.kind = kind_of(value[2])
+    if values.kind < 0:
         return False
     values.packed = False
     values.start = value + 4
