@@ -335,13 +335,12 @@ cdef class Targets:
             target.record = -1
             if target.kind != BYTES and target.width >= 0:
                 check_offsets(records * target.width)
-                values = np.empty(records * target.width, _DTYPES[column.kind])
-                self.direct_arrays.append(values)
-                view = np.zeros(1, np.uint8) if not len(values) else values.view(np.uint8)
+                values = np.empty(max(records * target.width, 1), _DTYPES[column.kind])
+                view = values.view(np.uint8)
                 target.direct = &view[0]
-                self.direct_arrays.append(np.asarray(view))
+                self.direct_arrays.append(values)
             else:
-                self.direct_arrays += (None, None)
+                self.direct_arrays.append(None)
                 target.cells = <Cell *>calloc(max(records, 1), sizeof(Cell))
                 if target.cells == NULL:
                     raise MemoryError
@@ -360,7 +359,8 @@ cdef class Targets:
         if self.found.targets[c].direct == NULL:
             return gather(&self.found.targets[c], records, column, valid)
         rows = np.arange(records + 1, dtype=np.int32) * np.int32(column.width)
-        return ColumnBuffers(column, valid, rows, None, None, self.direct_arrays[2 * c])
+        values = self.direct_arrays[c][: records * column.width]
+        return ColumnBuffers(column, valid, rows, None, None, values)
 
 
 def decode(data, starts, lengths, columns):

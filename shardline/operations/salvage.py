@@ -93,7 +93,7 @@ def salvage(
                 doubt.note(event)
             else:
                 _note_lost(report, event)
-                for offset, data in file.bytes_of(event):
+                for offset, data in file.bytes_of(event) if lost else ():
                     _write_lost(lost, source, report.gaps[-1], offset, data)
             if progress is not None:
                 progress(file.stream.position)
