@@ -18,7 +18,7 @@ PINS := PIP_CONSTRAINT=constraints.txt PIP_BUILD_CONSTRAINT=constraints.txt
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help run test check bench ui clean
+.PHONY: help run test torture check bench ui clean
 
 help: ## Show this help
 	@echo "Shardline: versioned TFRecord datasets on Dagster"
@@ -32,6 +32,9 @@ run: $(STAMP) $(INSTANCE) ## Run the demo pipeline, then the command line on its
 
 test: $(STAMP) ## Run every test (ARGS="-k salvage" for some)
 	@$(BIN)/python -m pytest -n auto $(ARGS)
+
+torture: $(STAMP) ## Kill and fault every system call of every commit (minutes)
+	@SHARDLINE_TORTURE=all $(BIN)/python -m pytest -n auto tests/torture $(ARGS)
 
 check: $(STAMP) ## Lint, formatting and types
 	@$(BIN)/ruff check

@@ -9,10 +9,11 @@ import argparse
 import json
 import os
 import platform
+from itertools import chain
 
 from rich.console import Console
 
-from benchmarks import lines, memory, table, tensorflow_side
+from benchmarks import lines, log_lines, memory, table, tensorflow_side
 from benchmarks.data import MEGABYTE, working_folder
 from shardline import kernel
 
@@ -61,9 +62,12 @@ def _speed(options: argparse.Namespace, console: Console) -> None:
         title = (
             f"{kernel.NAME} kernel, TensorFlow {tf.__version__}, Python "
             f"{platform.python_version()}, {os.cpu_count()} cores, data in {folder.parent}, "
+            "logs on disk, "
             f"{options.megabytes} MB, best of {options.rounds} rounds"
         )
-        for line in lines.all_lines(folder, options.megabytes):
+        for line in chain(
+            lines.all_lines(folder, options.megabytes), log_lines.all_lines(options.only)
+        ):
             if options.only in line.name:
                 status.update(line.name)
                 rows.append(lines.measure(line, options.rounds))

@@ -1,4 +1,4 @@
-"""The lines of the table: the same work done by TensorFlow, by the limit and by us."""
+"""The lines about files: the same work done by TensorFlow, by the limit and by us."""
 
 from __future__ import annotations
 
@@ -50,7 +50,10 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A piece of work and the sides that do it; the fastest of each kind counts."""
+    """A piece of work and the sides that do it; the fastest of each kind counts.
+
+    `unit` is what is counted where that is no record; then `record_bytes` is 0.
+    """
 
     name: str
     record_bytes: float
@@ -59,6 +62,7 @@ class Line:
     ours: Side
     target: Target = Target()
     remark: str = ""
+    unit: str = "rec"
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +77,7 @@ class Row:
     target: Target
     remark: str
     sides: tuple[Figure, ...]
+    unit: str = "rec"
 
     @property
     def over_tensorflow(self) -> float | None:
@@ -111,6 +116,7 @@ def measure(line: Line, rounds: int) -> Row:
         line.target,
         line.remark,
         tuple(Figure(side.what, rate) for side, rate in rates.items()),
+        line.unit,
     )
 
 

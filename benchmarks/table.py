@@ -29,9 +29,9 @@ def as_table(rows: Sequence[Row], title: str) -> Table:
     for row in rows:
         table.add_row(
             f"{row.name}\n[dim]{row.remark}[/]" if row.remark else row.name,
-            _figure(row.tensorflow, row.record_bytes),
-            _figure(row.limit, row.record_bytes),
-            _figure(row.ours, row.record_bytes),
+            _figure(row.tensorflow, row),
+            _figure(row.limit, row),
+            _figure(row.ours, row),
             _ratio(row.over_tensorflow),
             _ratio(row.of_limit),
             _target(row),
@@ -53,13 +53,15 @@ def as_json(rows: Sequence[Row]) -> list[dict[str, Any]]:
     ]
 
 
-def _figure(figure: Figure | None, record_bytes: float) -> str:
+def _figure(figure: Figure | None, row: Row) -> str:
     if figure is None:
         return "-"
     records = figure.records_per_second
-    size = records * record_bytes / 1e6
-    shown = f"{size / 1000:.2f} GB/s" if size >= 1000 else f"{size:.1f} MB/s"
-    return f"{_short(records)} rec/s\n{shown}\n[dim]{figure.what}[/]"
+    told = [f"{_short(records)} {row.unit}/s", f"[dim]{figure.what}[/]"]
+    if row.record_bytes:
+        size = records * row.record_bytes / 1e6
+        told.insert(1, f"{size / 1000:.2f} GB/s" if size >= 1000 else f"{size:.1f} MB/s")
+    return "\n".join(told)
 
 
 def _short(number: float) -> str:
@@ -76,7 +78,7 @@ def _ratio(ratio: float | None) -> str:
 def _target(row: Row) -> str:
     target = row.target
     parts = [
-        f"{wanted:g} {what}"
+        f"{wanted:.2g} {what}"
         for wanted, what in ((target.over_tensorflow, "times TF"), (target.of_limit, "of limit"))
         if wanted is not None
     ]

@@ -18,11 +18,13 @@ class Side:
     """One way to do a piece of work. `run` does it once and gives how many records that were.
 
     `scratch` is the file it makes, if any; it is removed after each run, outside the timing.
+    `prepare` is called before each run, outside the timing too.
     """
 
     what: str
     run: Callable[[], int]
     scratch: Path | None = None
+    prepare: Callable[[], None] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +61,8 @@ def fastest(sides: Iterable[Side], rates: dict[Side, float]) -> Figure | None:
 
 
 def _timed(side: Side) -> tuple[int, float]:
+    if side.prepare is not None:
+        side.prepare()
     begin = time.perf_counter()
     records = side.run()
     seconds = time.perf_counter() - begin

@@ -11,11 +11,19 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from shardline.errors import (
+        BadNameError,
         ColumnError,
+        ConflictError,
         DamagedFileError,
+        DamagedLogError,
         ExampleError,
         IndexMismatchError,
+        LogError,
+        SchemaMismatchError,
         ShardlineError,
+        SnapshotMissingError,
+        StorageError,
+        VersionMissingError,
     )
     from shardline.files import (
         Compression,
@@ -27,21 +35,42 @@ if TYPE_CHECKING:
         write_records,
     )
     from shardline.kernel.types import Column, Fault
+    from shardline.log.changes import Append, Derive, Replace
+    from shardline.log.facts import Attestation, Checks, Shard, Source
+    from shardline.log.meanings import Array, Category, Embedding, Image, Text
+    from shardline.log.schema import Feature, Schema
+    from shardline.log.schema_diff import compare
+    from shardline.log.snapshot import Snapshot, diff
+    from shardline.log.tf_spec import from_tf_spec, to_tf_spec
+    from shardline.log.version import Version
+    from shardline.operations.check import check_version
     from shardline.operations.examples import read_examples, write_examples
     from shardline.operations.preview import preview
     from shardline.operations.salvage import salvage
-    from shardline.operations.schema import feature_spec, infer_schema
+    from shardline.operations.schema import feature_spec, infer_schema, schema_of
+    from shardline.operations.status import status_of
+    from shardline.operations.vacuum import vacuum
     from shardline.operations.verify import FileReport, verify_file, verify_files
+    from shardline.operations.verify_version import verify_version
+    from shardline.storage import Store, open_store
 
 __version__ = "0.1.0"
 
 _HOMES = {
     "shardline.errors": (
+        "BadNameError",
         "ColumnError",
+        "ConflictError",
         "DamagedFileError",
+        "DamagedLogError",
         "ExampleError",
         "IndexMismatchError",
+        "LogError",
+        "SchemaMismatchError",
         "ShardlineError",
+        "SnapshotMissingError",
+        "StorageError",
+        "VersionMissingError",
     ),
     "shardline.files": (
         "Compression",
@@ -53,36 +82,84 @@ _HOMES = {
         "write_records",
     ),
     "shardline.kernel.types": ("Column", "Fault"),
+    "shardline.log.changes": ("Append", "Derive", "Replace"),
+    "shardline.log.facts": ("Attestation", "Checks", "Shard", "Source"),
+    "shardline.log.meanings": ("Array", "Category", "Embedding", "Image", "Text"),
+    "shardline.log.schema": ("Feature", "Schema"),
+    "shardline.log.schema_diff": ("compare",),
+    "shardline.log.snapshot": ("Snapshot", "diff"),
+    "shardline.log.tf_spec": ("from_tf_spec", "to_tf_spec"),
+    "shardline.log.version": ("Version",),
+    "shardline.operations.check": ("check_version",),
     "shardline.operations.examples": ("read_examples", "write_examples"),
     "shardline.operations.preview": ("preview",),
     "shardline.operations.salvage": ("salvage",),
-    "shardline.operations.schema": ("feature_spec", "infer_schema"),
+    "shardline.operations.schema": ("feature_spec", "infer_schema", "schema_of"),
+    "shardline.operations.status": ("status_of",),
+    "shardline.operations.vacuum": ("vacuum",),
     "shardline.operations.verify": ("FileReport", "verify_file", "verify_files"),
+    "shardline.operations.verify_version": ("verify_version",),
+    "shardline.storage": ("Store", "open_store"),
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 
 __all__ = [
+    "Append",
+    "Array",
+    "Attestation",
+    "BadNameError",
+    "Category",
+    "Checks",
     "Column",
     "ColumnError",
     "Compression",
+    "ConflictError",
     "DamagedFileError",
+    "DamagedLogError",
+    "Derive",
+    "Embedding",
     "ExampleError",
     "Fault",
+    "Feature",
     "FileReport",
+    "Image",
     "IndexMismatchError",
     "IndexedFile",
     "Limits",
+    "LogError",
     "RecordFile",
     "RecordWriter",
+    "Replace",
+    "Schema",
+    "SchemaMismatchError",
+    "Shard",
     "ShardlineError",
+    "Snapshot",
+    "SnapshotMissingError",
+    "Source",
+    "StorageError",
+    "Store",
+    "Text",
+    "Version",
+    "VersionMissingError",
     "__version__",
+    "check_version",
+    "compare",
+    "diff",
     "feature_spec",
+    "from_tf_spec",
     "infer_schema",
+    "open_store",
     "preview",
     "read_examples",
     "salvage",
+    "schema_of",
+    "status_of",
+    "to_tf_spec",
+    "vacuum",
     "verify_file",
     "verify_files",
+    "verify_version",
     "write_examples",
     "write_index",
     "write_records",

@@ -86,3 +86,76 @@ class IndexMismatchError(ShardlineError, ValueError):
 
 class KernelUnavailableError(ShardlineError, ImportError):
     """The kernel that was asked for by name cannot be loaded."""
+
+
+class BadNameError(ShardlineError, ValueError):
+    """A name, path or URI that is refused before anything is done with it."""
+
+
+class StorageError(ShardlineError, OSError):
+    """Storage that did not do what it was asked. The message never holds credentials."""
+
+
+class ObjectMissingError(StorageError, FileNotFoundError):
+    """An object that is not there."""
+
+
+class ObjectExistsError(StorageError, FileExistsError):
+    """An object that was to be created and is there already."""
+
+
+class UncertainWriteError(StorageError):
+    """A write that may or may not have happened: the answer was lost, or the sync failed."""
+
+
+class UnsyncedWriteError(UncertainWriteError):
+    """A write that can be seen but may not survive a power cut: the sync failed."""
+
+
+class ConditionsIgnoredError(StorageError):
+    """A store on which create-if-absent overwrites: two writers could destroy each other's work."""
+
+
+class LogError(ShardlineError):
+    """Base of what can go wrong with a version's log."""
+
+
+class VersionMissingError(LogError, LookupError):
+    """A version that does not exist."""
+
+
+class SnapshotMissingError(LogError, LookupError):
+    """A snapshot, tag or time that a version does not have."""
+
+
+class DamagedLogError(LogError, ValueError):
+    """A log whose entries are not what was written. `entry` is the number of the first bad one."""
+
+    def __init__(self, version: str, entry: int, detail: str) -> None:
+        super().__init__(f"{version}: entry {entry} of the log: {detail}")
+        self.version = version
+        self.entry = entry
+        self.detail = detail
+
+
+class UnknownFormatError(LogError):
+    """A log written by a newer release, which this one must not touch."""
+
+
+class ConflictError(LogError):
+    """A commit that does not fit what others committed meanwhile. Nothing was changed."""
+
+
+class CondemnedShardError(ConflictError):
+    """A commit with shards that vacuum has already decided to delete: make them again.
+
+    `names` are those shards.
+    """
+
+    def __init__(self, message: str, names: tuple[str, ...]) -> None:
+        super().__init__(message)
+        self.names = names
+
+
+class SchemaMismatchError(LogError, ValueError):
+    """Data or a declaration that does not fit a version's schema."""

@@ -1,8 +1,12 @@
-"""Settings that every test shares: property tests that give the same verdict on every run."""
+"""What every test shares: property tests with the same verdict on every run, and S3 servers."""
 
 import os
 
 from hypothesis import HealthCheck, settings
+
+from tests.storage.servers import careless_s3_root, rclone, s3_root, seaweedfs
+
+__all__ = ["careless_s3_root", "rclone", "s3_root", "seaweedfs"]
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import signal
 import sys
@@ -10,19 +11,59 @@ from typing import Any
 import click
 
 from shardline import __version__
+from shardline.cli.check import check
 from shardline.cli.count import count
+from shardline.cli.diff import diff
 from shardline.cli.head import head
 from shardline.cli.index import index
+from shardline.cli.log import log
+from shardline.cli.restore import restore
 from shardline.cli.salvage import salvage
 from shardline.cli.schema import schema
+from shardline.cli.status import status
+from shardline.cli.tag import tag
+from shardline.cli.vacuum import vacuum
 from shardline.cli.verify import verify
 from shardline.cli.wording import escaped
-from shardline.errors import DamagedFileError, ShardlineError
+from shardline.errors import (
+    BadNameError,
+    ConflictError,
+    DamagedFileError,
+    DamagedLogError,
+    KernelUnavailableError,
+    ShardlineError,
+    SnapshotMissingError,
+    UnknownFormatError,
+    VersionMissingError,
+)
 
 _PROBLEM = 1
 _USAGE = 2
 _INTERRUPTED = 130
 _TERMINATED = 143
+
+_SECTIONS = {
+    "Files": (verify, salvage, schema, head, count, index),
+    "Datasets, which live in a root (--root or SHARDLINE_ROOT)": (
+        status,
+        log,
+        diff,
+        check,
+        restore,
+        tag,
+        vacuum,
+    ),
+}
+_NOT_THE_DATA = (
+    OSError,
+    BadNameError,
+    ConflictError,
+    KernelUnavailableError,
+    SnapshotMissingError,
+    UnknownFormatError,
+    VersionMissingError,
+)
+"""What keeps a command from its work without anything being wrong with the data."""
 
 
 class _Shardline(click.Group):
@@ -33,19 +74,30 @@ class _Shardline(click.Group):
             return super().invoke(ctx)
         except BrokenPipeError:
             raise  # whoever reads our output has seen enough: click ends quietly
-        except OSError as error:
+        except _NOT_THE_DATA as error:
             _tell(error)
             ctx.exit(_USAGE)
         except click.UsageError as error:
+            text = error.format_message()
             if "--json" in sys.argv:
-                click.echo(json.dumps({"ok": False, "error": error.format_message()}))
-            raise
+                click.echo(json.dumps({"ok": False, "error": text}))
+            shown = "\n".join(map(escaped, text.split("\n")))
+            raise click.UsageError(shown, ctx=error.ctx) from None
         except ShardlineError as error:
             _tell(error)
             ctx.exit(_PROBLEM)
         except (KeyboardInterrupt, click.Abort):
             click.echo("shardline: interrupted; nothing was left half-written", err=True)
             ctx.exit(_INTERRUPTED)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the commands by what they work on."""
+        width = max(len(name) for name in self.list_commands(ctx))
+        for title, commands in _SECTIONS.items():
+            with formatter.section(title):
+                limit = formatter.width - width - 6
+                rows = [(f"{one.name:{width}}", one.get_short_help_str(limit)) for one in commands]
+                formatter.write_dl(rows)
 
 
 def _tell(error: Exception) -> None:
@@ -60,6 +112,8 @@ def _tell(error: Exception) -> None:
         if isinstance(error, DamagedFileError):
             fault = {key: getattr(error, key) for key in ("kind", "record", "offset", "detail")}
             told |= {"file": error.file, "fault": fault}
+        if isinstance(error, DamagedLogError):
+            told |= {"version": error.version, "entry": error.entry, "detail": error.detail}
         click.echo(json.dumps(told))
     click.echo(f"shardline: {escaped(text)}", err=True)
 
@@ -69,25 +123,37 @@ def _tell(error: Exception) -> None:
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog="""\b
 Examples:
-  shardline verify data/                    check every byte of every file in a folder
-  shardline verify 'train-*' --examples     check that each record is a sound Example too
+  shardline verify data/                    check every byte in a folder
+  shardline verify 'train-*' --examples     and each record as an Example
   shardline salvage broken.tfrecord ok.tfrecord
-  shardline schema train.tfrecord --spec    a feature spec to paste into your input pipeline
+  shardline schema train.tfrecord --spec    a feature spec to paste
   shardline head train.tfrecord -n 3
 \b
-Exit codes: 0 fine, 1 a problem in the data, 2 wrong usage or a missing file.
+  export SHARDLINE_ROOT=s3://bucket/data    where the datasets live
+  shardline status                          how each of them stands
+  shardline log digits/v1                   what happened to a version
+  shardline diff digits/v1@3 @7             what differs between two snapshots
+
+Exit codes: 0 fine, 1 a problem in the data, 2 wrong usage, something missing, a conflict with
+someone else's commit, or anything else that kept the command from its work.
+
 Every command takes --json. 'shardline COMMAND --help' tells more.""",
 )
 @click.version_option(__version__, prog_name="shardline")
 def main() -> None:
-    """Look into TFRecord files, check them, and save what can be saved.
+    """Look into TFRecord files and versioned datasets, check them, and save what can be saved.
 
     Files may be plain, GZIP or ZLIB: that is told from their content. Records may hold anything;
-    only schema and 'verify --examples' want Examples.
+    only schema and 'verify --examples' want Examples. Datasets live in a root: a folder or an
+    object store.
     """
     # Asked to end, as a scheduler asks, leave nothing half-written behind.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(_TERMINATED))
+    # Where the terminal has no letter for something, show its code rather than fail.
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
 
 
-for _command in (verify, salvage, schema, head, count, index):
-    main.add_command(_command)
+for _commands in _SECTIONS.values():
+    for _command in _commands:
+        main.add_command(_command)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import glob
 import os
 import re
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -23,6 +24,9 @@ _NOT_RECORDS = (
     *(".pbtxt", ".py", ".sha1", ".sha256", ".tmp", ".txt"),
 )
 _SIZE = re.compile(r"(\d+)\s*(|[kmgt])i?b?", re.IGNORECASE)
+_DURATION = re.compile(r"0|(\d{1,9})([wdhms])", re.ASCII)
+_SECONDS = {"w": 604_800, "d": 86_400, "h": 3_600, "m": 60, "s": 1}
+_LONGEST = timedelta(days=36_500)
 
 
 class Size(click.ParamType):  # type: ignore[type-arg]  # generic in the newest click only
@@ -46,9 +50,52 @@ class Size(click.ParamType):  # type: ignore[type-arg]  # generic in the newest 
         return int(match[1]) * int(1024**power)
 
 
+class Duration(click.ParamType):  # type: ignore[type-arg]  # generic in the newest click only
+    """A length of time: `7d`, `12h`, `30m`, `0`."""
+
+    name = "duration"
+
+    def convert(
+        self,
+        value: Any,  # noqa: ANN401 - click's own signature
+        param: click.Parameter | None,
+        ctx: click.Context | None,
+    ) -> timedelta:
+        """Read a length of time from the command line."""
+        if isinstance(value, timedelta):
+            return value
+        match = _DURATION.fullmatch(str(value))
+        if match is None:
+            self.fail(
+                f"{value!r} is no length of time; write it like 7d, 12h, 30m or 0", param, ctx
+            )
+        span = timedelta(seconds=int(match[1]) * _SECONDS[match[2]] if match[2] else 0)
+        if span > _LONGEST:
+            self.fail(f"{value!r} is too long; at most {_LONGEST.days}d", param, ctx)
+        return span
+
+
+def short_duration(span: timedelta) -> str:
+    """A length of time as it is written on the command line."""
+    seconds = int(span.total_seconds())
+    unit, size = next((u, size) for u, size in _SECONDS.items() if seconds % size == 0)
+    return f"{seconds // size}{unit}" if seconds else "0"
+
+
 def files_argument(command: Command) -> Command:
     """FILE... with globs and folders."""
     return click.argument("files", nargs=-1, required=True, metavar="FILE...")(command)
+
+
+def root_option(command: Command) -> Command:
+    """Where the datasets live."""
+    return click.option(
+        "--root",
+        envvar="SHARDLINE_ROOT",
+        show_envvar=True,
+        metavar="FOLDER|URI",
+        help="Where the datasets live: a folder, s3://..., gs://... or az://...",
+    )(command)
 
 
 def json_option(command: Command) -> Command:

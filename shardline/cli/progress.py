@@ -1,27 +1,33 @@
-"""A progress bar on the terminal, over the bytes of all files."""
+"""Progress bars on the terminal, over the bytes that are read or the files that are deleted."""
 
 from __future__ import annotations
 
 import sys
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING
 
 import click
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Hashable, Iterator, Sequence
     from pathlib import Path
 
 _SLOW_BYTES = 8 * 1024 * 1024
 
 
-@contextmanager
-def file_progress(title: str, paths: Sequence[Path]) -> Iterator[Callable[[Path, int], None]]:
+def file_progress(
+    title: str, paths: Sequence[Path]
+) -> AbstractContextManager[Callable[[Path, int], None]]:
     """Give a function that is told how far each file is; draws nothing where nobody looks."""
-    total = sum(path.stat().st_size for path in paths)
+    return byte_progress(title, sum(path.stat().st_size for path in paths))
+
+
+@contextmanager
+def byte_progress(title: str, total: int) -> Iterator[Callable[[Hashable, int], None]]:
+    """Give a function that is told how far each part of `total` bytes is."""
     _warn_if_slow(total)
     if not sys.stderr.isatty():
-        yield lambda _path, _position: None
+        yield lambda _part, _position: None
         return
     from rich.console import Console
     from rich.progress import (
@@ -40,18 +46,31 @@ def file_progress(title: str, paths: Sequence[Path]) -> Iterator[Callable[[Path,
         TransferSpeedColumn(),
         TimeRemainingColumn(),
     )
-    positions: dict[Path, int] = {}
+    positions: dict[Hashable, int] = {}
     step = max(total // 500, 1)
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task(title, total=total)
 
-        def tell(path: Path, position: int) -> None:
-            drawn = positions.get(path, 0)
+        def tell(part: Hashable, position: int) -> None:
+            drawn = positions.get(part, 0)
             if position - drawn >= step:
-                positions[path] = position
+                positions[part] = position
                 bar.advance(task, position - drawn)
 
         yield tell
+
+
+@contextmanager
+def count_progress(title: str, total: int) -> Iterator[Callable[[], None]]:
+    """Give a function that is told each time one more of `total` is done; for a terminal only."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+    from rich.progress import TimeRemainingColumn as Remaining
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), Remaining())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(title, total=total)
+        yield lambda: bar.advance(task)
 
 
 def _warn_if_slow(total: int) -> None:

@@ -11,74 +11,139 @@ import click
 
 from shardline.cli.options import (
     expand,
-    files_argument,
     json_option,
     limit_options,
     limits,
+    root_option,
     workers_option,
 )
 from shardline.cli.progress import file_progress
+from shardline.cli.references import looks_like_reference, parse_reference
 from shardline.cli.wording import counted, escaped, human_bytes
 from shardline.errors import salvage_advice
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
+    from shardline.cli.references import Reference
     from shardline.operations.verify import FileReport
 
 _SHOWN_FAULTS = 20
 
 
 @click.command(
+    short_help="Check every byte of TFRecord files, or of a dataset.",
     epilog="""\b
 Examples:
   shardline verify train.tfrecord
   shardline verify data/ 'more/*.gz' --json
   shardline verify broken.tfrecord --all
+  shardline verify digits/v1               the log and the newest snapshot
+  shardline verify digits/v1@7 --quick     are its shards there, and whole?
 
-A file cut exactly between two records looks clean: only a count kept elsewhere can tell.""",
+SNAPSHOT is a number, a tag, 'published', 'newest' (the default) or a time (UTC).
+
+A loose file cut exactly between two records looks clean: only a count kept elsewhere can tell. A
+dataset's log keeps one.""",
 )
-@files_argument
+@click.argument("arguments", nargs=-1, required=True, metavar="FILE|NAME/VERSION[@SNAPSHOT]...")
 @click.option("--examples", is_flag=True, help="Also check that each record is a sound Example.")
 @click.option(
     "every_fault", "--all", is_flag=True, help="Go on behind each fault and find them all."
 )
+@click.option("--quick", is_flag=True, help="Of a dataset: only that each shard is there, whole.")
 @workers_option
 @limit_options
+@root_option
 @json_option
 def verify(
-    files: tuple[str, ...],
+    arguments: tuple[str, ...],
     *,
     examples: bool,
     every_fault: bool,
+    quick: bool,
     workers: int | None,
     max_record: int,
     max_unpacked: int,
+    root: str | None,
     as_json: bool,
 ) -> None:
-    """Check every byte of TFRecord files.
+    """Check every byte of TFRecord files, or of a dataset's snapshot.
 
     Both checksums of every record are compared, and nothing may be left over or cut off. With
     --examples each record must also be an Example or SequenceExample that protobuf and all of
-    TensorFlow's parsers read alike. Exits with 1 if any file has a fault.
+    TensorFlow's parsers read alike.
+
+    Of a snapshot, the log is proved entry by entry, and each shard must be the file that was
+    committed: its length, count and sha256. Nothing is changed. What is a file or folder is taken
+    for that; else NAME/VERSION is looked for in the root. Exits with 1 if anything has a fault.
     """
+    from shardline.cli.verify_version import print_version, verify_one, version_json
     from shardline.operations.verify import verify_files
 
-    paths = expand(files)
-    began = time.perf_counter()
-    with file_progress("verifying", paths) as progress:
-        reports = verify_files(
-            paths,
-            examples=examples,
-            every_fault=every_fault,
-            limits=limits(max_record, max_unpacked),
-            workers=workers,
-            progress=progress,
-        )
-    ok = all(report.ok for report in reports)
+    paths, references = _sorted_out(arguments, root)
+    _refuse_misfits(paths, references, quick=quick, for_files=examples or every_fault)
+    asked = limits(max_record, max_unpacked)
+    told: dict[str, Any] = {"ok": True}
+    if paths:
+        began = time.perf_counter()
+        with file_progress("verifying", paths) as progress:
+            reports = verify_files(
+                paths,
+                examples=examples,
+                every_fault=every_fault,
+                limits=asked,
+                workers=workers,
+                progress=progress,
+            )
+        told["ok"] = all(report.ok for report in reports)
+        told["files"] = [_as_dict(report) for report in reports]
+        if not as_json:
+            _print(reports, time.perf_counter() - began)
+    for reference in references:
+        report, seconds = verify_one(root, reference, quick=quick, limits=asked, workers=workers)
+        told["ok"] &= report.ok
+        told.setdefault("versions", []).append(version_json(reference, report))
+        if not as_json:
+            print_version(reference, report, seconds)
     if as_json:
-        click.echo(json.dumps({"ok": ok, "files": [_as_dict(report) for report in reports]}))
-    else:
-        _print(reports, time.perf_counter() - began)
-    raise SystemExit(0 if ok else 1)
+        click.echo(json.dumps(told))
+    raise SystemExit(0 if told["ok"] else 1)
+
+
+def _sorted_out(arguments: tuple[str, ...], root: str | None) -> tuple[list[Path], list[Reference]]:
+    """The files and the versions that the arguments name: what is there as a file is one."""
+    patterns, references = [], []
+    for argument in arguments:
+        try:
+            expand([argument])
+        except click.UsageError as error:
+            if not looks_like_reference(argument):
+                raise
+            if not root:
+                raise click.UsageError(
+                    f"{error.message}; or if {argument} is a version of a dataset, say where it "
+                    "lives: --root FOLDER, or set SHARDLINE_ROOT"
+                ) from None
+            references.append(parse_reference(argument))
+        else:
+            patterns.append(argument)
+    return expand(patterns), references
+
+
+def _refuse_misfits(
+    paths: list[Path], references: list[Reference], *, quick: bool, for_files: bool
+) -> None:
+    if quick and paths:
+        raise click.UsageError(
+            f"--quick is for datasets, whose log knows how long a file should be; {paths[0]} is a "
+            "file: leave it out"
+        )
+    if for_files and references:
+        raise click.UsageError(
+            f"--examples and --all are for files; 'shardline check {references[0]}' looks into the "
+            "records of a dataset"
+        )
 
 
 def _as_dict(report: FileReport) -> dict[str, Any]:

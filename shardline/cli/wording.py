@@ -1,11 +1,17 @@
-"""Numbers and names as people read them."""
+"""Numbers, times and names as people read them."""
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
 
-def counted(number: int, noun: str) -> str:
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from datetime import datetime, timedelta
+
+
+def counted(number: int, noun: str, plural: str = "") -> str:
     """`1 record`, `12,345 records`."""
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+    return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
 
 
 def human_bytes(size: float) -> str:
@@ -22,3 +28,28 @@ def human_bytes(size: float) -> str:
 def escaped(text: str) -> str:
     """A foreign text without anything that a terminal would obey."""
     return text if text.isprintable() else text.encode("unicode_escape").decode()
+
+
+def signed_bytes(size: int) -> str:
+    """`+1.5 MB`, `-512 bytes`: how much there is more."""
+    return f"{'-' if size < 0 else '+'}{human_bytes(abs(size))}"
+
+
+def listed(words: Iterable[str], last: str = "and") -> str:
+    """`one`, `one and two`, `one, two and three`."""
+    *first, end = words
+    return f"{', '.join(first)} {last} {end}" if first else end
+
+
+def when(time: datetime) -> str:
+    """`2026-11-16 04:00`; our times are in UTC."""
+    return f"{time:%Y-%m-%d %H:%M}"
+
+
+def age(span: timedelta) -> str:
+    """`12 seconds`, `3 hours`, `8 days`."""
+    seconds = max(int(span.total_seconds()), 0)
+    for unit, size in (("day", 86_400), ("hour", 3_600), ("minute", 60)):
+        if seconds >= size:
+            return counted(seconds // size, unit)
+    return counted(seconds, "second")

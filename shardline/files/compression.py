@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import errno
-import os
-import stat
 from enum import Enum
 from typing import TYPE_CHECKING, Protocol
 
 from shardline.errors import ShardlineError
 
 if TYPE_CHECKING:
-    from io import FileIO
-    from pathlib import Path
+    from shardline.files.opened import OpenFile
 
 DEFAULT_MAX_UNPACKED_BYTES = 256 * 1024**3
 
@@ -67,9 +63,9 @@ class Stream(Protocol):
 class PlainStream:
     """A file that is not packed."""
 
-    def __init__(self, file: FileIO) -> None:
+    def __init__(self, file: OpenFile) -> None:
         self._file = file
-        self.size = file.seek(0, 2)
+        self.size = file.size
         self.position = file.seek(0)
 
     def readinto(self, view: memoryview) -> int:
@@ -85,16 +81,3 @@ class PlainStream:
     def resume(self) -> int | None:
         """There is no packing that could be damaged."""
         return None
-
-
-def open_regular(path: Path) -> FileIO:
-    """Open a file for reading; what is no file on a disk, such as a pipe, is refused."""
-    if not stat.S_ISREG(path.stat().st_mode):
-        what = "is a folder" if path.is_dir() else "is no regular file"
-        raise OSError(errno.EINVAL, f"{what}: save its content to a file first", str(path))
-    return path.open("rb", buffering=0)
-
-
-def read_at(file: FileIO, offset: int, size: int) -> bytes:
-    """Up to `size` bytes from `offset` on, without moving the file's own position."""
-    return os.pread(file.fileno(), size, offset)

@@ -11,22 +11,20 @@ from shardline.files.compression import (
     Compression,
     PlainStream,
     Stream,
-    read_at,
 )
 from shardline.files.packed import GZIP_MAGIC, PackedStream, is_zlib_header
 from shardline.kernel.types import FRAME_BYTES, HEADER_BYTES
 
 if TYPE_CHECKING:
-    from io import FileIO
+    from shardline.files.opened import OpenFile
 
 _HEAD_BYTES = 128 * 1024
 
 
-def detect(file: FileIO) -> Compression:
-    """Tell how a file is packed by its first bytes; leaves the file at its start."""
-    head = file.read(_HEAD_BYTES)
-    size = file.seek(0, 2)
-    file.seek(0)
+def detect(file: OpenFile) -> Compression:
+    """Tell how a file is packed by its first bytes."""
+    head = file.pread(_HEAD_BYTES, 0)
+    size = file.size
     if _begins_with_header(head):
         return Compression.NONE
     if head.startswith(GZIP_MAGIC) or (head and GZIP_MAGIC.startswith(head)):
@@ -53,17 +51,20 @@ def _plausible_length(head: bytes, size: int) -> bool:
     return len(head) >= 8 and int.from_bytes(head[:8], "little") <= size
 
 
-def _leads_to_record(file: FileIO, head: bytes, size: int) -> bool:
+def _leads_to_record(file: OpenFile, head: bytes, size: int) -> bool:
     """Whether the first bytes, read as a length, lead to another record or to the end."""
     end = int.from_bytes(head[:8], "little") + FRAME_BYTES
-    return end == size or (end < size and _begins_with_header(read_at(file, end, HEADER_BYTES)))
+    return end == size or (end < size and _begins_with_header(file.pread(HEADER_BYTES, end)))
 
 
 def open_stream(
-    file: FileIO, *, max_unpacked_bytes: int = DEFAULT_MAX_UNPACKED_BYTES
+    file: OpenFile,
+    compression: Compression | None = None,
+    *,
+    max_unpacked_bytes: int = DEFAULT_MAX_UNPACKED_BYTES,
 ) -> tuple[Compression, Stream]:
-    """The unpacked bytes of an open file, and how it is packed."""
-    compression = detect(file)
+    """The unpacked bytes of an open file, and how it is packed, which may be known."""
+    compression = compression or detect(file)
     if compression is Compression.NONE:
         return compression, PlainStream(file)
     return compression, PackedStream(file, compression, max_unpacked_bytes=max_unpacked_bytes)

@@ -17,7 +17,8 @@ import numpy as np
 
 from shardline import kernel
 from shardline.errors import DamagedFileError, IndexMismatchError
-from shardline.files.compression import Compression, CompressionError, open_regular, read_at
+from shardline.files.compression import Compression, CompressionError
+from shardline.files.opened import open_regular
 from shardline.files.packed import PackedStream
 from shardline.files.reader import DEFAULT_LIMITS, Limits, RecordFile
 from shardline.kernel.types import FOOTER_BYTES, FRAME_BYTES, HEADER_BYTES
@@ -25,9 +26,10 @@ from shardline.storage.local import DurableFile
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from io import FileIO
 
     from numpy.typing import NDArray
+
+    from shardline.files.opened import OpenFile
 
 _MAGIC = b"SHARDIX1"
 _SKIP_BYTES = 1024 * 1024
@@ -71,21 +73,21 @@ def write_index(
         index.write(struct.pack("<Q", end))
         index.write(np.array(members, "<u8").tobytes())
         size, compression = source.stream.size, _COMPRESSIONS.index(source.compression)
-        with path.open("rb", buffering=0) as file:
+        with open_regular(path) as file:
             fields = (size, path.stat().st_mtime_ns, compression, records, len(members))
             header = _HEADER.pack(_MAGIC, *fields, _fingerprint(file, size), 0)
         index.rewrite(0, header[:-4] + struct.pack("<I", kernel.crc32c(header[:-4])))
     return records
 
 
-def _fingerprint(file: FileIO, size: int) -> int:
+def _fingerprint(file: OpenFile, size: int) -> int:
     """A checksum of the file's first and last bytes, by which a rewritten file is known.
 
     It is looked at only if the file's time has changed: a copy may have another, and damage that
     came without a write must not keep anyone from the intact records.
     """
-    head = read_at(file, 0, _FINGERPRINT_BYTES)
-    tail = read_at(file, max(size - _FINGERPRINT_BYTES, 0), _FINGERPRINT_BYTES)
+    head = file.pread(_FINGERPRINT_BYTES, 0)
+    tail = file.pread(_FINGERPRINT_BYTES, max(size - _FINGERPRINT_BYTES, 0))
     return kernel.crc32c(tail, kernel.crc32c(head))
 
 
@@ -121,7 +123,7 @@ class IndexedFile:
         magic, size, written, compression, records, members = fields
         if magic != _MAGIC or checksum != kernel.crc32c(header[:-4]):
             raise self._mismatch("is not an index, or is damaged")
-        if size != self._file.seek(0, 2):
+        if size != self._file.size:
             raise self._mismatch("was made for a file of another size")
         touched = self.path.stat().st_mtime_ns != written
         if touched and fingerprint != _fingerprint(self._file, size):
@@ -156,7 +158,7 @@ class IndexedFile:
                 raise self._mismatch("does not fit the file")
             try:
                 if self._compression is Compression.NONE:
-                    frame = read_at(self._file, offset, end - offset)
+                    frame = self._file.pread(end - offset, offset)
                 else:
                     packed = packed or self._unpack_from(offset)
                     frame = _take(packed, end - offset)

@@ -17,11 +17,10 @@ from shardline.files.compression import (
     DEFAULT_MAX_UNPACKED_BYTES,
     Compression,
     CompressionError,
-    read_at,
 )
 
 if TYPE_CHECKING:
-    from io import FileIO
+    from shardline.files.opened import OpenFile
 
 GZIP_MAGIC = b"\x1f\x8b\x08"
 _GZIP_RESERVED_FLAGS = 0xE0
@@ -38,7 +37,7 @@ class PackedStream:
 
     def __init__(
         self,
-        file: FileIO,
+        file: OpenFile,
         compression: Compression,
         *,
         start: int = 0,
@@ -47,7 +46,7 @@ class PackedStream:
         self._file = file
         self._compression = compression
         self._max_unpacked = max_unpacked_bytes
-        self.size = file.seek(0, 2)
+        self.size = file.size
         self._unpacked = 0
         self._next = start
         self._member: _Member | None = None
@@ -164,7 +163,7 @@ class PackedStream:
 
     def _find_magic(self, position: int) -> int | None:
         while True:
-            chunk = read_at(self._file, position, _CHUNK_BYTES)
+            chunk = self._file.pread(_CHUNK_BYTES, position)
             found = chunk.find(GZIP_MAGIC)
             if found >= 0:
                 return position + found
@@ -176,7 +175,7 @@ class PackedStream:
 class _Member:
     """One GZIP member, or one ZLIB stream, being unpacked."""
 
-    def __init__(self, file: FileIO, start: int, compression: Compression) -> None:
+    def __init__(self, file: OpenFile, start: int, compression: Compression) -> None:
         self._file = file
         self._start = start
         self._compression = compression
@@ -215,7 +214,7 @@ class _Member:
         while True:
             chunk = b""
             if self._inflate.needs_input:
-                chunk = read_at(self._file, self.fed, _CHUNK_BYTES)
+                chunk = self._file.pread(_CHUNK_BYTES, self.fed)
                 self.fed += len(chunk)
             try:
                 data: bytes = self._inflate.decompress(chunk, limit)
@@ -244,7 +243,7 @@ class _Member:
         offset, skipped, rescued = self._data_start, 0, bytearray()
         while not inflate.eof:
             skipping = self._unpacked - skipped
-            piece = read_at(self._file, offset, _CHUNK_BYTES if skipping else _RESCUE_STEP_BYTES)
+            piece = self._file.pread(_CHUNK_BYTES if skipping else _RESCUE_STEP_BYTES, offset)
             try:
                 data = inflate.decompress(piece, min(skipping, _CHUNK_BYTES) or 1)
             except zlib.error:
@@ -264,7 +263,7 @@ class _Member:
         An empty GZIP member with more behind it is refused too: TensorFlow may take it for the
         end of the file.
         """
-        stored = read_at(self._file, self._data_end, self.end - self._data_end)
+        stored = self._file.pread(self.end - self._data_end, self._data_end)
         if self._compression is Compression.GZIP:
             expected = struct.pack("<II", self._checksum, self._unpacked & 0xFFFFFFFF)
         else:
@@ -283,9 +282,9 @@ class _Member:
             )
 
 
-def _gzip_header(file: FileIO, start: int) -> int:
+def _gzip_header(file: OpenFile, start: int) -> int:
     """Where the deflate data of the GZIP member at `start` begins."""
-    head = read_at(file, start, _CHUNK_BYTES)
+    head = file.pread(_CHUNK_BYTES, start)
     if not head.startswith(GZIP_MAGIC[: len(head)]):
         raise CompressionError(start, "bytes that are not GZIP data")
     try:
@@ -308,9 +307,9 @@ def _gzip_header(file: FileIO, start: int) -> int:
     return start + end
 
 
-def _zlib_header(file: FileIO, start: int) -> int:
+def _zlib_header(file: OpenFile, start: int) -> int:
     """Where the deflate data of the ZLIB stream at `start` begins."""
-    head = read_at(file, start, 2)
+    head = file.pread(2, start)
     if not is_zlib_header(head) or head[1] & 0x20:
         raise CompressionError(start, "bytes that are not ZLIB data")
     return start + 2

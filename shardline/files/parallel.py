@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, field
-from functools import partial
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from shardline.errors import ShardlineError
@@ -21,7 +20,8 @@ from shardline.files.reader import BLOCK_BYTES, DEFAULT_LIMITS, Block, Limits, R
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from pathlib import Path
+
+    from shardline.files.stored import Source
 
 STRETCH_BYTES = 16 * 1024 * 1024
 
@@ -29,7 +29,7 @@ Result = TypeVar("Result")
 
 
 def map_blocks(
-    path: Path,
+    source: Source,
     work: Callable[[Block], Result],
     *,
     limits: Limits = DEFAULT_LIMITS,
@@ -45,8 +45,7 @@ def map_blocks(
     must not keep the block.
     """
     workers = workers or os.cpu_count() or 1
-    open_file = partial(RecordFile, path, limits=limits, block_bytes=block_bytes)
-    with open_file() as file:
+    with RecordFile(source, limits=limits, block_bytes=block_bytes) as file:
         if (
             workers == 1
             or file.compression is not Compression.NONE
@@ -60,9 +59,9 @@ def map_blocks(
         size = file.stream.size
 
     def do_stretch(start: int) -> _Stretch[Result]:
-        return _do_stretch(open_file, work, start, min(start + stretch_bytes, size))
+        return _do_stretch(file.again, work, start, min(start + stretch_bytes, size))
 
-    ordered = _Ordered(open_file, work)
+    ordered = _Ordered(file.again, work)
     for stretch in run_tasks(do_stretch, range(0, size, stretch_bytes), workers=workers):
         yield from ordered.take(stretch)
         if progress is not None:

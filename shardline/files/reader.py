@@ -16,10 +16,9 @@ from shardline.files.compression import (
     CompressionError,
     PlainStream,
     Stream,
-    open_regular,
-    read_at,
 )
 from shardline.files.detect import open_stream
+from shardline.files.stored import Source, open_source
 from shardline.kernel.types import (
     DEFAULT_MAX_RECORD_BYTES,
     FOOTER_BYTES,
@@ -30,8 +29,8 @@ from shardline.kernel.types import (
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from io import FileIO
 
+    from shardline.files.opened import OpenFile
     from shardline.kernel.types import FaultKind, IntArray
 
 BLOCK_BYTES = 1024 * 1024
@@ -115,24 +114,28 @@ class Lost:
 
 
 class RecordFile:
-    """A TFRecord file open for reading: `for payload in file` gives its records, checked."""
+    """A TFRecord file open for reading: `for payload in file` gives its records, checked.
+
+    It tells by the file's first bytes how it is packed, unless `compression` is given.
+    """
 
     def __init__(
         self,
-        path: Path | str,
+        source: Source | OpenFile,
         *,
         limits: Limits = DEFAULT_LIMITS,
         block_bytes: int = BLOCK_BYTES,
+        compression: Compression | None = None,
     ) -> None:
-        self.path = Path(path)
+        self.source = Path(source) if isinstance(source, str) else source
         self._limits = limits
         self._block_bytes = block_bytes
-        self._file: FileIO = open_regular(self.path)
+        self._file = open_source(source)
         self.compression: Compression
         self.stream: Stream
         try:
             self.compression, self.stream = open_stream(
-                self._file, max_unpacked_bytes=limits.max_unpacked_bytes
+                self._file, compression, max_unpacked_bytes=limits.max_unpacked_bytes
             )
         except BaseException:
             self._file.close()
@@ -148,6 +151,15 @@ class RecordFile:
         """Close the file."""
         self._file.close()
 
+    def again(self) -> RecordFile:
+        """The same file, opened once more, without another look at how it is packed."""
+        return RecordFile(
+            self._file.again(),
+            limits=self._limits,
+            block_bytes=self._block_bytes,
+            compression=self.compression,
+        )
+
     def __iter__(self) -> Iterator[bytes]:
         """Every record's payload; raises DamagedFileError at the first fault."""
         for block in self.blocks():
@@ -161,13 +173,13 @@ class RecordFile:
             return
         for offset in range(lost.offset, lost.offset + lost.size, BLOCK_BYTES):
             size = min(BLOCK_BYTES, lost.offset + lost.size - offset)
-            yield offset, memoryview(read_at(self._file, offset, size))
+            yield offset, memoryview(self._file.pread(size, offset))
 
     def blocks(self) -> Iterator[Block]:
         """Every record, block by block; raises DamagedFileError at the first fault."""
         for event in self.events(go_on=False):
             if isinstance(event, Damage):
-                raise DamagedFileError.of(self.path, event.fault)
+                raise DamagedFileError.of(str(self.source), event.fault)
             if isinstance(event, Block):
                 yield event
 
@@ -180,14 +192,14 @@ class RecordFile:
         record, which is number `record`, begins there.
         """
         if not isinstance(self.stream, PlainStream):
-            raise TypeError(f"{self.path} is packed: it can be read from its start only")
+            raise TypeError(f"{self.source} is packed: it can be read from its start only")
         self.stream.seek(start)
         scanner = _Scanner(self.stream, self._limits, self._block_bytes, start, record)
         if search and start and not scanner.find_frame(end):
             return
         for event in scanner.events(go_on=False):
             if isinstance(event, Damage):
-                raise DamagedFileError.of(self.path, event.fault)
+                raise DamagedFileError.of(str(self.source), event.fault)
             if isinstance(event, Block):
                 block = event.before(end)
                 if len(block.starts):

@@ -9,15 +9,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from shardline import kernel
-from shardline.errors import DamagedFileError, ExampleError
+from shardline.errors import DamagedFileError, ExampleError, SchemaMismatchError
 from shardline.execution.threads import run_tasks, workers_per_task
 from shardline.files.parallel import map_blocks
 from shardline.files.reader import DEFAULT_LIMITS, Block, Limits
 from shardline.kernel.types import FactsKey, FeatureFacts, merge_facts
+from shardline.log.schema import Feature, Schema
 from shardline.operations.verify import example_fault
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from shardline.kernel.types import Kind
 
 _TF_DTYPES = {"bytes": "tf.string", "float": "tf.float32", "int64": "tf.int64"}
 
@@ -33,7 +36,7 @@ class FeatureSchema:
 
     name: str
     sequence: bool
-    kinds: tuple[str, ...]
+    kinds: tuple[Kind, ...]
     length: int | None
     lengths: tuple[int, int] | None
     steps: tuple[int, int] | None
@@ -202,6 +205,39 @@ def _told(feature: FeatureSchema | None) -> str:
     if feature is None:
         return "missing"
     return f"{feature.kind} {feature.shape} {'required' if feature.required else 'optional'}"
+
+
+def schema_of(found: FileSchema) -> Schema:
+    """The schema that exactly these records suggest, and that all of them fit.
+
+    What they mean cannot be seen, so no feature has a meaning. Raises SchemaMismatchError where
+    a feature has two kinds, or none that could be told.
+    """
+    features = tuple(_declared(feature) for feature in found.features)
+    sequence = any(feature.sequence for feature in features)
+    return Schema(features, "sequence_example" if sequence else "example")
+
+
+def _declared(found: FeatureSchema) -> Feature:
+    if len(found.kinds) > 1:
+        raise SchemaMismatchError(
+            f"feature {found.name!r} holds {' values in some records and '.join(found.kinds)} "
+            "values in others: a feature has one kind, so write these records anew"
+        )
+    if not found.kinds:
+        raise SchemaMismatchError(
+            f"feature {found.name!r} has no step in any record, so its kind cannot be told: "
+            "declare the schema by hand"
+        )
+    return Feature(
+        name=found.name,
+        kind=found.kinds[0],
+        # Lists that are all empty say nothing of a length to come.
+        shape=(found.length or None,) if found.length != 1 else (),
+        required=found.required,
+        sequence=found.sequence,
+        nan=found.nans > 0,
+    )
 
 
 def feature_spec(schema: FileSchema) -> str:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from shardline.files.compression import Compression
+    from shardline.files.stored import Source
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +37,7 @@ class FileReport:
 
 
 def verify_file(
-    path: Path | str,
+    source: Source,
     *,
     examples: bool = False,
     every_fault: bool = False,
@@ -49,32 +50,32 @@ def verify_file(
     Stops at the first fault, and `records` counts those before it; or with `every_fault` goes on
     behind each, and `records` counts all whose frames are intact.
     """
-    path = Path(path)
-    with RecordFile(path, limits=limits) as source:
-        size, compression = source.stream.size, source.compression
+    source = Path(source) if isinstance(source, str) else source
+    with RecordFile(source, limits=limits) as file:
+        size, compression = file.stream.size, file.compression
         if every_fault:
-            records, faults = _find_every_fault(source, examples=examples, progress=progress)
-            return FileReport(str(path), records, size, compression, faults)
+            records, faults = _find_every_fault(file, examples=examples, progress=progress)
+            return FileReport(str(source), records, size, compression, faults)
 
     def check(block: Block) -> int:
         if examples:
-            refuse_bad_examples(path, block)
+            refuse_bad_examples(source, block)
         return len(block.starts)
 
     try:
-        counts = map_blocks(path, check, limits=limits, workers=workers, progress=progress)
-        return FileReport(str(path), sum(counts), size, compression, [])
+        counts = map_blocks(source, check, limits=limits, workers=workers, progress=progress)
+        return FileReport(str(source), sum(counts), size, compression, [])
     except DamagedFileError as error:
         fault = Fault(error.kind, error.record, error.offset, error.detail)
-        return FileReport(str(path), error.record, size, compression, [fault])
+        return FileReport(str(source), error.record, size, compression, [fault])
 
 
 def _find_every_fault(
-    source: RecordFile, *, examples: bool, progress: Callable[[int], None] | None
+    file: RecordFile, *, examples: bool, progress: Callable[[int], None] | None
 ) -> tuple[int, list[Fault]]:
     records = 0
     faults: list[Fault] = []
-    for event in source.events(go_on=True):
+    for event in file.events(go_on=True):
         if isinstance(event, Damage):
             faults.append(event.fault)
         elif isinstance(event, Block):
@@ -82,14 +83,14 @@ def _find_every_fault(
             if examples:
                 faults.extend(_example_faults(event))
         if progress is not None:
-            progress(source.stream.position)
+            progress(file.stream.position)
     return records, faults
 
 
-def refuse_bad_examples(path: Path, block: Block) -> None:
+def refuse_bad_examples(source: Source, block: Block) -> None:
     """Raise DamagedFileError for the first payload of a block that is no Example."""
     for fault in _example_faults(block):
-        raise DamagedFileError.of(path, fault)
+        raise DamagedFileError.of(str(source), fault)
 
 
 def _example_faults(block: Block) -> Iterator[Fault]:

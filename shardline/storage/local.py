@@ -6,48 +6,86 @@ final name, which fails if that exists, and the folder is synced.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
+import re
 import secrets
+import stat
+from io import FileIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-from shardline.errors import FileExistsAlreadyError, ShardlineError
+from shardline.errors import (
+    FileExistsAlreadyError,
+    ShardlineError,
+    StorageError,
+    UnsyncedWriteError,
+)
 
 if TYPE_CHECKING:
-    from io import FileIO
     from types import TracebackType
+
+TEMPORARY_NAME = re.compile(r"\..{1,48}\.[0-9a-f]{12}\.tmp", re.DOTALL)
+"""The names under which files are written; one that a dead process left behind may be deleted."""
 
 
 class DurableFile:
     """A file being written, which appears under `path` when the `with` block ends well.
 
     When it ends by an exception, nothing is left behind. A file that exists already is replaced
-    only if `overwrite` is set.
+    only if `overwrite` is set. UnsyncedWriteError says that the file has its name, but may lose
+    it if the machine stops now. `folder` is a descriptor of the folder that `path` is in, for
+    those who must be sure which one that is.
     """
 
-    def __init__(self, path: Path | str, *, overwrite: bool = False) -> None:
+    def __init__(
+        self, path: Path | str, *, overwrite: bool = False, folder: int | None = None
+    ) -> None:
         self.path = Path(path)
         self._overwrite = overwrite
-        if not overwrite and os.path.lexists(self.path):
-            self._refuse()
-        name = f".{self.path.name[:48]}.{secrets.token_hex(6)}.tmp"
-        self._temporary = self.path.parent / name
-        self._file = self._create()
+        self._temporary = f".{self.path.name[:48]}.{secrets.token_hex(6)}.tmp"
+        self._folder = self._open_folder() if folder is None else os.dup(folder)
+        try:
+            if not overwrite and self._mode() is not None:
+                self._refuse()
+            self._file = self._create()
+        except BaseException:
+            os.close(self._folder)
+            raise
+
+    def _open_folder(self) -> int:
+        try:
+            return open_folder(self.path.parent)
+        except (FileNotFoundError, NotADirectoryError) as error:
+            what = "no such folder; make it first"
+            if isinstance(error, NotADirectoryError):
+                what = "is no folder; choose another place"
+            raise type(error)(error.errno, f"{self.path.parent}: {what}") from None
+
+    def _mode(self) -> int | None:
+        """What kind of file has the final name; None if none has. Links are not followed."""
+        try:
+            return os.stat(self.path.name, dir_fd=self._folder, follow_symlinks=False).st_mode
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            error.filename = str(self.path)
+            raise
 
     def _create(self) -> FileIO:
+        def opener(name: str, flags: int) -> int:
+            return os.open(name, flags | os.O_NOFOLLOW, 0o666, dir_fd=self._folder)
+
         try:
-            return self._temporary.open("xb", buffering=0)
-        except FileNotFoundError:
-            raise FileNotFoundError(
-                errno.ENOENT, f"{self.path.parent}: no such folder; make it first"
-            ) from None
+            return FileIO(self._temporary, "x", opener=opener)
         except OSError as error:
             error.filename = str(self.path)
             raise
 
     def _refuse(self) -> None:
-        what = "is a folder" if self.path.is_dir() else "exists already and is not overwritten"
+        is_folder = stat.S_ISDIR(self._mode() or 0)
+        what = "is a folder" if is_folder else "exists already and is not overwritten"
         raise FileExistsAlreadyError(errno.EEXIST, f"{self.path} {what}: choose another name")
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
@@ -79,39 +117,61 @@ class DurableFile:
             if error is None:
                 self._commit()
         finally:
-            self._file.close()
-            self._temporary.unlink(missing_ok=True)
+            # What fails here must hide neither an error nor a success: a temporary that stays
+            # is in nobody's way.
+            with contextlib.suppress(OSError):
+                self._file.close()
+            with contextlib.suppress(OSError):
+                os.unlink(self._temporary, dir_fd=self._folder)
+            os.close(self._folder)
 
     def _commit(self) -> None:
         try:
             os.fsync(self._file.fileno())
+            if self._overwrite:
+                os.replace(
+                    self._temporary,
+                    self.path.name,
+                    src_dir_fd=self._folder,
+                    dst_dir_fd=self._folder,
+                )
+            else:
+                self._link()
         except OSError as error:
-            error.filename = str(self.path)
-            raise
-        if self._overwrite:
-            self._temporary.replace(self.path)
-        else:
-            self._link()
-        sync_folder(self.path.parent)
+            if isinstance(error, ShardlineError):
+                raise
+            raise OSError(error.errno, error.strerror, str(self.path)) from None
+        try:
+            os.fsync(self._folder)
+        except OSError as error:
+            raise UnsyncedWriteError(
+                f"{self.path} has its name, but the disk did not confirm it ({error.strerror}): "
+                "it may be gone after a crash; check the disk"
+            ) from error
 
     def _link(self) -> None:
         try:
-            self.path.hardlink_to(self._temporary)
+            os.link(
+                self._temporary,
+                self.path.name,
+                src_dir_fd=self._folder,
+                dst_dir_fd=self._folder,
+                follow_symlinks=False,
+            )
         except FileExistsError:
             self._refuse()
         except OSError as error:
             if error.errno not in {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS}:
                 raise
-            raise ShardlineError(
+            raise StorageError(
                 f"{self.path.parent}: this file system has no hard links, without which a file "
                 "cannot be put in place safely; write to another one and copy the result"
             ) from error
 
 
-def sync_folder(folder: Path) -> None:
-    """Make the names in a folder durable."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+def open_folder(path: Path | str, *, within: int | None = None) -> int:
+    """A descriptor of a folder; with `within`, of one right in that, and links are refused."""
+    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+    if within is not None:
+        flags |= os.O_NOFOLLOW
+    return os.open(path, flags, dir_fd=within)

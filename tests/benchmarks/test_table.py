@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from benchmarks import lines, memory, table
+from benchmarks import lines, log_lines, memory, table
 
-_WITHOUT_TENSORFLOW = "salvage"
+_WITHOUT_TENSORFLOW = ("salvage", "log:")
 
 
 @pytest.fixture(scope="module")
@@ -17,7 +17,8 @@ def rows(tmp_path_factory: pytest.TempPathFactory) -> list[lines.Row]:
     folder = tmp_path_factory.mktemp("benchmarks")
     measured = [lines.measure(line, rounds=1) for line in lines.all_lines(folder, megabytes=1)]
     assert not list(folder.iterdir())
-    return measured
+    logs = log_lines.all_lines(small=10, large=200, commits=20)
+    return measured + [lines.measure(line, rounds=1) for line in logs]
 
 
 @pytest.mark.slow
@@ -39,8 +40,17 @@ def test_each_target_of_the_plan_stands_beside_a_line(rows: list[lines.Row]) -> 
         "facts, all features, in memory": lines.Target(10),
         "decode to Arrow, in memory": lines.Target(10),
         "encode from Arrow and write": lines.Target(30),
+        "log: open the head": lines.Target(None, 1 / 3),
+        "log: commit an append": lines.Target(None, 1 / 1.2),
     }
     assert {name: targets[name] for name in planned} == planned
+
+
+def test_only_the_lines_asked_for_are_made() -> None:
+    assert not list(log_lines.all_lines("salvage"))
+    done = [line.ours.run() for line in log_lines.all_lines("list the shards", small=2, large=200)]
+    assert len(done) == 1
+    assert done[0] >= 200
 
 
 @pytest.mark.slow

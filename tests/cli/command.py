@@ -29,7 +29,8 @@ class Result:
 
 
 def _environment(**more: str) -> dict[str, str]:
-    kept = {name: value for name, value in os.environ.items() if name not in {"COLUMNS", "LINES"}}
+    ours = {"COLUMNS", "LINES", "SHARDLINE_ROOT"}
+    kept = {name: value for name, value in os.environ.items() if name not in ours}
     return {**kept, "PYTHONPATH": str(ROOT), "COLUMNS": "200", **more}
 
 

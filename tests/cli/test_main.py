@@ -48,7 +48,9 @@ def test_the_version_is_told() -> None:
 HEAVY = {"numpy", "pyarrow", "rich", "tensorflow", "dagster", "great_expectations", "isal"}
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["verify", "--help"], ["--version"]])
+@pytest.mark.parametrize(
+    "arguments", [["--help"], ["--version"], *([name, "--help"] for name in ("verify", "log"))]
+)
 def test_help_loads_none_of_the_libraries_that_take_time(arguments: list[str]) -> None:
     program = (
         "import sys, atexit\n"

@@ -6,9 +6,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.cli.command import shardline
+from shardline.log.version import Version
+from tests.cli.command import on_terminal, shardline
+from tests.cli.datasets import damage, entry_file, file_of, landed, narrow, on
 from tests.files.samples import example_of, gzip_member, made, packed
 from tests.kernel.frames import framed, header
+from tests.log.versions import NAME, shard_name
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -146,3 +149,162 @@ def test_a_payload_is_never_printed(tmp_path: Path) -> None:
     for arguments in (["--all", "--examples"], ["--all", "--examples", "--json"]):
         result = shardline("verify", path, *arguments)
         assert "Doe" not in result.out + result.err
+
+
+def test_a_sound_snapshot_is_told_with_its_log(tmp_path: Path) -> None:
+    landed(tmp_path, "one", "two")
+    result = narrow(tmp_path, "verify", NAME)
+    assert (result.code, result.err) == (0, "")
+    assert "ok      log of digits/v1: 5 entries\n" in result.out
+    assert "digits/v1@2: 2 shards, 0 damaged; 6 records, " in result.out
+
+
+def test_json_tells_the_log_and_each_shard(tmp_path: Path) -> None:
+    version = landed(tmp_path, "one")
+    result = on(tmp_path, "verify", f"{NAME}@1", "--json")
+    assert (result.code, result.err) == (0, "")
+    assert set(result.json) == {"ok", "versions"}
+    assert result.json["ok"] is True
+    (told,) = result.json["versions"]
+    assert told.pop("snapshot")["content"] == version.newest().content
+    assert told == {
+        "version": NAME,
+        "ok": True,
+        "log": {"entries": 3, "checkpoints": 0, "problems": []},
+        "shards": [
+            {
+                "shard": shard_name("one"),
+                "records": 3,
+                "bytes": file_of(tmp_path, "one").stat().st_size,
+                "ok": True,
+                "problems": [],
+                "violations": [],
+            }
+        ],
+        "vacuumed": [],
+    }
+
+
+def test_each_damaged_shard_is_told_and_nothing_written(tmp_path: Path) -> None:
+    landed(tmp_path, "one", "two", "three")
+    damage(file_of(tmp_path, "one"))
+    file_of(tmp_path, "two").unlink()
+    result = on(tmp_path, "verify", NAME)
+    assert result.code == 1
+    assert f"DAMAGED digits/shards/{shard_name('one')}\n        data-crc at record 0" in result.out
+    assert f"DAMAGED digits/shards/{shard_name('two')}\n        it is missing" in result.out
+    assert "\ndigits/v1@3: 3 shards, 2 damaged" in result.out
+    assert "shardline check digits/v1@3 --again" in result.out
+    assert Version(tmp_path, NAME).state.number == 7
+    older = on(tmp_path, "verify", f"{NAME}@1", "--json").json["versions"][0]
+    assert [shard["ok"] for shard in older["shards"]] == [False]
+
+
+def test_what_went_to_vacuum_is_not_taken_for_damage(tmp_path: Path) -> None:
+    landed(tmp_path, "one", "two").restore(1)
+    assert on(tmp_path, "vacuum", "digits", "--keep", "0", "--delete").code == 0
+    assert on(tmp_path, "verify", NAME).code == 0
+    for arguments in ([], ["--quick"]):
+        result = on(tmp_path, "verify", f"{NAME}@2", *arguments)
+        assert result.code == 1
+        assert "vacuum deleted it in entry 7" in result.out
+        assert f"GONE    digits/shards/{shard_name('two')}" in result.out
+        assert "digits/v1@2: 2 shards, 0 damaged, 1 gone; " in result.out
+        assert "What is gone went to vacuum: nothing kept digits/v1@2 any longer" in result.out
+        assert "shardline check" not in result.out
+    told = on(tmp_path, "verify", f"{NAME}@2", "--json").json["versions"][0]
+    assert (told["ok"], told["vacuumed"]) == (False, [shard_name("two")])
+
+
+def test_a_quick_look_sees_what_is_missing_or_cut_and_reads_nothing(tmp_path: Path) -> None:
+    landed(tmp_path, "one", "two")
+    damage(file_of(tmp_path, "one"))
+    assert on(tmp_path, "verify", NAME, "--quick").code == 0
+    file_of(tmp_path, "two").write_bytes(b"short")
+    result = on(tmp_path, "verify", NAME, "--quick")
+    assert result.code == 1
+    assert "it has 5 bytes and should have" in result.out
+    told = on(tmp_path, "verify", NAME, "--quick", "--json").json["versions"][0]
+    assert (told["log"], [shard["ok"] for shard in told["shards"]]) == (None, [True, False])
+
+
+def test_a_damaged_log_is_told_by_entry(tmp_path: Path) -> None:
+    landed(tmp_path, "one", "two")
+    damage(entry_file(tmp_path, 3))
+    result = on(tmp_path, "verify", NAME)
+    assert result.code == 1
+    assert "DAMAGED log of digits/v1: 5 entries: 1 problem\n        entry 3: it does" in result.out
+    assert "too damaged to tell which shards there are" in result.out
+    told = on(tmp_path, "verify", NAME, "--json").json
+    assert (told["ok"], told["versions"][0]["snapshot"]) == (False, None)
+    assert [problem["entry"] for problem in told["versions"][0]["log"]["problems"]] == [3]
+    assert on(tmp_path, "verify", NAME, "--quick").code == 1
+
+
+def test_files_win_over_datasets_and_both_can_be_named_at_once(tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    landed(root, "one")
+    loose = made(tmp_path / "a.tfrecord", framed(*SMALL))
+    told = on(root, "verify", NAME, loose, "--json").json
+    assert [file["records"] for file in told["files"]] == [3]
+    assert [version["version"] for version in told["versions"]] == [NAME]
+    (tmp_path / "digits").mkdir()
+    made(tmp_path / "digits" / "v1", framed(*SMALL))
+    told = shardline("verify", NAME, "--json", cwd=tmp_path, SHARDLINE_ROOT=str(root)).json
+    assert [file["file"] for file in told["files"]] == [NAME]
+    assert "versions" not in told
+
+
+def test_a_version_is_found_also_from_inside_its_root(tmp_path: Path) -> None:
+    landed(tmp_path, "one")
+    result = shardline("verify", NAME, "--root", ".", cwd=tmp_path)
+    assert (result.code, "ok      log of digits/v1" in result.out) == (0, True)
+
+
+def test_what_is_neither_file_nor_dataset_is_told_to_be_neither(tmp_path: Path) -> None:
+    landed(tmp_path, "one")
+    result = shardline("verify", NAME, cwd=tmp_path / "digits")
+    assert (result.code, result.out) == (2, "")
+    assert "no such file: digits/v1" in result.err
+    assert "SHARDLINE_ROOT" in result.err
+    for argument, words in (
+        ("digits/v9", "digits has v1"),
+        (f"{NAME}@9", "has no snapshot 9"),
+        ("digits", "no such file: digits"),
+        ("Digits/V1", "no such file: Digits/V1"),
+    ):
+        result = on(tmp_path, "verify", argument)
+        assert (result.code, result.out) == (2, "")
+        assert words in result.err
+
+
+def test_options_of_files_and_of_datasets_are_kept_apart(tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    landed(root, "one")
+    loose = made(tmp_path / "a.tfrecord", framed(*SMALL))
+    result = on(root, "verify", loose, "--quick")
+    assert (result.code, "--quick is for datasets" in result.err) == (2, True)
+    for option in ("--examples", "--all"):
+        result = on(root, "verify", NAME, option)
+        assert (result.code, "are for files" in result.err) == (2, True)
+
+
+def test_a_dataset_gets_a_progress_bar_too(tmp_path: Path) -> None:
+    landed(tmp_path, "one")
+    code, drawn = on_terminal("verify", NAME, "--root", tmp_path)
+    assert (code, "verifying" in drawn, "━" in drawn) == (0, True, True)
+
+
+def test_a_damaged_checkpoint_is_a_problem_and_a_warning_in_our_words(tmp_path: Path) -> None:
+    version = landed(tmp_path, "one")
+    version.log.write_checkpoint(version.state)
+    checkpoint = entry_file(tmp_path, 3).with_suffix(".checkpoint")
+    assert checkpoint.exists()
+    checkpoint.write_bytes(b"\x1b[31mnonsense")
+    result = on(tmp_path, "verify", NAME, "--quick")
+    assert result.code == 0
+    assert "shardline: digits/v1: the checkpoint at entry 3 is not used: " in result.err
+    result = on(tmp_path, "verify", NAME)
+    assert result.code == 1
+    assert "entry 3: its checkpoint is damaged" in result.out
+    assert "\x1b" not in result.out + result.err

@@ -20,6 +20,7 @@ CHOSEN = [
     "tests/operations/test_salvage.py",
     "tests/operations/test_preview.py",
     "tests/operations/test_examples.py",
+    "tests/operations/test_conform.py",
     "tests/operations/test_schema.py",
     "tests/files/test_index.py",
     "tests/files/test_writer.py",

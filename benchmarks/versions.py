@@ -1,0 +1,108 @@
+"""Versions with as many entries as asked for, made without waiting for the disk at each."""
+
+from __future__ import annotations
+
+import hashlib
+import tempfile
+from collections import Counter
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from shardline.log.changes import Append, Create
+from shardline.log.facts import Maker, Shard, Source
+from shardline.log.log import CHECKPOINT_INTERVAL, Log
+from shardline.log.next_entry import next_entry
+from shardline.log.schema import Feature, Schema
+from shardline.log.state import State
+from shardline.storage.local_store import LocalStore
+
+if TYPE_CHECKING:
+    import builtins
+    from collections.abc import Iterator, Sequence
+
+    from shardline.log.changes import Change
+    from shardline.storage import ObjectInfo
+
+NAME = "digits/v1"
+_DISK = Path("/var/tmp")  # noqa: S108 - a folder of our own is made in it
+_SCHEMA = Schema((Feature("image", "bytes"), Feature("label", "int64")))
+_SHARD = b"x"
+_RECORDS = 1000
+_BEGIN = datetime(2025, 1, 1, tzinfo=UTC)
+
+
+@contextmanager
+def disk_folder() -> Iterator[Path]:
+    """A folder that is gone afterwards, on a disk: in memory a sync costs nothing."""
+    parent = _DISK if _DISK.is_dir() else None
+    with tempfile.TemporaryDirectory(prefix="shardline-bench-", dir=parent) as name:
+        yield Path(name)
+
+
+def append_of(number: int) -> Append:
+    """An append of one shard."""
+    digest = hashlib.sha256(b"%d" % number).hexdigest()
+    source = Source(path=f"landing/{number:010}.jsonl", size=number, sha256=digest)
+    name = f"v1.{digest[:32]}.tfrecord"
+    shard = Shard(name, _RECORDS, len(_SHARD), digest, "none", source.key)
+    return Append(shards=[shard], sources=[source])
+
+
+def put_shards(root: Path, append: Append) -> None:
+    """Put the files there that an append tells of."""
+    for shard in append.shards:
+        (root / "digits/shards" / shard.name).write_bytes(_SHARD)
+
+
+def make_version(root: Path, appends: int) -> None:
+    """Write the log of a version that was appended to so many times; no commit reads the shards."""
+    log = Log(LocalStore(root), *NAME.split("/"))
+    (root / log.folder).mkdir(parents=True)
+    (root / "digits/shards").mkdir()
+    state = State(log.dataset, log.version)
+    newest = (appends + 1) // CHECKPOINT_INTERVAL * CHECKPOINT_INTERVAL
+    for number in range(1, appends + 2):
+        change: Change = Create(_SCHEMA) if number == 1 else append_of(number)
+        now = _BEGIN + timedelta(minutes=number)
+        made = next_entry(state, change, id=f"{number:032x}", now=now, maker=Maker("0.1.0"))
+        if made is None:
+            raise RuntimeError(f"entry {number} was not made")
+        state, _, data = made
+        (root / log.entry_name(number)).write_bytes(data)
+        if newest - CHECKPOINT_INTERVAL <= number <= newest and number % CHECKPOINT_INTERVAL == 0:
+            log.write_checkpoint(state)
+
+
+class CountingStore(LocalStore):
+    """A store that counts what it is asked: what an object store would answer, and bill."""
+
+    def __init__(self, root: Path) -> None:
+        super().__init__(root)
+        self.requests: Counter[str] = Counter()
+
+    def read_many(self, names: Sequence[str]) -> builtins.list[bytes | None]:
+        """Count a read for each."""
+        self.requests["read"] += len(names)
+        return super().read_many(names)
+
+    def read_ranges(self, name: str, ranges: Sequence[tuple[int, int]]) -> builtins.list[bytes]:
+        """Count a read for each part."""
+        self.requests["read"] += len(ranges)
+        return super().read_ranges(name, ranges)
+
+    def info(self, name: str) -> ObjectInfo | None:
+        """Count a look."""
+        self.requests["look"] += 1
+        return super().info(name)
+
+    def create(self, name: str, data: bytes) -> None:
+        """Count a write."""
+        self.requests["write"] += 1
+        super().create(name, data)
+
+    def replace(self, name: str, data: bytes) -> None:
+        """Count a write."""
+        self.requests["write"] += 1
+        super().replace(name, data)

@@ -1,0 +1,57 @@
+"""What differs between two snapshots, as people read it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from shardline.cli.wording import counted, escaped, human_bytes, signed_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from shardline.log.facts import Shard
+    from shardline.log.snapshot import SnapshotDiff
+
+_SHOWN_SHARDS = 5
+
+
+def print_amounts(diff: SnapshotDiff) -> None:
+    """How much there is more or less: three lines of numbers under each other."""
+    old, new = diff.old, diff.new
+    changed = f"+{len(diff.added):,} -{len(diff.removed):,}"
+    rows = [
+        ("shards", changed, f"{old.totals.shards:,} → {new.totals.shards:,}"),
+        ("records", f"{diff.records:+,}", f"{old.records:,} → {new.records:,}"),
+        ("bytes", signed_bytes(diff.bytes), f"{human_bytes(old.bytes)} → {human_bytes(new.bytes)}"),
+    ]
+    width = max(len(change) for _, change, _ in rows)
+    for what, change, amounts in rows:
+        click.echo(f"  {what:8} {change:>{width}}   ({amounts})")
+
+
+def print_shards(diff: SnapshotDiff, *, every: bool) -> None:
+    """Which shards came and which went; the first few unless `every` is asked for."""
+    for sign, title, shards in (("+", "added", diff.added), ("-", "removed", diff.removed)):
+        if shards:
+            click.echo(f"{title}:")
+            _print_shards(sign, shards, every=every)
+
+
+def _print_shards(sign: str, shards: Sequence[Shard], *, every: bool) -> None:
+    for shard in shards if every else shards[:_SHOWN_SHARDS]:
+        amount = f"{counted(shard.records, 'record')}, {human_bytes(shard.bytes)}"
+        click.echo(f"  {sign} {shard.name}  {amount}")
+    if not every and len(shards) > _SHOWN_SHARDS:
+        click.echo(f"  … and {len(shards) - _SHOWN_SHARDS:,} more; --all shows them")
+
+
+def print_fields(diff: SnapshotDiff) -> None:
+    """Which fields differ."""
+    if not diff.fields.changes:
+        click.echo("fields: the same")
+        return
+    click.echo("fields:")
+    for line in diff.fields.lines():
+        click.echo(f"  {escaped(line)}")

@@ -1,0 +1,121 @@
+"""What a log entry did, in words."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from shardline.cli.wording import counted, escaped, listed
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from shardline.log.entry import Entry
+    from shardline.log.facts import Attestation, Maker
+
+_MOST_DETAIL = 160
+_SHOWN_RUN = 8
+_HAS_ITS_WORD = frozenset(
+    {"attest", "create", "pin", "reject", "require", "restore", "tag", "vacuum"}
+)
+
+
+def entry_words(entry: Entry, *, with_operation: bool = False) -> str:
+    """`+3 shards, 12,000 records`: what an entry did, with its operation if it is not plain."""
+    told = "; ".join(_parts(entry)) or "nothing"
+    if with_operation and entry.operation not in _HAS_ITS_WORD:
+        return f"{escaped(entry.operation)}: {told}"
+    return told
+
+
+def maker_words(maker: Maker) -> str:
+    """Who made an entry: the run if there was one, else the host."""
+    run = maker.run if len(maker.run) <= 2 * _SHOWN_RUN else f"{maker.run[:_SHOWN_RUN]}…"
+    return f"run {escaped(run)}" if run else escaped(maker.host)
+
+
+def check_names(entry: Entry) -> str:
+    """The checks that an entry requires."""
+    checks = () if entry.checks is None else (*entry.checks.shard, *entry.checks.snapshot)
+    return escaped(listed(checks)) if checks else "no check"
+
+
+def _parts(entry: Entry) -> Iterator[str]:
+    if entry.schema is not None:
+        features = entry.schema.features
+        what = counted(len(features), "feature") if features else f"{entry.schema.payload} records"
+        yield f"created: {what}, publishing needs {check_names(entry)}"
+    elif entry.checks is not None:
+        yield f"publishing now needs {check_names(entry)}"
+    data = list(_data(entry))
+    changed = f" ({'; '.join(data)})" if data else ""
+    if entry.rejects is not None:
+        reason = _failures(entry) or _short(escaped(str(entry.parameters.get("reason", ""))))
+        yield f"rejected snapshot {entry.rejects}{changed}" + (f": {reason}" if reason else "")
+    elif entry.restores is not None:
+        yield f"restored snapshot {entry.restores}{changed}"
+    else:
+        yield from data
+        yield from _attested(entry)
+    for what, hold in (("tag", entry.tag), ("pin", entry.pin)):
+        if hold is not None:
+            name = escaped(hold.name)
+            reason = f" ({_short(escaped(hold.reason))})" if hold.reason else ""
+            end = "deleted" if hold.snapshot is None else f"→ {hold.snapshot}"
+            yield f"{what} {name} {end}{reason}"
+    if entry.condemned:
+        yield f"vacuum of {counted(len(entry.condemned), 'file')}"
+
+
+def _data(entry: Entry) -> Iterator[str]:
+    if entry.added:
+        records = sum(one.shard.records for one in entry.added)
+        shards = counted(len(entry.added), "shard")
+        yield f"+{shards}, {counted(records, 'record')}"
+    if entry.removed:
+        yield f"-{counted(len(entry.removed), 'shard')}"
+    if entry.inputs:
+        names = [f"{one.dataset}/{one.version}@{one.snapshot}" for one in entry.inputs]
+        yield f"from {escaped(listed(names))}"
+
+
+def _attested(entry: Entry) -> Iterator[str]:
+    """`integrity, schema passed on 3 shards`: what several checks said of the same is one part."""
+    passed: dict[str, list[str]] = {}
+    for told in _told(entry):
+        if told.passed:
+            passed.setdefault(_about(entry, told), []).append(escaped(told.check))
+    for about, checks in passed.items():
+        yield f"{', '.join(checks)} passed on {about}"
+    failures = _failures(entry)
+    if failures:
+        yield failures
+
+
+def _failures(entry: Entry) -> str:
+    """The first failure in full, and how many more there are."""
+    failed = [told for told in _told(entry) if not told.passed]
+    if not failed:
+        return ""
+    first = failed[0]
+    detail = f": {_short(escaped(first.detail))}" if first.detail else ""
+    more = f" (and {counted(len(failed) - 1, 'more failure')})" if len(failed) > 1 else ""
+    return f"{escaped(first.check)} failed on {_about(entry, first)}{detail}{more}"
+
+
+def _told(entry: Entry) -> list[Attestation]:
+    """What checks said; the mark that a rejection leaves on its shards is none."""
+    from shardline.log.state import RESERVED_CHECKS
+
+    return [told for told in entry.attestations if told.check not in RESERVED_CHECKS]
+
+
+def _about(entry: Entry, told: Attestation) -> str:
+    if told.content is None:
+        return counted(len(told.shards), "shard")
+    if told.content == entry.content:
+        return f"snapshot {entry.snapshot}"
+    return f"the snapshot with content {told.content[:12]}…"
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _MOST_DETAIL else text[: _MOST_DETAIL - 1] + "…"

@@ -1,0 +1,63 @@
+"""Snapshots and what the engine says of them, as `--json` tells them."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from shardline.log.entry import Entry
+    from shardline.log.snapshot import Snapshot, SnapshotDiff
+    from shardline.operations.inspect import ShardReport
+    from shardline.operations.verify_log import LogProblem
+
+
+def snapshot_json(snapshot: Snapshot) -> dict[str, Any]:
+    """A snapshot without its list of shards."""
+    return {
+        "version": snapshot.version,
+        "snapshot": snapshot.number,
+        "entry": snapshot.entry,
+        "time": snapshot.time.isoformat(),
+        **snapshot.totals.to_json(),
+        "content": snapshot.content,
+        "published": snapshot.published,
+        "rejected": snapshot.rejected,
+    }
+
+
+def diff_json(diff: SnapshotDiff) -> dict[str, Any]:
+    """What differs between two snapshots."""
+    return {
+        "old": snapshot_json(diff.old),
+        "new": snapshot_json(diff.new),
+        "added": [shard.to_json() for shard in diff.added],
+        "removed": [shard.to_json() for shard in diff.removed],
+        "records": diff.records,
+        "bytes": diff.bytes,
+        "fields": {
+            "classification": diff.fields.classification,
+            "changes": [asdict(change) for change in diff.fields.changes],
+        },
+    }
+
+
+def entry_json(entry: Entry | LogProblem) -> dict[str, Any]:
+    """An entry as it lies in the log, or what is wrong with it."""
+    from shardline.log.entry import Entry
+
+    if isinstance(entry, Entry):
+        return {**entry.to_json(), "digest": entry.digest}
+    return {"number": entry.entry, "error": entry.detail}
+
+
+def shard_report_json(report: ShardReport) -> dict[str, Any]:
+    """What was found about one shard."""
+    return {
+        "shard": report.shard.name,
+        "records": report.shard.records,
+        "bytes": report.shard.bytes,
+        "ok": report.ok,
+        "problems": list(report.problems),
+        "violations": [asdict(violation) for violation in report.violations],
+    }

@@ -1,0 +1,143 @@
+"""Datasets on the command line: the root, `NAME/VERSION@SNAPSHOT` in it, and what these open."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn
+
+import click
+from click.core import ParameterSource
+
+from shardline.cli.wording import escaped
+
+if TYPE_CHECKING:
+    from shardline.log.snapshot import Snapshot
+    from shardline.log.version import Version
+    from shardline.storage import Store
+
+_NAME = r"[a-z0-9][a-z0-9_-]{0,63}"
+_REFERENCE = re.compile(rf"(?P<version>{_NAME}/{_NAME})(?:@(?P<snapshot>[^@/]+))?", re.ASCII)
+_LONGEST_SNAPSHOT = 64
+_HOW = (
+    "write NAME/VERSION, as digits/v1, or NAME/VERSION@SNAPSHOT: a number, a tag, 'published', "
+    "'newest' or a time, as digits/v1@7 or digits/v1@2026-11-16T04:00 (UTC)"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """A version, and which snapshot of it, as it was written: None if nothing was said."""
+
+    version: str
+    snapshot: str | None = None
+
+    def __str__(self) -> str:
+        return self.version if self.snapshot is None else f"{self.version}@{self.snapshot}"
+
+    @property
+    def which(self) -> str:
+        """The snapshot that is meant: the newest if nothing was said."""
+        return self.snapshot or "newest"
+
+
+def looks_like_reference(text: str) -> bool:
+    """Whether a text can be meant as NAME/VERSION or NAME/VERSION@SNAPSHOT."""
+    return _REFERENCE.fullmatch(text) is not None
+
+
+def parse_reference(text: str) -> Reference:
+    """Take NAME/VERSION@SNAPSHOT apart; a usage error says how to write it."""
+    match = _REFERENCE.fullmatch(text)
+    if match is None:
+        raise click.UsageError(f"{_shown(text)} names no version of a dataset: {_HOW}")
+    if len(match["snapshot"] or "") > _LONGEST_SNAPSHOT:
+        raise click.UsageError(f"{_shown(match['snapshot'])} names no snapshot: {_HOW}")
+    return Reference(match["version"], match["snapshot"])
+
+
+def parse_version(text: str) -> Reference:
+    """A reference that must not name a snapshot."""
+    reference = parse_reference(text)
+    if reference.snapshot is not None:
+        raise click.UsageError(
+            f"{reference} names a snapshot, and this is about all of {reference.version}: leave "
+            f"out @{reference.snapshot}"
+        )
+    return reference
+
+
+def open_root(root: str | None) -> Store:
+    """The store in which the datasets live; a usage error if none was told or it is not there."""
+    from shardline.storage import open_store, parse_location
+
+    if not root:
+        raise click.UsageError(
+            "where do the datasets live? Say --root FOLDER (or s3://BUCKET/PREFIX, gs://..., "
+            "az://...), or set SHARDLINE_ROOT"
+        )
+    location = parse_location(root)
+    if location.scheme == "file" and not Path(location.path).is_dir():
+        raise click.UsageError(f"the root is no folder: {location.path}")
+    _show_warnings()
+    return open_store(root)
+
+
+def open_version(store: Store, reference: Reference) -> Version:
+    """A version that exists; a usage error names those that do."""
+    from shardline.log.version import Version
+
+    version = Version(store, reference.version)
+    if not version.exists:
+        refuse_missing(store, reference.version)
+    return version
+
+
+def find_snapshot(version: Version, reference: Reference) -> Snapshot:
+    """The snapshot that a reference means."""
+    from shardline.errors import SnapshotMissingError
+
+    if not version.state.snapshot:
+        raise SnapshotMissingError(f"{version.name} has no snapshot yet: nothing was appended")
+    return version.find(reference.which)
+
+
+def refuse_missing(store: Store, name: str) -> NoReturn:
+    """Say that a version, or a dataset, is not there, and what is."""
+    from shardline.errors import VersionMissingError
+    from shardline.operations.discover import find_datasets, find_versions
+
+    dataset = name.partition("/")[0]
+    versions = find_versions(store, dataset)
+    if versions:
+        raise VersionMissingError(f"{name} does not exist; {dataset} has {', '.join(versions)}")
+    datasets = ", ".join(find_datasets(store)) or "none"
+    raise VersionMissingError(f"there is no dataset {dataset} in {store.uri}; it has: {datasets}")
+
+
+def next_command(*arguments: str) -> str:
+    """A `shardline` command to run next, in the same root, ready to paste."""
+    context = click.get_current_context()
+    root = context.params.get("root")
+    if root and context.get_parameter_source("root") == ParameterSource.COMMANDLINE:
+        arguments += ("--root", escaped(root))
+    return shlex.join(("shardline", *arguments))
+
+
+def _show_warnings() -> None:
+    """Let what the engine warns of appear as what we say ourselves."""
+    import logging
+
+    class Plain(logging.Formatter):
+        def format(self, record: logging.LogRecord) -> str:
+            return f"shardline: {escaped(record.getMessage())}"
+
+    handler = logging.StreamHandler()
+    handler.setFormatter(Plain())
+    logging.basicConfig(handlers=[handler])
+
+
+def _shown(text: str) -> str:
+    return repr(text if len(text) <= 80 else text[:80] + "…")

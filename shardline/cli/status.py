@@ -1,0 +1,192 @@
+"""`shardline status`."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from shardline.cli.json_forms import snapshot_json
+from shardline.cli.options import json_option, root_option
+from shardline.cli.references import next_command, open_root, parse_version, refuse_missing
+from shardline.cli.tables import plain_console, plain_table
+from shardline.cli.wording import counted, escaped, human_bytes, listed
+from shardline.errors import DamagedLogError, UnknownFormatError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from shardline.operations.status import Held, Obstacle, VersionStatus
+    from shardline.storage import Store
+
+_RUN_HERE = frozenset({"integrity", "schema"})
+
+
+@dataclass(frozen=True, slots=True)
+class _Unreadable:
+    """A version whose log cannot be read, and why."""
+
+    version: str
+    why: str
+    damaged: bool
+
+
+@click.command(
+    short_help="Tell how datasets stand: what is published, what is not, and why.",
+    epilog="""\b
+Examples:
+  shardline status                         every dataset in the root
+  shardline status digits                  every version of one dataset
+  shardline status digits/v1 --json | jq '.versions[0].published.snapshot'""",
+)
+@click.argument("name", metavar="[NAME[/VERSION]]", required=False)
+@root_option
+@json_option
+def status(name: str | None, *, root: str | None, as_json: bool) -> None:
+    """Tell how datasets stand: what is published, what is not, and why.
+
+    Records, bytes and shards are those of the newest snapshot. A snapshot is published when every
+    check has passed on it; readers get the newest published one. Exits with 0 also when something
+    waits or was rejected, and with 1 if a log cannot be read.
+    """
+    store = open_root(root)
+    told = [_status(store, version) for version in _versions(store, name)]
+    unreadable = [one for one in told if isinstance(one, _Unreadable)]
+    if as_json:
+        versions = [_as_dict(one) for one in told]
+        click.echo(json.dumps({"ok": not unreadable, "root": store.uri, "versions": versions}))
+    elif told:
+        _print(told)
+    else:
+        click.echo(f"no datasets in {escaped(store.uri)}")
+    raise SystemExit(1 if unreadable else 0)
+
+
+def _versions(store: Store, name: str | None) -> Iterator[str]:
+    from shardline.operations.discover import find_datasets, find_versions
+    from shardline.storage import check_name
+
+    if name is not None and "/" in name:
+        yield parse_version(name).version
+        return
+    for dataset in find_datasets(store) if name is None else [check_name(name, "dataset")]:
+        versions = find_versions(store, dataset)
+        if not versions:
+            refuse_missing(store, dataset)
+        for version in versions:
+            yield f"{dataset}/{version}"
+
+
+def _status(store: Store, name: str) -> VersionStatus | _Unreadable:
+    from shardline.log.version import Version
+    from shardline.operations.status import status_of
+
+    version = Version(store, name)
+    try:
+        if not version.exists:
+            refuse_missing(store, name)
+        return status_of(version)
+    except (DamagedLogError, UnknownFormatError) as error:
+        return _Unreadable(name, str(error), isinstance(error, DamagedLogError))
+
+
+def _as_dict(told: VersionStatus | _Unreadable) -> dict[str, Any]:
+    if isinstance(told, _Unreadable):
+        return {"version": told.version, "error": told.why}
+    return {
+        "version": told.version,
+        "entries": told.entries,
+        "newest": told.newest and snapshot_json(told.newest),
+        "published": told.published and snapshot_json(told.published),
+        "tags": told.tags,
+        "pins": told.pins,
+        "checks": list(told.checks),
+        "held": [
+            {
+                "snapshot": held.snapshot.number,
+                "rejected": held.snapshot.rejected,
+                "obstacles": [asdict(obstacle) for obstacle in held.obstacles],
+            }
+            for held in told.held
+        ],
+    }
+
+
+def _print(told: list[VersionStatus | _Unreadable]) -> None:
+    numbers = ("newest", "published", "records", "bytes", "shards")
+    table = plain_table("version", *numbers, "tags", right=numbers, wide="tags")
+    for one in told:
+        if isinstance(one, _Unreadable):
+            table.add_row(one.version, "?", "?")
+            continue
+        newest = one.newest
+        table.add_row(
+            one.version,
+            f"{newest.number}" if newest else "-",
+            f"{one.published.number}" if one.published else "-",
+            f"{newest.records:,}" if newest else "",
+            human_bytes(newest.bytes) if newest else "",
+            f"{newest.totals.shards:,}" if newest else "",
+            ", ".join(f"{escaped(tag)} → {number}" for tag, number in one.tags.items()),
+        )
+    plain_console().print(table)
+    for one in told:
+        lines = list(_remarks(one))
+        if lines:
+            click.echo("\n" + "\n".join(lines))
+
+
+def _remarks(told: VersionStatus | _Unreadable) -> Iterator[str]:
+    """What keeps a version's snapshots from being published, and what to do about it."""
+    if isinstance(told, _Unreadable):
+        yield escaped(told.why)
+        if told.damaged:
+            yield f"  To see what is wrong: {next_command('verify', told.version)}"
+        return
+    if told.newest is None:
+        yield f"{told.version} has no snapshot yet: nothing was appended"
+        return
+    for held in told.held:
+        if held.snapshot.rejected:
+            yield f"{held.snapshot} was rejected: {_reason(held)}"
+    waiting = [held for held in told.held if not held.snapshot.rejected]
+    if not waiting:
+        return
+    last = waiting[-1]
+    yield f"{last.snapshot} is not published:"
+    for obstacle in last.obstacles:
+        yield f"  {_worded(obstacle)}"
+    earlier = len(waiting) - 1
+    if earlier:
+        yield f"  ({counted(earlier, 'older snapshot')} not published either)"
+    yield from _advice(told, last)
+
+
+def _reason(held: Held) -> str:
+    told = [escaped(one.detail) for one in held.obstacles if one.what == "rejected" and one.detail]
+    return told[0] if told else "no reason was told"
+
+
+def _worded(obstacle: Obstacle) -> str:
+    check = escaped(obstacle.check)
+    on = f" on {counted(obstacle.shards, 'shard')}" if obstacle.shards else ""
+    if obstacle.what == "missing":
+        return f"{check} has not been run{on}"
+    detail = f": {escaped(obstacle.detail)}" if obstacle.detail else ""
+    if obstacle.what == "failed":
+        return f"{check} failed{on}{detail}"
+    return escaped(obstacle.detail)
+
+
+def _advice(told: VersionStatus, held: Held) -> Iterator[str]:
+    missing = {one.check for one in held.obstacles if one.what == "missing"}
+    failed = {one.check for one in held.obstacles if one.what == "failed"}
+    if (missing | failed) & _RUN_HERE:
+        again = " again" if failed & _RUN_HERE else ""
+        yield f"  To check it{again}: {next_command('check', str(held.snapshot))}"
+    if missing - _RUN_HERE:
+        yield f"  To run {escaped(listed(sorted(missing - _RUN_HERE)))}: use Dagster"
+    if failed and told.published is not None:
+        yield f"  To go back: {next_command('restore', str(told.published))}"

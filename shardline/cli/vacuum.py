@@ -1,0 +1,148 @@
+"""`shardline vacuum`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from shardline.cli.options import Duration, json_option, root_option, short_duration
+from shardline.cli.progress import count_progress
+from shardline.cli.references import looks_like_reference, next_command, open_root, refuse_missing
+from shardline.cli.tables import plain_console, plain_table
+from shardline.cli.wording import age, counted, escaped, human_bytes
+
+if TYPE_CHECKING:
+    from datetime import timedelta
+
+    from shardline.operations.vacuum import Doomed, VacuumReport
+    from shardline.storage import Store
+
+_SHOWN_FILES = 20
+
+
+@click.command(
+    short_help="Delete the files that a dataset no longer needs.",
+    epilog="""\b
+Examples:
+  shardline vacuum digits                  tell what could go
+  shardline vacuum digits --keep 30d       ... that nobody used for 30 days
+  shardline vacuum digits --delete         delete it
+
+Kept are the newest and the newest published snapshot of each version, what has a tag or is pinned,
+and what was one of these until less than --keep ago. With a short --keep a slow reader may find
+its files gone, and a slow writer has to do its work again.""",
+)
+@click.argument("dataset", metavar="NAME")
+@click.option(
+    "--keep",
+    type=Duration(),
+    default="7d",
+    show_default=True,
+    metavar="TIME",
+    help="Keep what was in use within this time: 7d, 12h, 30m, 0.",
+)
+@click.option("--delete", is_flag=True, help="Delete the files. Without this, they are only told.")
+@click.option("every", "--all", is_flag=True, help="Show every file.")
+@root_option
+@json_option
+def vacuum(
+    dataset: str, *, keep: timedelta, delete: bool, every: bool, root: str | None, as_json: bool
+) -> None:
+    """Delete the files that a dataset no longer needs, or tell which.
+
+    Snapshots that nobody keeps become unreadable when their shards go; the log still tells of
+    them. Nothing is deleted without --delete.
+    """
+    from shardline.operations.vacuum import vacuum as run
+
+    store = open_root(root)
+    _refuse_no_dataset(store, dataset)
+    if delete and sys.stderr.isatty():
+        expected = len(run(store, dataset, keep=keep).files)
+        with count_progress("deleting", expected) as progress:
+            report = run(store, dataset, keep=keep, delete=True, progress=lambda _: progress())
+    else:
+        report = run(store, dataset, keep=keep, delete=delete)
+    if as_json:
+        click.echo(json.dumps(_as_dict(report)))
+    else:
+        _print(report, keep, every=every)
+
+
+def _refuse_no_dataset(store: Store, dataset: str) -> None:
+    if looks_like_reference(dataset):
+        raise click.UsageError(
+            f"{dataset}: vacuum works on a whole dataset, since its versions share their files; "
+            f"write {dataset.partition('/')[0]}"
+        )
+    if not store.folders(_checked(dataset)):
+        refuse_missing(store, dataset)
+
+
+def _checked(dataset: str) -> str:
+    from shardline.storage import check_name
+
+    return check_name(dataset, "dataset")
+
+
+def _as_dict(report: VacuumReport) -> dict[str, Any]:
+    return {
+        "ok": True,
+        "dataset": report.dataset,
+        "dry_run": report.dry_run,
+        "bytes": report.bytes,
+        "kept": report.kept,
+        "files": [
+            {
+                "file": file.name,
+                "bytes": file.bytes,
+                "modified": file.modified.isoformat(),
+                "why": file.why,
+            }
+            for file in report.files
+        ],
+    }
+
+
+def _print(report: VacuumReport, keep: timedelta, *, every: bool) -> None:
+    from shardline.operations.vacuum import DEFAULT_KEEP
+
+    kept = f"{counted(report.kept, 'file')} in {report.dataset}/shards"
+    if not report.files:
+        click.echo(f"{report.dataset}: nothing to delete; {kept} kept")
+        return
+    left = len(report.files) if every else _SHOWN_FILES
+    groups: dict[str, list[Doomed]] = {}
+    for file in report.files:
+        groups.setdefault(file.why, []).append(file)
+    for why, files in groups.items():
+        _print_group(why, files, left)
+        left = max(left - len(files), 0)
+    amount = f"{counted(len(report.files), 'file')}, {human_bytes(report.bytes)}"
+    if not report.dry_run:
+        click.echo(f"deleted {amount}; {kept} kept")
+        return
+    arguments = ["vacuum", report.dataset, "--delete"]
+    if keep != DEFAULT_KEEP:
+        arguments += ["--keep", short_duration(keep)]
+    click.echo(f"{amount}, could go; {kept} would be kept")
+    click.echo(f"Nothing was deleted. To do it: {next_command(*arguments)}")
+
+
+def _print_group(why: str, files: list[Doomed], shown: int) -> None:
+    size = human_bytes(sum(file.bytes for file in files))
+    click.echo(f"{why}: {counted(len(files), 'file')}, {size}")
+    if shown:
+        now = datetime.now(UTC)
+        table = plain_table("file", "size", "age", right=("size", "age"), wide="file")
+        for file in files[:shown]:
+            row = (escaped(file.name), human_bytes(file.bytes), age(now - file.modified))
+            table.add_row(*row)
+        plain_console().print(table)
+    if len(files) > shown:
+        click.echo(f"  … and {len(files) - shown:,} more; --all shows them")
+    click.echo()

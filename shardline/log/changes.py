@@ -1,0 +1,444 @@
+"""What can be committed to a version, and the rules by which it fits what others committed.
+
+A change is an intent. Its `on(state)` says what entry it makes of a version as it stands now, so
+rebasing a commit that lost a race is asking again. It raises ConflictError where the change no
+longer fits, and gives None where nothing is left to do.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+from shardline.errors import (
+    CondemnedShardError,
+    ConflictError,
+    LogError,
+    SchemaMismatchError,
+    SnapshotMissingError,
+)
+from shardline.log.facts import Added, Attestation, Checks, Hold, Input, Json, Shard, Source
+from shardline.log.schema_diff import compare
+from shardline.log.state import MAX_CHECKS, REJECTION, RESERVED_CHECKS, name_key
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from shardline.log.schema import Schema
+    from shardline.log.state import State
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Draft:
+    """What an entry changes, before it is known how the version stands after it."""
+
+    operation: str
+    parameters: Json = field(default_factory=dict)
+    inputs: tuple[Input, ...] = ()
+    schema: Schema | None = None
+    checks: Checks | None = None
+    added: tuple[Added, ...] = ()
+    removed: tuple[str, ...] = ()
+    sources: tuple[Source, ...] = ()
+    attestations: tuple[Attestation, ...] = ()
+    rejects: int | None = None
+    restores: int | None = None
+    tag: Hold | None = None
+    pin: Hold | None = None
+    condemned: tuple[str, ...] = ()
+
+
+class Change(Protocol):
+    """Something to commit."""
+
+    def on(self, state: State) -> Draft | None:
+        """The entry this makes of a version as it stands; None if there is nothing to do."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Create:
+    """Make the version. Making it again with the same schema and checks does nothing."""
+
+    schema: Schema
+    checks: Checks = Checks()
+
+    def on(self, state: State) -> Draft | None:
+        """Refuse if the version is there with another schema."""
+        _refuse_reserved(self.checks)
+        if state.schema is None:
+            return Draft(operation="create", schema=self.schema, checks=self.checks)
+        if state.schema.fingerprint != self.schema.fingerprint:
+            raise SchemaMismatchError(
+                f"{state.name} exists with another schema:\n{compare(state.schema, self.schema)}\n"
+                "A version has one schema: migrate to a new version instead"
+            )
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class Require:
+    """Set which checks the snapshots from now on need to be published."""
+
+    checks: Checks
+
+    def on(self, state: State) -> Draft | None:
+        """Keep both."""
+        _refuse_reserved(self.checks)
+        if self.checks == state.checks:
+            return None
+        return Draft(operation="require", checks=self.checks)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Append:
+    """New shards behind those that are there. Each says which of the sources it came from.
+
+    A source that landed or was rejected before is left out with its shards; with `reland`, one
+    that was rejected or rolled back comes in again.
+    """
+
+    shards: Sequence[Shard]
+    sources: Sequence[Source]
+    operation: str = "append"
+    parameters: Json = field(default_factory=dict)
+    inputs: tuple[Input, ...] = ()
+    fingerprint: str | None = None
+    reland: bool = False
+
+    def on(self, state: State) -> Draft | None:
+        """Keep both; what landed meanwhile is left out."""
+        if self.fingerprint not in {None, state.fingerprint}:
+            raise SchemaMismatchError(f"{state.name} has another schema than these shards")
+        told = {source.key for source in self.sources}
+        if not all(shard.source in told for shard in self.shards):
+            raise LogError(f"{state.name}: every shard of an append must name its source")
+        wanted = [source for source in self.sources if self._may_land(state, source)]
+        if not wanted:
+            return None
+        keys = {source.key for source in wanted}
+        shards = [shard for shard in self.shards if shard.source in keys]
+        _refuse_unfit(state, shards)
+        return Draft(
+            operation=self.operation,
+            parameters=self.parameters,
+            inputs=self.inputs,
+            added=tuple(Added(shard) for shard in shards),
+            sources=tuple(wanted),
+        )
+
+    def _may_land(self, state: State, source: Source) -> bool:
+        if state.sources.get(source.key) is None:
+            return True
+        return self.reland and not _is_live(state, source)
+
+
+def _is_live(state: State, source: Source) -> bool:
+    return any(stay.shard.source == source.key for stay in state.stays.at(state.snapshot))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replace:
+    """Other shards in the place of some: rebuild, repair. Shards appended meanwhile stay behind."""
+
+    removed: Sequence[str]
+    added: Sequence[Shard]
+    operation: str = "rebuild"
+    parameters: Json = field(default_factory=dict)
+    inputs: tuple[Input, ...] = ()
+
+    def on(self, state: State) -> Draft | None:
+        """Fail if a shard that it replaces is gone, or if others stand between them."""
+        live = [stay.shard.name for stay in state.stays.at(state.snapshot)]
+        gone = sorted(set(self.removed) - set(live))
+        if gone:
+            raise ConflictError(
+                f"{state.name}: {len(gone)} of the shards that the {self.operation} replaces are "
+                f"no longer in it, such as {gone[0]}: plan it again on the newest snapshot"
+            )
+        places = [place for place, name in enumerate(live) if name in set(self.removed)]
+        if not places or places[-1] - places[0] + 1 != len(places):
+            raise ConflictError(
+                f"{state.name}: the shards that the {self.operation} replaces do not stand "
+                "together: plan it again on the newest snapshot"
+            )
+        _refuse_unfit(state, self.added, live)
+        return Draft(
+            operation=self.operation,
+            parameters=self.parameters,
+            inputs=self.inputs,
+            added=tuple(
+                Added(shard, places[0] + number) for number, shard in enumerate(self.added)
+            ),
+            removed=tuple(live[place] for place in places),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Derive:
+    """A new list for a version that is made from others: extend, combine, migrate, erase.
+
+    `head` is the snapshot of this version on which it was planned.
+    """
+
+    head: int
+    removed: Sequence[str]
+    added: Sequence[Added]
+    operation: str
+    parameters: Json = field(default_factory=dict)
+    inputs: tuple[Input, ...] = ()
+    sources: tuple[Source, ...] = ()
+
+    def on(self, state: State) -> Draft | None:
+        """Fail if the head is another one: it must be planned again for the difference."""
+        _refuse_moved_head(state, self.head, self.operation)
+        if not self.removed and not self.added:
+            return None
+        live = [stay.shard.name for stay in state.stays.at(state.snapshot)]
+        _refuse_unfit(state, [one.shard for one in self.added], live)
+        return Draft(
+            operation=self.operation,
+            parameters=self.parameters,
+            inputs=self.inputs,
+            added=tuple(self.added),
+            removed=tuple(self.removed),
+            sources=self.sources,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Restore:
+    """Make an old snapshot the head again. `head` is the one that was the head when asked."""
+
+    snapshot: int
+    head: int
+
+    def on(self, state: State) -> Draft | None:
+        """Fail if the head moved, or if vacuum took a shard."""
+        _refuse_unknown(state, self.snapshot)
+        _refuse_moved_head(state, self.head, "restore")
+        target = [stay.shard for stay in state.stays.at(self.snapshot)]
+        refuse_condemned(state, target, f"snapshot {self.snapshot} cannot be restored: ")
+        added, removed = _edit(state, target)
+        if not added and not removed:
+            return None
+        lifted = _rejected(state, (one.shard.name for one in added))
+        attestations = (Attestation(REJECTION, True, tuple(lifted)),) if lifted else ()  # noqa: FBT003
+        return Draft(
+            operation="restore",
+            added=added,
+            removed=removed,
+            attestations=attestations,
+            restores=self.snapshot,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Attest:
+    """Say what checks found, on shards or on the content of a snapshot."""
+
+    attestations: tuple[Attestation, ...]
+
+    def on(self, state: State) -> Draft | None:
+        """Keep both."""
+        _refuse_bad_attestations(state, self.attestations)
+        return (
+            Draft(operation="attest", attestations=self.attestations) if self.attestations else None
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Reject:
+    """Undo what a snapshot brought in: its shards leave the head, what it took out comes back.
+
+    `brought` and `taken` are what the snapshot's own entry added and removed. Its shards count as
+    rejected wherever else they are, and so do the sources they came from. What is rejected itself
+    does not come back, so the list that a rejection left is never undone.
+    """
+
+    snapshot: int
+    brought: tuple[Shard, ...] = ()
+    taken: tuple[Shard, ...] = ()
+    new: tuple[str, ...] = ()
+    sources: tuple[Source, ...] = ()
+    attestations: tuple[Attestation, ...] = ()
+    reason: str = ""
+
+    def on(self, state: State) -> Draft | None:
+        """Keep both; do nothing if it has been rejected already."""
+        _refuse_unknown(state, self.snapshot)
+        _refuse_bad_attestations(state, self.attestations)
+        if state.timeline.moment(self.snapshot).rejected:
+            if not self.attestations:
+                return None
+            return Draft(operation="attest", attestations=self.attestations)
+        live = [stay.shard for stay in state.stays.at(state.snapshot)]
+        moved = {shard.name for shard in self.taken}
+        leaving = {s.name for s in self.brought if s.name not in moved} & {s.name for s in live}
+        added, removed = _edit(state, self._undone(state, live, leaving))
+        gone = {shard.source for shard in live if shard.name in leaving}
+        marked = (Attestation(REJECTION, False, self.new),) if self.new else ()  # noqa: FBT003
+        return Draft(
+            operation="reject",
+            parameters={"reason": self.reason} if self.reason else {},
+            added=added,
+            removed=removed,
+            sources=tuple(source for source in self.sources if source.key in gone),
+            attestations=(*self.attestations, *marked),
+            rejects=self.snapshot,
+        )
+
+    def _undone(self, state: State, live: list[Shard], leaving: set[str]) -> list[Shard]:
+        """The list as if the snapshot had not been: as before it, if nothing came behind it."""
+        if not self.brought and not self.taken:
+            return live
+        there = {shard.name for shard in live}
+        if self.snapshot == state.snapshot:
+            target = [stay.shard for stay in state.stays.at(self.snapshot - 1)]
+        else:
+            target = [shard for shard in live if shard.name not in leaving]
+            place = next((at for at, shard in enumerate(live) if shard.name in leaving), None)
+            if place is not None:
+                target[place:place] = [shard for shard in self.taken if shard.name not in there]
+        rejected = _rejected(state, (s.name for s in target if s.name not in there))
+        target = [shard for shard in target if shard.name not in rejected]
+        refuse_condemned(state, target, f"snapshot {self.snapshot} cannot be undone: ")
+        return target
+
+
+@dataclass(frozen=True, slots=True)
+class SetTag:
+    """Let a tag name a snapshot; None takes the tag away."""
+
+    tag: str
+    snapshot: int | None
+
+    def on(self, state: State) -> Draft | None:
+        """Keep both."""
+        return _hold(state, state.tags, Hold(self.tag, self.snapshot), "tag")
+
+
+@dataclass(frozen=True, slots=True)
+class SetPin:
+    """Let someone keep a snapshot from vacuum; None lets go of it."""
+
+    pin: str
+    snapshot: int | None
+    reason: str = ""
+
+    def on(self, state: State) -> Draft | None:
+        """Keep both."""
+        return _hold(state, state.pins, Hold(self.pin, self.snapshot, self.reason), "pin")
+
+
+@dataclass(frozen=True, slots=True)
+class Condemn:
+    """Announce which files vacuum will delete. `choose` says which, of a version as it stands."""
+
+    choose: Callable[[State], Sequence[str]]
+    parameters: Json = field(default_factory=dict)
+
+    def on(self, state: State) -> Draft | None:
+        """Choose again: what came into use meanwhile is left alone."""
+        names = tuple(self.choose(state))
+        if not names:
+            return None
+        return Draft(operation="vacuum", parameters=self.parameters, condemned=names)
+
+
+def _hold(state: State, holds: dict[str, Hold], hold: Hold, what: str) -> Draft | None:
+    if hold.snapshot is None:
+        if hold.name not in holds:
+            raise SnapshotMissingError(f"{state.name} has no {what} {hold.name!r}")
+    else:
+        _refuse_unknown(state, hold.snapshot)
+        shards = [stay.shard for stay in state.stays.at(hold.snapshot)]
+        refuse_condemned(state, shards, f"snapshot {hold.snapshot} cannot be kept: ")
+    if holds.get(hold.name) == hold:
+        return None
+    return Draft(operation=what, tag=hold) if what == "tag" else Draft(operation=what, pin=hold)
+
+
+def _edit(state: State, target: Sequence[Shard]) -> tuple[tuple[Added, ...], tuple[str, ...]]:
+    """How the head's list becomes `target`: what is put in where, and what is taken out."""
+    live = [stay.shard.name for stay in state.stays.at(state.snapshot)]
+    place_of = {shard.name: place for place, shard in enumerate(target)}
+    kept: list[int] = []
+    removed = []
+    for name in live:
+        place = place_of.get(name)
+        if place is not None and (not kept or place > kept[-1]):
+            kept.append(place)
+        else:
+            removed.append(name)
+    stay = set(kept)
+    added = [Added(shard, place) for place, shard in enumerate(target) if place not in stay]
+    return tuple(added), tuple(removed)
+
+
+def _rejected(state: State, names: Iterable[str]) -> list[str]:
+    """Those of the shards that count as rejected."""
+    bit = 1 << state.bits[REJECTION]
+    return [name for name, stay in state.stays.named(list(names)).items() if stay.failed & bit]
+
+
+def _refuse_unknown(state: State, snapshot: int) -> None:
+    if not 1 <= snapshot <= state.snapshot:
+        raise SnapshotMissingError(
+            f"{state.name} has no snapshot {snapshot}; it has "
+            + (f"1 to {state.snapshot}" if state.snapshot else "none yet")
+        )
+
+
+def _refuse_moved_head(state: State, head: int, operation: str) -> None:
+    if state.snapshot != head:
+        raise ConflictError(
+            f"{state.name}: snapshot {state.snapshot} was committed while the {operation} was "
+            f"planned on snapshot {head}; look at it (shardline log {state.name}) and ask again"
+        )
+
+
+def _refuse_unfit(state: State, shards: Sequence[Shard], live: Iterable[str] = ()) -> None:
+    """Refuse new shards that are not new, belong to another version, or went to vacuum."""
+    if len({shard.name for shard in shards}) != len(shards):
+        raise LogError(f"{state.name}: the same shard twice in one commit")
+    there = set(live)
+    for shard in shards:
+        if shard.name in there:
+            raise LogError(f"{state.name}: shard {shard.name} is in it already")
+        if shard.owner != state.version:
+            raise LogError(f"{state.name}: shard {shard.name} belongs to {shard.owner}")
+    refuse_condemned(state, shards)
+
+
+def refuse_condemned(state: State, shards: Iterable[Shard], what: str = "") -> None:
+    """Refuse shards that vacuum has announced to delete."""
+    names = tuple(s.name for s in shards if state.condemned.get(name_key(s.name)) is not None)
+    if names:
+        entry = state.condemned.get(name_key(names[0]))
+        raise CondemnedShardError(
+            f"{state.name}: {what}shard {names[0]}"
+            + (f" and {len(names) - 1} more" if len(names) > 1 else "")
+            + f" went to vacuum in entry {entry} of the log",
+            names,
+        )
+
+
+def _refuse_reserved(checks: Checks) -> None:
+    for check in (*checks.shard, *checks.snapshot):
+        if check in RESERVED_CHECKS:
+            raise LogError(f"{check!r} cannot be the name of a check")
+
+
+def _refuse_bad_attestations(state: State, attestations: Sequence[Attestation]) -> None:
+    if len({*state.bits, *(told.check for told in attestations)}) > MAX_CHECKS:
+        most = MAX_CHECKS - len(RESERVED_CHECKS)
+        raise LogError(f"{state.name}: a version cannot have more than {most} checks")
+    for told in attestations:
+        _refuse_reserved(Checks((told.check,)))
+        if told.content is not None and not state.timeline.of_content(told.content):
+            raise SnapshotMissingError(f"{state.name} has no snapshot of content {told.content}")
+        if told.shards:
+            unknown = sorted(set(told.shards) - set(state.stays.named(told.shards)))
+            if unknown:
+                raise SnapshotMissingError(f"{state.name} has never held shard {unknown[0]}")

@@ -1,0 +1,184 @@
+"""Checkpoints: what a log says up to an entry, in one file that loads without replaying it.
+
+A checkpoint is derived. It names the digest of the entry it was made at and is used only if that
+entry has this digest; anything wrong with it means that the log is replayed instead.
+
+    8 bytes   "SHRDCKP1"
+    8 bytes   size of the header, little-endian
+    header    canonical JSON: small facts, and for each table its offset, size and sha256
+    32 bytes  sha256 of everything before
+    tables    Arrow IPC streams, one after the other
+
+So what is small is read at once, and each table when it is needed, checked against its digest.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from datetime import datetime
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from shardline.errors import StorageError
+from shardline.log import canonical
+from shardline.log.facts import Checks, Hold, Totals
+from shardline.log.keys import Keys
+from shardline.log.schema import Schema
+from shardline.log.state import RESERVED_CHECKS, Policy, State
+from shardline.log.stays import Stays
+from shardline.log.timeline import Timeline
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from shardline.storage import Store
+
+MAGIC = b"SHRDCKP1"
+FORMAT = 1
+_FIXED_BYTES = 16
+_DIGEST_BYTES = 32
+_FIRST_READ_BYTES = 16 * 1024
+
+
+class CheckpointError(ValueError):
+    """A checkpoint that cannot be used: damaged, of another release, or of another log."""
+
+
+def write_checkpoint(state: State) -> bytes:
+    """The bytes of a checkpoint of a version as it stands."""
+    tables = {
+        "stays": state.stays.to_table(),
+        "timeline": state.timeline.to_table(),
+        "sources": state.sources.to_table(),
+        "condemned": state.condemned.to_table(),
+    }
+    # All go to one sink: millions of rows are not copied once more than they must.
+    sink = pa.BufferOutputStream()
+    offsets = [0]
+    for table in tables.values():
+        with pa.ipc.new_stream(sink, table.schema) as writer:
+            writer.write_table(table.combine_chunks())
+        offsets.append(sink.tell())
+    data = memoryview(sink.getvalue())
+    places = {
+        name: {
+            "offset": begin,
+            "size": end - begin,
+            "sha256": hashlib.sha256(data[begin:end]).hexdigest(),
+        }
+        for name, (begin, end) in zip(tables, pairwise(offsets), strict=True)
+    }
+    header = canonical.encode({**_facts(state), "format": FORMAT, "tables": places})
+    start = MAGIC + len(header).to_bytes(8, "little") + header
+    return b"".join([start, hashlib.sha256(start).digest(), data])
+
+
+def _facts(state: State) -> dict[str, Any]:
+    return {
+        "dataset": state.dataset,
+        "version": state.version,
+        "number": state.number,
+        "digest": state.digest,
+        "time": state.time.isoformat(),
+        "schema": state.schema and state.schema.to_json(),
+        "policies": [[policy.since, policy.checks.to_json()] for policy in state.policies],
+        "bits": state.bits,
+        "snapshot": state.snapshot,
+        "snapshot_entry": state.snapshot_entry,
+        "snapshot_time": state.snapshot_time.isoformat(),
+        "snapshot_rejected": state.snapshot_rejected,
+        "published": state.published,
+        "totals": state.totals.to_json(),
+        "content": state.content,
+        "tags": [hold.to_json() for hold in state.tags.values()],
+        "pins": [hold.to_json() for hold in state.pins.values()],
+    }
+
+
+def read_checkpoint(
+    store: Store,
+    name: str,
+    dataset: str,
+    version: str,
+    *,
+    instead: Callable[[], State] | None = None,
+) -> State:
+    """A version as a checkpoint has it; its tables are read when they are needed.
+
+    Raises CheckpointError, or StorageError if it cannot be read. A table that turns out to be
+    damaged or gone later is taken from `instead`: the same version, by replaying its log.
+    """
+    facts, start = _read_header(store, name)
+    if (facts["dataset"], facts["version"]) != (dataset, version):
+        raise CheckpointError("it is of another version")
+
+    def load(table: str) -> Callable[[], pa.Table]:
+        place = facts["tables"][table]
+
+        def read() -> pa.Table:
+            try:
+                return _read_table(store, name, start + place["offset"], place)
+            except (CheckpointError, StorageError):
+                if instead is None:
+                    raise
+                return getattr(instead(), table).to_table()
+
+        return read
+
+    return State(
+        dataset=dataset,
+        version=version,
+        number=facts["number"],
+        digest=facts["digest"],
+        time=datetime.fromisoformat(facts["time"]),
+        schema=facts["schema"] and Schema.from_json(facts["schema"]),
+        policies=tuple(Policy(s, Checks.from_json(checks)) for s, checks in facts["policies"]),
+        bits=facts["bits"],
+        snapshot=facts["snapshot"],
+        snapshot_entry=facts["snapshot_entry"],
+        snapshot_time=datetime.fromisoformat(facts["snapshot_time"]),
+        snapshot_rejected=facts["snapshot_rejected"],
+        published=facts["published"],
+        totals=Totals.from_json(facts["totals"]),
+        content=facts["content"],
+        tags={tag["name"]: Hold.from_json(tag) for tag in facts["tags"]},
+        pins={pin["name"]: Hold.from_json(pin) for pin in facts["pins"]},
+        stays=Stays(load("stays")),
+        timeline=Timeline(load("timeline")),
+        sources=Keys(load("sources")),
+        condemned=Keys(load("condemned")),
+        checkpoint=facts["number"],
+    )
+
+
+def _read_header(store: Store, name: str) -> tuple[dict[str, Any], int]:
+    """The small facts, and where the tables begin."""
+    info = store.info(name)
+    if info is None:
+        raise CheckpointError("it is missing")
+    (head,) = store.read_ranges(name, [(0, min(info.size, _FIRST_READ_BYTES))])
+    size = int.from_bytes(head[8:_FIXED_BYTES], "little")
+    start = _FIXED_BYTES + size + _DIGEST_BYTES
+    if head[:8] != MAGIC or start > info.size:
+        raise CheckpointError("it does not begin like a checkpoint")
+    if start > len(head):
+        head += store.read_ranges(name, [(len(head), start - len(head))])[0]
+    sealed = head[: start - _DIGEST_BYTES]
+    if hashlib.sha256(sealed).digest() != head[start - _DIGEST_BYTES : start]:
+        raise CheckpointError("its header does not match its digest")
+    facts: dict[str, Any] = canonical.decode(sealed[_FIXED_BYTES:])
+    reserved = {check: bit for bit, check in enumerate(RESERVED_CHECKS)}
+    if facts["format"] != FORMAT or not reserved.items() <= facts["bits"].items():
+        raise CheckpointError("it is of another release")
+    if info.size != start + sum(place["size"] for place in facts["tables"].values()):
+        raise CheckpointError("it does not have the size that it should")
+    return facts, start
+
+
+def _read_table(store: Store, name: str, offset: int, place: dict[str, Any]) -> pa.Table:
+    (data,) = store.read_ranges(name, [(offset, place["size"])])
+    if hashlib.sha256(data).hexdigest() != place["sha256"]:
+        raise CheckpointError(f"{name}: a table does not match its digest")
+    return pa.ipc.open_stream(data).read_all()

@@ -1,0 +1,194 @@
+"""A log entry: what one commit did, in canonical JSON, chained to the entry before it."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from typing import Any
+
+from shardline.errors import DamagedLogError, UnknownFormatError
+from shardline.log import canonical
+from shardline.log.facts import (
+    Added,
+    Attestation,
+    Checks,
+    Fields,
+    Hold,
+    Input,
+    Json,
+    Maker,
+    Source,
+    Totals,
+)
+from shardline.log.schema import Schema
+
+FORMAT = 1
+FEATURES: frozenset[str] = frozenset()
+_RELEASE = re.compile(r"[0-9A-Za-z.+-]{1,32}")
+_TIME = "%Y-%m-%dT%H:%M:%S.%fZ"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """One commit.
+
+    `previous` is the digest of the entry before. `snapshot`, `published`, `totals` and `content`
+    tell how the version stands after the entry, so that its newest entry alone answers for it.
+    The other fields tell what changed, and are empty where they do not apply.
+    """
+
+    dataset: str
+    version: str
+    number: int
+    id: str
+    previous: str | None
+    time: datetime
+    maker: Maker
+    operation: str
+    parameters: Json = field(default_factory=dict)
+    inputs: tuple[Input, ...] = ()
+    schema: Schema | None = None
+    checks: Checks | None = None
+    added: tuple[Added, ...] = ()
+    removed: tuple[str, ...] = ()
+    sources: tuple[Source, ...] = ()
+    attestations: tuple[Attestation, ...] = ()
+    rejects: int | None = None
+    restores: int | None = None
+    tag: Hold | None = None
+    pin: Hold | None = None
+    condemned: tuple[str, ...] = ()
+    fingerprint: str | None = None
+    snapshot: int = 0
+    published: int | None = None
+    totals: Totals = Totals()
+    content: str | None = None
+    digest: str = ""
+
+    @property
+    def changes_data(self) -> bool:
+        """Whether the entry made a snapshot."""
+        return bool(self.added or self.removed)
+
+    def to_json(self) -> Json:
+        """The entry without its digest."""
+        told: Json = {
+            "format": FORMAT,
+            "dataset": self.dataset,
+            "version": self.version,
+            "number": self.number,
+            "id": self.id,
+            "previous": self.previous,
+            "time": self.time.strftime(_TIME),
+            "by": self.maker.to_json(),
+            "operation": self.operation,
+            "fingerprint": self.fingerprint,
+            "snapshot": self.snapshot,
+            "published": self.published,
+            "totals": self.totals.to_json(),
+            "content": self.content,
+        }
+        changes: Json = {
+            "parameters": self.parameters,
+            "inputs": [one.to_json() for one in self.inputs],
+            "schema": self.schema and self.schema.to_json(),
+            "checks": self.checks and self.checks.to_json(),
+            "added": [one.to_json() for one in self.added],
+            "removed": list(self.removed),
+            "sources": [one.to_json() for one in self.sources],
+            "attestations": [one.to_json() for one in self.attestations],
+            "rejects": self.rejects,
+            "restores": self.restores,
+            "tag": self.tag and self.tag.to_json(),
+            "pin": self.pin and self.pin.to_json(),
+            "condemned": list(self.condemned),
+        }
+        return {**told, **{name: value for name, value in changes.items() if value}}
+
+    def sealed(self) -> tuple[Entry, bytes]:
+        """The entry with its digest, and its bytes as they lie in the log."""
+        told = self.to_json()
+        told["digest"] = canonical.sha256(told)
+        return replace(self, digest=told["digest"]), canonical.encode(told) + b"\n"
+
+
+def read_entry(version: str, number: int, data: bytes) -> Entry:
+    """Read an entry back, and refuse it if one bit of it is not as it was written."""
+    try:
+        if not data.endswith(b"\n"):
+            raise ValueError("it was cut off")
+        told = canonical.decode(data[:-1])
+        if not isinstance(told, dict):
+            raise ValueError("it is no JSON object")
+        digest = told.pop("digest", None)
+        if digest != hashlib.sha256(canonical.encode(told)).hexdigest():
+            raise ValueError("it does not match its digest: it was damaged or changed")
+        _refuse_newer(version, number, told)
+        entry = _from_json(told, digest)
+        if (f"{entry.dataset}/{entry.version}", entry.number) != (version, number):
+            raise ValueError(
+                f"it says that it is entry {entry.number} of {entry.dataset}/{entry.version}"
+            )
+    except ValueError as error:
+        raise DamagedLogError(version, number, str(error)) from None
+    return entry
+
+
+def _refuse_newer(version: str, number: int, told: dict[str, Any]) -> None:
+    features = told.pop("features", [])
+    unknown = sorted(set(map(str, features)) - FEATURES) if isinstance(features, list) else ["?"]
+    if told.get("format") == FORMAT and not unknown:
+        return
+    maker = told.get("by")
+    release = maker.get("release") if isinstance(maker, dict) else None
+    named = isinstance(release, str) and _RELEASE.fullmatch(release)
+    what = f"the feature {unknown[0]!r}" if unknown else f"format {told.get('format')!r}"
+    raise UnknownFormatError(
+        f"{version}: entry {number} of the log uses {what}, which this release does not know; "
+        f"use shardline {release if named else 'in a newer release'}"
+        f"{' or newer' if named else ''}. Nothing was changed"
+    )
+
+
+def _from_json(told: Json, digest: str) -> Entry:
+    fields = Fields("it", told)
+    fields.take("format", int)
+    schema, checks = fields.maybe("schema", dict), fields.maybe("checks", dict)
+    tag, pin = fields.maybe("tag", dict), fields.maybe("pin", dict)
+    entry = Entry(
+        dataset=fields.take("dataset", str),
+        version=fields.take("version", str),
+        number=fields.count("number", 1),
+        id=fields.take("id", str),
+        previous=fields.nullable("previous", str),
+        time=_time(fields.take("time", str)),
+        maker=Maker.from_json(fields.take("by", dict)),
+        operation=fields.take("operation", str),
+        parameters=fields.maybe("parameters", dict) or {},
+        inputs=tuple(map(Input.from_json, fields.maybe("inputs", list) or ())),
+        schema=None if schema is None else Schema.from_json(schema),
+        checks=None if checks is None else Checks.from_json(checks),
+        added=tuple(map(Added.from_json, fields.maybe("added", list) or ())),
+        removed=fields.texts("removed"),
+        sources=tuple(map(Source.from_json, fields.maybe("sources", list) or ())),
+        attestations=tuple(map(Attestation.from_json, fields.maybe("attestations", list) or ())),
+        rejects=fields.maybe("rejects", int),
+        restores=fields.maybe("restores", int),
+        tag=None if tag is None else Hold.from_json(tag),
+        pin=None if pin is None else Hold.from_json(pin),
+        condemned=fields.texts("condemned"),
+        fingerprint=fields.nullable("fingerprint", str),
+        snapshot=fields.count("snapshot"),
+        published=fields.nullable("published", int),
+        totals=Totals.from_json(fields.take("totals", dict)),
+        content=fields.nullable("content", str),
+        digest=digest,
+    )
+    fields.end()
+    return entry
+
+
+def _time(text: str) -> datetime:
+    return datetime.strptime(text, _TIME).replace(tzinfo=UTC)

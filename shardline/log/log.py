@@ -1,0 +1,260 @@
+"""The log of a version in storage: finding its head, reading it, and committing to it."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import json
+import logging
+import random
+import re
+import secrets
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from shardline.errors import (
+    DamagedLogError,
+    ObjectExistsError,
+    ObjectMissingError,
+    StorageError,
+    UncertainWriteError,
+    UnsyncedWriteError,
+)
+from shardline.log.checkpoint import CheckpointError, read_checkpoint, write_checkpoint
+from shardline.log.entry import Entry, read_entry
+from shardline.log.next_entry import next_entry
+from shardline.log.state import State
+from shardline.storage import check_name
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from datetime import datetime
+
+    from shardline.log.changes import Change
+    from shardline.log.facts import Maker
+    from shardline.storage import Store
+
+CHECKPOINT_INTERVAL = 128
+ENTRY_NAME = re.compile(r"(\d{20})\.json", re.ASCII)
+CHECKPOINT_NAME = re.compile(r"(\d{20})\.checkpoint", re.ASCII)
+_HINT = "newest-checkpoint.json"
+_FIRST_BATCH = 4
+_LARGEST_BATCH = 64
+_UNCERTAIN_TRIES = 5
+_LONGEST_PAUSE = 0.1
+_logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Log:
+    """The entries of one version."""
+
+    store: Store
+    dataset: str
+    version: str
+
+    def __post_init__(self) -> None:
+        """Refuse names that could lead elsewhere."""
+        check_name(self.dataset, "dataset")
+        check_name(self.version, "version")
+
+    @property
+    def folder(self) -> str:
+        """Where the entries lie."""
+        return f"{self.dataset}/{self.version}/log"
+
+    @property
+    def shown(self) -> str:
+        """The version as people write it."""
+        return f"{self.dataset}/{self.version}"
+
+    def entry_name(self, number: int) -> str:
+        """Where an entry lies."""
+        return f"{self.folder}/{number:020}.json"
+
+    def checkpoint_name(self, number: int) -> str:
+        """Where a checkpoint lies."""
+        return f"{self.folder}/{number:020}.checkpoint"
+
+    def load(self) -> State:
+        """The version as it stands: the newest checkpoint, and the entries behind it."""
+        state = self._newest_checkpoint() or State(self.dataset, self.version)
+        self.follow(state)
+        return state
+
+    def replay(self) -> Iterator[tuple[State, Entry]]:
+        """Every entry from the first, with the version as it stands after it."""
+        state = State(self.dataset, self.version)
+        for entry in self.entries(1):
+            state.apply(entry)
+            yield state, entry
+
+    def _replayed(self, number: int) -> State:
+        """The version as it stood at an entry, from the entries alone."""
+        _logger.warning("%s: the checkpoint at entry %d is damaged", self.shown, number)
+        for state, entry in self.replay():
+            if entry.number == number:
+                return state
+        raise DamagedLogError(self.shown, number, "it is missing")
+
+    def follow(self, state: State) -> list[Entry]:
+        """Bring a state up to date, and give the entries that were new to it."""
+        new = []
+        for entry in self.entries(state.number + 1):
+            state.apply(entry)
+            new.append(entry)
+        return new
+
+    def entry(self, number: int) -> Entry:
+        """One entry that is known to exist."""
+        try:
+            data = self.store.read(self.entry_name(number))
+        except ObjectMissingError:
+            raise DamagedLogError(self.shown, number, "it is missing") from None
+        return read_entry(self.shown, number, data)
+
+    def entries(self, first: int) -> Iterator[Entry]:
+        """The entries from `first` up to the head, several at a time."""
+        batch = _FIRST_BATCH
+        while True:
+            numbers = range(first, first + batch)
+            found = self.store.read_many([self.entry_name(number) for number in numbers])
+            for number, data in zip(numbers, found, strict=True):
+                if data is None:
+                    self._refuse_gap(number, found[number - first + 1 :])
+                    return
+                yield read_entry(self.shown, number, data)
+            first += batch
+            batch = min(2 * batch, _LARGEST_BATCH)
+
+    def _refuse_gap(self, number: int, behind: list[bytes | None]) -> None:
+        """An entry is missing and a later one is there. It may have come while we read."""
+        later = any(behind) if behind else self.exists(number + 1)
+        if later and not self.exists(number):
+            raise DamagedLogError(self.shown, number, "it is missing, and later ones are there")
+
+    def exists(self, number: int) -> bool:
+        """Whether there is an entry of this number."""
+        return self.store.info(self.entry_name(number)) is not None
+
+    def head_number(self) -> int:
+        """The number of the newest entry, by doubling and halving: few requests, however long."""
+        low, high = 0, 1
+        while self.exists(high):
+            low, high = high, 2 * high
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (middle, high) if self.exists(middle) else (low, middle)
+        return low
+
+    def commit(
+        self, state: State, change: Change, maker: Maker, now: datetime
+    ) -> tuple[State, Entry | None]:
+        """Commit a change on a version as we know it, or on what others have made of it since.
+
+        Gives the version as it stands afterwards, and the entry: None if nothing was left to do.
+        """
+        own = secrets.token_hex(16)
+        for lost in range(1_000_000):
+            made = next_entry(state, change, id=own, now=now, maker=maker)
+            if made is None:
+                return state, None
+            after, entry, data = made
+            if self._put(entry, data):
+                if entry.number % CHECKPOINT_INTERVAL == 0:
+                    self._try_checkpoint(after)
+                return after, entry
+            _pause(lost)
+            for newer in self.follow(state):
+                if newer.id == own:
+                    return state, newer
+        raise StorageError(f"{self.shown}: the commit lost every race; try again later")
+
+    def _put(self, entry: Entry, data: bytes) -> bool:
+        """Put an entry under its number; False if another one has it."""
+        name = self.entry_name(entry.number)
+        problem: StorageError | None = None
+        for attempt in range(_UNCERTAIN_TRIES):
+            try:
+                self.store.create(name, data)
+            except UnsyncedWriteError:
+                raise
+            except (ObjectExistsError, UncertainWriteError) as error:
+                problem = error
+            else:
+                return True
+            found = self._read_back(name)
+            if found is not None:
+                return found == data
+            _pause(attempt)
+        raise UncertainWriteError(
+            f"{self.shown}: it is not known whether entry {entry.number} was committed; run the "
+            "same again: what landed does not land twice"
+        ) from problem
+
+    def _read_back(self, name: str) -> bytes | None:
+        try:
+            return self.store.read_many([name])[0]
+        except StorageError:
+            return None
+
+    def write_checkpoint(self, state: State) -> None:
+        """Write a checkpoint of a version as it stands."""
+        self.store.replace(self.checkpoint_name(state.number), write_checkpoint(state))
+        hint = json.dumps({"entry": state.number}).encode() + b"\n"
+        self.store.replace(f"{self.folder}/{_HINT}", hint)
+        state.checkpoint = state.number
+
+    def _try_checkpoint(self, state: State) -> None:
+        """A checkpoint only saves time: the commit stands without it."""
+        try:
+            self.write_checkpoint(state)
+        except StorageError as error:
+            _logger.warning("%s: no checkpoint at entry %d: %s", self.shown, state.number, error)
+
+    def _newest_checkpoint(self) -> State | None:
+        hinted = self._hinted()
+        state = self.checkpoint(hinted) if hinted else None
+        if not self.exists((state.number if state else 0) + 2 * CHECKPOINT_INTERVAL):
+            return state
+        newest = self.head_number() // CHECKPOINT_INTERVAL * CHECKPOINT_INTERVAL
+        for number in range(newest, max(newest - 4 * CHECKPOINT_INTERVAL, 0), -CHECKPOINT_INTERVAL):
+            state = self.checkpoint(number)
+            if state is not None:
+                return state
+        return None
+
+    def _hinted(self) -> int:
+        """Where the newest checkpoint is said to be. It may be missing, old or nonsense."""
+        data = self.store.read_many([f"{self.folder}/{_HINT}"])[0]
+        with contextlib.suppress(ValueError, TypeError, KeyError, RecursionError):
+            number = json.loads(data or b"{}")["entry"]
+            return number if type(number) is int and 0 < number < 10**18 else 0
+        return 0
+
+    def checkpoint(self, number: int) -> State | None:
+        """The version at a checkpoint; None if that is missing, damaged or not of this log."""
+        try:
+            state = read_checkpoint(
+                self.store,
+                self.checkpoint_name(number),
+                self.dataset,
+                self.version,
+                instead=functools.cache(lambda: self._replayed(number)),
+            )
+        except (CheckpointError, StorageError, ValueError, KeyError, TypeError) as error:
+            _logger.warning(
+                "%s: the checkpoint at entry %d is not used: %s", self.shown, number, error
+            )
+            return None
+        if state.number != number or self.entry(number).digest != state.digest:
+            _logger.warning("%s: the checkpoint at entry %d is of another log", self.shown, number)
+            return None
+        return state
+
+
+def _pause(lost: int) -> None:
+    """Let others go first, for a random moment that grows with each race lost."""
+    if lost:
+        time.sleep(random.uniform(0, min(0.001 * 2 ** min(lost, 10), _LONGEST_PAUSE)))  # noqa: S311

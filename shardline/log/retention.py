@@ -1,0 +1,40 @@
+"""Which shards may go: those that no snapshot worth keeping has held for long enough."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from shardline.log.timeline import microseconds
+
+if TYPE_CHECKING:
+    from datetime import datetime, timedelta
+
+    from numpy.typing import NDArray
+
+    from shardline.log.state import State
+
+
+def retained(state: State, now: datetime, keep: timedelta) -> NDArray[np.int64]:
+    """The snapshots that are kept, in order.
+
+    They are the head, the newest published one, those with a tag or pin, and those that were one
+    of these until less than `keep` ago.
+    """
+    oldest = microseconds(now - keep)
+    young = np.flatnonzero(state.timeline.column("released") > oldest) + 1
+    holds = (*state.tags.values(), *state.pins.values())
+    held = [hold.snapshot for hold in holds if hold.snapshot is not None]
+    now_in_use = [number for number in (state.snapshot, state.published) if number]
+    return np.unique(np.concatenate([young, np.array([*held, *now_in_use], np.int64)]))
+
+
+def unreferenced(state: State, now: datetime, keep: timedelta) -> set[str]:
+    """The shards that were in the list once and are in no snapshot that is kept."""
+    numbers = retained(state, now, keep)
+    since, until = state.stays.column("since"), state.stays.column("until")
+    inside = np.searchsorted(numbers, until, "left") > np.searchsorted(numbers, since, "left")
+    names = state.stays.names().to_pylist()
+    kept = {name for name, is_kept in zip(names, inside.tolist(), strict=True) if is_kept}
+    return set(names) - kept

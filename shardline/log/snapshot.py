@@ -1,0 +1,83 @@
+"""Snapshots: one immutable state of a version, and what differs between two."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from shardline.log.schema_diff import compare
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from datetime import datetime
+
+    from shardline.log.facts import Shard, Totals
+    from shardline.log.schema import Schema
+    from shardline.log.schema_diff import SchemaDiff
+
+
+@dataclass(frozen=True, eq=False)
+class Snapshot:
+    """What one commit made of a version. `published` and `rejected` are as of when it was opened.
+
+    `version` is the version's name, `entry` the number of the log entry, `content` the digest of
+    schema and shards. The shards are looked up when they are first asked for.
+    """
+
+    version: str
+    number: int
+    entry: int
+    time: datetime
+    totals: Totals
+    content: str
+    schema: Schema
+    published: bool
+    rejected: bool
+    list_shards: Callable[[], tuple[Shard, ...]] = field(repr=False)
+
+    @property
+    def records(self) -> int:
+        """How many records it holds."""
+        return self.totals.records
+
+    @property
+    def bytes(self) -> int:
+        """How many bytes its shards have."""
+        return self.totals.bytes
+
+    @cached_property
+    def shards(self) -> tuple[Shard, ...]:
+        """Its shards, in order."""
+        return self.list_shards()
+
+    def __str__(self) -> str:
+        return f"{self.version}@{self.number}"
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotDiff:
+    """What differs between two snapshots. `records` and `bytes` are how much there is more."""
+
+    old: Snapshot
+    new: Snapshot
+    added: tuple[Shard, ...]
+    removed: tuple[Shard, ...]
+    records: int
+    bytes: int
+    fields: SchemaDiff
+
+
+def diff(old: Snapshot, new: Snapshot) -> SnapshotDiff:
+    """What came and what went from one snapshot to another, of the same version or of two."""
+    before = {shard.name for shard in old.shards}
+    after = {shard.name for shard in new.shards}
+    return SnapshotDiff(
+        old,
+        new,
+        tuple(shard for shard in new.shards if shard.name not in before),
+        tuple(shard for shard in old.shards if shard.name not in after),
+        new.records - old.records,
+        new.bytes - old.bytes,
+        compare(old.schema, new.schema),
+    )

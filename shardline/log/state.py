@@ -1,0 +1,225 @@
+"""What a version's log says up to one entry: the entries replayed, no shard looked at."""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from shardline.errors import DamagedLogError
+from shardline.log.facts import Checks, Hold, Totals
+from shardline.log.keys import Keys
+from shardline.log.stays import Stays
+from shardline.log.timeline import Moment, Timeline
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from shardline.log.entry import Entry
+    from shardline.log.facts import Shard
+    from shardline.log.schema import Schema
+
+REJECTION = "rejection"
+VACUUM = "vacuum"
+RESERVED_CHECKS = (REJECTION, VACUUM)
+MAX_CHECKS = 31  # bits of a column, less one that stands for "never attested"
+BRINGS_BACK = frozenset({"reject", "restore"})
+_BEGINNING = datetime(1, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """Which checks the snapshots from `since` on need to be published."""
+
+    since: int
+    checks: Checks
+
+
+@dataclass(slots=True)
+class State:
+    """How a version stands after entry `number`; 0 is an empty log."""
+
+    dataset: str
+    version: str
+    number: int = 0
+    digest: str | None = None
+    time: datetime = _BEGINNING
+    schema: Schema | None = None
+    policies: tuple[Policy, ...] = ()
+    bits: dict[str, int] = field(default_factory=lambda: {REJECTION: 0, VACUUM: 1})
+    snapshot: int = 0
+    snapshot_entry: int = 0
+    snapshot_time: datetime = _BEGINNING
+    snapshot_rejected: int = 0
+    published: int | None = None
+    totals: Totals = Totals()
+    content: str | None = None
+    tags: dict[str, Hold] = field(default_factory=dict)
+    pins: dict[str, Hold] = field(default_factory=dict)
+    stays: Stays = field(default_factory=Stays)
+    timeline: Timeline = field(default_factory=Timeline)
+    sources: Keys = field(default_factory=Keys)
+    condemned: Keys = field(default_factory=Keys)
+    checkpoint: int = 0
+
+    @property
+    def name(self) -> str:
+        """The version as people write it."""
+        return f"{self.dataset}/{self.version}"
+
+    @property
+    def fingerprint(self) -> str | None:
+        """What tells the schema from others."""
+        return None if self.schema is None else self.schema.fingerprint
+
+    @property
+    def checks(self) -> Checks:
+        """The checks that a snapshot made now would need."""
+        return self.policies[-1].checks if self.policies else Checks()
+
+    def checks_of(self, snapshot: int) -> Checks:
+        """The checks that a snapshot needs."""
+        told = [policy.checks for policy in self.policies if policy.since <= snapshot]
+        return told[-1] if told else Checks()
+
+    def newest(self) -> Moment:
+        """The newest snapshot's row, without loading the others' and without what checks said."""
+        return Moment(
+            self.snapshot,
+            self.snapshot_entry,
+            self.snapshot_time,
+            self.totals,
+            self.content or "",
+            self.snapshot_rejected,
+        )
+
+    def fork(self) -> State:
+        """A copy that can go its own way."""
+        other = copy.copy(self)
+        other.bits, other.tags, other.pins = dict(self.bits), dict(self.tags), dict(self.pins)
+        other.stays, other.timeline = self.stays.fork(), self.timeline.fork()
+        other.sources, other.condemned = self.sources.fork(), self.condemned.fork()
+        return other
+
+    def apply(self, entry: Entry) -> None:
+        """Replay the next entry; raises DamagedLogError if it cannot be the next one."""
+        self._refuse_misfit(entry)
+        self.change(entry)
+        if entry.changes_data:
+            self.hold(entry)
+        self.mark(entry)
+        self.stand(entry)
+
+    def _refuse_misfit(self, entry: Entry) -> None:
+        problem = None
+        if entry.number != self.number + 1:
+            problem = f"it stands behind entry {self.number}"
+        elif entry.previous != self.digest:
+            problem = (
+                f"it does not follow entry {self.number} as that stands here: one of the two was "
+                "forged, replaced or moved"
+            )
+        elif entry.time < self.time:
+            problem = "it is older than the entry before it"
+        elif entry.snapshot != self.snapshot + entry.changes_data:
+            problem = f"it says snapshot {entry.snapshot} behind snapshot {self.snapshot}"
+        elif self.schema is None and entry.schema is None and entry.operation != "vacuum":
+            problem = "the version has not been created before it"
+        if problem:
+            raise DamagedLogError(self.name, entry.number, problem)
+
+    def change(self, entry: Entry) -> None:
+        """Work in what an entry changed, but not how the version stands after it."""
+        if entry.schema is not None:
+            self.schema = entry.schema
+        if entry.checks is not None:
+            self.policies += (Policy(self.snapshot + 1, entry.checks),)
+        if (
+            entry.added
+            and not entry.removed
+            and all(one.at is None for one in entry.added)
+            and entry.operation not in BRINGS_BACK
+        ):
+            self.stays.append(entry.snapshot, entry.number, tuple(one.shard for one in entry.added))
+        elif entry.changes_data:
+            back = entry.operation in BRINGS_BACK
+            self.stays.relist(entry.snapshot, entry.number, entry.added, entry.removed, back=back)
+        rejected = entry.operation == "reject"
+        for source in entry.sources:
+            self.sources.put(source.key, -entry.number if rejected else entry.number)
+        for name in entry.condemned:
+            self.condemned.put(name_key(name), entry.number)
+        if entry.condemned:
+            self.stays.mark(entry.number, entry.condemned, self.bits[VACUUM], passed=False)
+
+    def hold(self, entry: Entry) -> None:
+        """Note the snapshot that an entry made."""
+        if self.snapshot:
+            self.timeline.release(self.snapshot, entry.time)
+        if entry.content is None:
+            raise DamagedLogError(self.name, entry.number, "it makes a snapshot without content")
+        self.timeline.add(
+            entry.number,
+            entry.time,
+            entry.totals,
+            entry.content,
+            again=entry.operation in BRINGS_BACK,
+        )
+        self.snapshot, self.totals, self.content = entry.snapshot, entry.totals, entry.content
+        self.snapshot_entry, self.snapshot_time = entry.number, entry.time
+        self.snapshot_rejected = 0
+
+    def mark(self, entry: Entry) -> None:
+        """Note what an entry attests, rejects, tags and pins."""
+        for told in entry.attestations:
+            bit = self.bits.setdefault(told.check, len(self.bits))
+            if bit >= MAX_CHECKS:
+                raise DamagedLogError(self.name, entry.number, f"more than {MAX_CHECKS} checks")
+            if told.content is None:
+                self.stays.mark(entry.number, told.shards, bit, passed=told.passed)
+            else:
+                self.timeline.mark(entry.number, told.content, bit, passed=told.passed)
+        if entry.rejects is not None:
+            self.timeline.reject(entry.rejects, entry.number)
+            if entry.rejects == self.snapshot:
+                self.snapshot_rejected = entry.number
+        self._move(self.tags, entry.tag, entry.time)
+        self._move(self.pins, entry.pin, entry.time)
+
+    def stand(self, entry: Entry) -> None:
+        """Stand where an entry says that the version stands after it."""
+        if self.published is not None and entry.published != self.published:
+            self.timeline.release(self.published, entry.time)
+        self.published = entry.published
+        self.number, self.digest, self.time = entry.number, entry.digest, entry.time
+
+    def _move(self, holds: dict[str, Hold], hold: Hold | None, time: datetime) -> None:
+        if hold is None:
+            return
+        old = holds.pop(hold.name, None)
+        if old is not None and old.snapshot is not None:
+            self.timeline.release(old.snapshot, time)
+        if hold.snapshot is not None:
+            holds[hold.name] = hold
+
+
+def name_key(name: str) -> str:
+    """The key under which a shard's name is found."""
+    return hashlib.sha256(name.encode()).hexdigest()
+
+
+def content_digest(fingerprint: str | None, shards: Iterable[Shard]) -> str:
+    """What a list of shards amounts to under a schema."""
+    start = hashlib.sha256(b"shardline content\n" + (fingerprint or "").encode()).hexdigest()
+    return extended_digest(start, shards)
+
+
+def extended_digest(content: str, shards: Iterable[Shard]) -> str:
+    """What a content becomes when shards are put behind it: proportional to what is new."""
+    digest = bytes.fromhex(content)
+    for shard in shards:
+        base = b"" if shard.base is None else bytes.fromhex(shard.base.sha256)
+        digest = hashlib.sha256(digest + bytes.fromhex(shard.sha256) + base).digest()
+    return digest.hex()

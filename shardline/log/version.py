@@ -1,0 +1,291 @@
+"""A version of a dataset, open for reading and for committing."""
+
+from __future__ import annotations
+
+import re
+import socket
+from datetime import UTC, datetime
+from threading import RLock
+from typing import TYPE_CHECKING
+
+from shardline import __version__
+from shardline.errors import BadNameError, SnapshotMissingError, StorageError, VersionMissingError
+from shardline.execution.threads import run_tasks
+from shardline.log.changes import (
+    Append,
+    Attest,
+    Create,
+    Derive,
+    Reject,
+    Replace,
+    Require,
+    Restore,
+    SetPin,
+    SetTag,
+    refuse_condemned,
+)
+from shardline.log.facts import Checks, Maker
+from shardline.log.log import Log
+from shardline.log.publishing import is_published
+from shardline.log.snapshot import Snapshot
+from shardline.log.state import BRINGS_BACK, REJECTION
+from shardline.storage import check_name, object_uri, open_store
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from pathlib import Path
+
+    from shardline.log.changes import Change
+    from shardline.log.entry import Entry
+    from shardline.log.facts import Attestation, Shard
+    from shardline.log.schema import Schema
+    from shardline.log.state import State
+    from shardline.storage import Store
+
+_NEWEST, _PUBLISHED = "newest", "published"
+_NAME = re.compile(r"([^/@]+)/([^/@]+)")
+_WORKERS = 16
+
+
+def utc_now() -> datetime:
+    """The time."""
+    return datetime.now(UTC)
+
+
+class Version:
+    """One version of a dataset, `Version(root, "digits/v1")`.
+
+    It stands where the log stood when it was opened, last refreshed or last committed to.
+    `run` and `code` are told in each entry: which run made it, by which code.
+    """
+
+    def __init__(
+        self,
+        root: Store | Path | str,
+        name: str,
+        *,
+        run: str = "",
+        code: str = "",
+        clock: Callable[[], datetime] = utc_now,
+    ) -> None:
+        parts = _NAME.fullmatch(name)
+        if parts is None:
+            raise BadNameError(f"{name!r} names no version: write DATASET/VERSION, as digits/v1")
+        self.log = Log(open_store(root), parts[1], parts[2])
+        self._maker = Maker(__version__, socket.gethostname(), run, code)
+        self._clock = clock
+        self._lock = RLock()
+        self._known: State | None = None
+        self._may_write = False
+
+    @property
+    def store(self) -> Store:
+        """Where it lies."""
+        return self.log.store
+
+    @property
+    def name(self) -> str:
+        """`digits/v1`."""
+        return self.log.shown
+
+    @property
+    def state(self) -> State:
+        """How it stands."""
+        with self._lock:
+            if self._known is None:
+                self._known = self.log.load()
+            return self._known
+
+    @property
+    def exists(self) -> bool:
+        """Whether it has been created."""
+        return self.state.schema is not None
+
+    @property
+    def schema(self) -> Schema:
+        """The one schema of all its records."""
+        if self.state.schema is None:
+            raise VersionMissingError(
+                f"{self.name} does not exist in {self.store.uri}: create it by appending to it, "
+                "or look at the root"
+            )
+        return self.state.schema
+
+    def refresh(self) -> list[Entry]:
+        """Take in what others committed, and give their entries."""
+        with self._lock:
+            state, self._known = self.state, None
+            new = self.log.follow(state)
+            self._known = state
+            return new
+
+    def newest(self) -> Snapshot:
+        """The newest snapshot, published or not."""
+        return self.snapshot(self.state.snapshot or 1)
+
+    def published(self) -> Snapshot:
+        """The newest published snapshot: the one to read."""
+        self.schema  # noqa: B018 - refuses a version that does not exist
+        if self.state.published is None:
+            raise SnapshotMissingError(
+                f"{self.name} has no published snapshot: 'shardline status {self.name}' tells why"
+            )
+        return self.snapshot(self.state.published)
+
+    def snapshot(self, number: int) -> Snapshot:
+        """A snapshot by its number."""
+        with self._lock:
+            return self._snapshot(self.state, self.schema, number)
+
+    def _snapshot(self, state: State, schema: Schema, number: int) -> Snapshot:
+        if not 1 <= number <= state.snapshot:
+            has = f"1 to {state.snapshot}" if state.snapshot else "none yet"
+            raise SnapshotMissingError(f"{self.name} has no snapshot {number}; it has {has}")
+        moment = state.newest() if number == state.snapshot else state.timeline.moment(number)
+        older = number < (state.published or 0)
+        return Snapshot(
+            self.name,
+            number,
+            moment.entry,
+            moment.time,
+            moment.totals,
+            moment.content,
+            schema,
+            number == state.published or (older and is_published(state, number)),
+            moment.rejected > 0,
+            lambda: self._shards(state, number),
+        )
+
+    def _shards(self, state: State, number: int) -> tuple[Shard, ...]:
+        with self._lock:
+            return tuple(stay.shard for stay in state.stays.at(number))
+
+    def tagged(self, tag: str) -> Snapshot:
+        """The snapshot that has a tag."""
+        hold = self.state.tags.get(tag)
+        if hold is None or hold.snapshot is None:
+            tags = ", ".join(sorted(self.state.tags)) or "none"
+            raise SnapshotMissingError(f"{self.name} has no tag {tag!r}; its tags: {tags}")
+        return self.snapshot(hold.snapshot)
+
+    def at(self, time: datetime) -> Snapshot:
+        """The snapshot that was the newest at a time."""
+        with self._lock:
+            number = self.state.timeline.held_at(time)
+        if number == 0:
+            raise SnapshotMissingError(f"{self.name} had no snapshot yet at {time.isoformat()}")
+        return self.snapshot(number)
+
+    def find(self, which: str = _NEWEST) -> Snapshot:
+        """A snapshot as people name it: newest, published, a number, a tag, or a time."""
+        if which == _NEWEST:
+            return self.newest()
+        if which == _PUBLISHED:
+            return self.published()
+        if which.isascii() and which.isdigit():
+            return self.snapshot(int(which))
+        if which in self.state.tags:
+            return self.tagged(which)
+        time = _as_time(which)
+        return self.tagged(which) if time is None else self.at(time)
+
+    def create(self, schema: Schema, checks: Checks = Checks()) -> Entry | None:
+        """Create the version; None if it is there already, with this schema."""
+        return self.commit(Create(schema, checks))
+
+    def commit(self, change: Change) -> Entry | None:
+        """Commit a change, rebased onto what others committed meanwhile.
+
+        None if nothing was left to do. Raises ConflictError if the change no longer fits.
+        """
+        with self._lock:
+            if not self._may_write:
+                self.store.check_conditions(self.log.folder)
+                self._may_write = True
+            self._refuse_missing_shards(change)
+            state, self._known = self.state, None
+            self._known, entry = self.log.commit(state, change, self._maker, self._clock())
+            return entry
+
+    def _refuse_missing_shards(self, change: Change) -> None:
+        """Refuse to commit a shard that is not there, or not as long as it should be."""
+        if isinstance(change, (Append, Replace)):
+            shards = list(change.shards if isinstance(change, Append) else change.added)
+        elif isinstance(change, Derive):
+            shards = [one.shard for one in change.added]
+        else:
+            return
+        names = [self.shard_name(shard) for shard in shards]
+        workers = 1 if len(names) == 1 or self.store.local_path(self.log.folder) else _WORKERS
+        for shard, info in zip(
+            shards, run_tasks(self.store.info, names, workers=workers), strict=True
+        ):
+            if info is None or info.size != shard.bytes:
+                self.refresh()
+                refuse_condemned(self.state, shards)
+                what = "is not there" if info is None else f"has {info.size} bytes"
+                raise StorageError(
+                    f"{object_uri(self.store, self.shard_name(shard))} {what}, and should have "
+                    f"{shard.bytes} bytes: nothing was committed; write the shard again"
+                )
+
+    def shard_name(self, shard: Shard | str) -> str:
+        """Where a shard lies in the store."""
+        name = shard if isinstance(shard, str) else shard.name
+        return f"{self.log.dataset}/shards/{name}"
+
+    def attest(self, attestations: Iterable[Attestation]) -> Entry | None:
+        """Say what checks found."""
+        return self.commit(Attest(tuple(attestations)))
+
+    def reject(
+        self, snapshot: int, attestations: Iterable[Attestation] = (), reason: str = ""
+    ) -> Entry | None:
+        """Reject a snapshot, together with what the checks found, in one entry."""
+        told = self.log.entry(self.snapshot(snapshot).entry)
+        if told.operation == "reject":
+            return self.commit(Reject(snapshot, attestations=tuple(attestations), reason=reason))
+        lifted = (one for one in told.attestations if one.check == REJECTION and one.passed)
+        brought = tuple(one.shard for one in told.added)
+        back = told.operation in BRINGS_BACK
+        taken = self.state.stays.named(told.removed)
+        return self.commit(
+            Reject(
+                snapshot,
+                brought,
+                tuple(taken[name].shard for name in told.removed),
+                tuple(name for one in lifted for name in one.shards)
+                if back
+                else tuple(shard.name for shard in brought),
+                () if back else told.sources,
+                tuple(attestations),
+                reason,
+            )
+        )
+
+    def restore(self, snapshot: int, *, head: int | None = None) -> Entry | None:
+        """Make an old snapshot the head, as a new one; `head` is what it must be now."""
+        return self.commit(Restore(snapshot, self.state.snapshot if head is None else head))
+
+    def require(self, checks: Checks) -> Entry | None:
+        """Set which checks the snapshots from now on need to be published."""
+        return self.commit(Require(checks))
+
+    def tag(self, tag: str, snapshot: int | None) -> Entry | None:
+        """Let a tag name a snapshot, whichever it named before; None takes it away."""
+        check_name(tag, "tag")
+        if tag in {_NEWEST, _PUBLISHED} or tag.isdigit() or _as_time(tag) is not None:
+            raise BadNameError(f"{tag!r} cannot be a tag: it already means a snapshot")
+        return self.commit(SetTag(tag, snapshot))
+
+    def pin(self, pin: str, snapshot: int | None, reason: str = "") -> Entry | None:
+        """Keep a snapshot from vacuum in someone's name; None lets go of it."""
+        return self.commit(SetPin(pin, snapshot, reason))
+
+
+def _as_time(text: str) -> datetime | None:
+    try:
+        time = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    return time if time.tzinfo else time.replace(tzinfo=UTC)

@@ -1,0 +1,155 @@
+"""Check a snapshot, and say in the log what was found: that is what publishes or rejects it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING
+
+from shardline.execution.threads import run_tasks
+from shardline.files.reader import DEFAULT_LIMITS, Limits
+from shardline.log.changes import refuse_condemned
+from shardline.log.facts import Attestation
+from shardline.operations.inspect import inspect_shard
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from shardline.log.facts import Shard
+    from shardline.log.snapshot import Snapshot
+    from shardline.log.stays import Stay
+    from shardline.log.version import Version
+    from shardline.operations.inspect import ShardReport
+
+INTEGRITY, SCHEMA = "integrity", "schema"
+_MAX_DETAIL = 500
+
+
+@dataclass(frozen=True, slots=True)
+class CheckReport:
+    """What checking a snapshot found, and what became of it.
+
+    `shards` are those that were read; the others had passed before. `missing` are checks that the
+    snapshot needs, that have not passed and that cannot be run here. `rejected` are the snapshots
+    that were rejected, `published` is the newest published one afterwards.
+    """
+
+    snapshot: Snapshot
+    shards: list[ShardReport]
+    missing: tuple[str, ...]
+    rejected: tuple[int, ...] = ()
+    published: int | None = None
+    attestations: tuple[Attestation, ...] = field(default=(), repr=False)
+
+    @property
+    def ok(self) -> bool:
+        """Whether every check that was run passed."""
+        return all(shard.ok for shard in self.shards)
+
+
+def check_version(
+    version: Version,
+    which: str = "newest",
+    *,
+    again: bool = False,
+    limits: Limits = DEFAULT_LIMITS,
+    workers: int | None = None,
+    progress: Callable[[Shard, int], None] | None = None,
+) -> CheckReport:
+    """Run the checks on the shards of a snapshot that have not passed them, or `again` on all.
+
+    A shard that fails its first check has the snapshot that brought it in rejected. One that had
+    passed before and fails now stays in the list, since its records would be missed there: what
+    holds it is no longer published until it is repaired or an older snapshot is restored. Raises
+    CondemnedShardError if vacuum took a shard: that is no failure of a check.
+    """
+    snapshot = version.find(which)
+    left = shards_to_check(version, snapshot, again=again)
+    what = f"snapshot {snapshot.number} cannot be checked: "
+    refuse_condemned(version.state, [stay.shard for stay in left], what)
+
+    def check_one(stay: Stay) -> ShardReport:
+        shard = stay.shard
+        tell = None if progress is None else partial(progress, shard)
+        name = version.shard_name(shard)
+        return inspect_shard(
+            version.store, name, shard, version.schema, limits=limits, progress=tell
+        )
+
+    reports = list(run_tasks(check_one, left, workers=workers))
+    attestations = tuple(_attestations(reports))
+    fresh = [
+        stay
+        for stay, report in zip(left, reports, strict=True)
+        if any(not _passed(version, stay.passed, check) for check in _failed(report))
+    ]
+    rejected = _attest(version, fresh, attestations)
+    missing = tuple(sorted(_not_passed(version, snapshot) - {INTEGRITY, SCHEMA}))
+    return CheckReport(snapshot, reports, missing, rejected, version.state.published, attestations)
+
+
+def shards_to_check(version: Version, snapshot: Snapshot, *, again: bool = False) -> list[Stay]:
+    """The shards of a snapshot that have not passed what is checked here; all of them `again`."""
+    stays = version.state.stays.at(snapshot.number)
+    needed = [c for c in version.state.checks_of(snapshot.number).shard if c in {INTEGRITY, SCHEMA}]
+    return [s for s in stays if again or not all(_passed(version, s.passed, c) for c in needed)]
+
+
+def _not_passed(version: Version, snapshot: Snapshot) -> set[str]:
+    """The checks that a snapshot needs and that have not passed, on a shard or on itself."""
+    state = version.state
+    needed, moment = state.checks_of(snapshot.number), state.timeline.moment(snapshot.number)
+    passed = [stay.passed for stay in state.stays.at(snapshot.number)]
+    missing = {c for c in needed.shard if not all(_passed(version, bits, c) for bits in passed)}
+    return missing | {c for c in needed.snapshot if not _passed(version, moment.passed, c)}
+
+
+def _passed(version: Version, bits: int, check: str) -> bool:
+    bit = version.state.bits.get(check)
+    return bit is not None and bool(bits >> bit & 1)
+
+
+def _attestations(reports: Iterable[ShardReport]) -> Iterable[Attestation]:
+    """Passes together, each failure with its reason. A shard not read to its end has no schema."""
+    reports = list(reports)
+    sound = tuple(report.shard.name for report in reports if not report.problems)
+    fitting = tuple(r.shard.name for r in reports if r.read and not r.violations)
+    if sound:
+        yield Attestation(INTEGRITY, passed=True, shards=sound)
+    if fitting:
+        yield Attestation(SCHEMA, passed=True, shards=fitting)
+    for report in reports:
+        name = (report.shard.name,)
+        if report.problems:
+            detail = "; ".join(report.problems)[:_MAX_DETAIL]
+            yield Attestation(INTEGRITY, passed=False, shards=name, detail=detail)
+        if report.violations:
+            first = report.violations[0]
+            named = "" if first.feature is None else f", feature {first.feature!r}"
+            detail = f"record {first.record}{named}: {first.detail}"[:_MAX_DETAIL]
+            yield Attestation(SCHEMA, passed=False, shards=name, detail=detail)
+
+
+def _failed(report: ShardReport) -> Iterable[str]:
+    if report.problems:
+        yield INTEGRITY
+    if report.violations:
+        yield SCHEMA
+
+
+def _attest(
+    version: Version, fresh: list[Stay], attestations: tuple[Attestation, ...]
+) -> tuple[int, ...]:
+    """Write down what was found, and reject the snapshots that brought in what is new and bad."""
+    if not attestations:
+        return ()
+    numbers = sorted({version.state.timeline.of_entry(stay.landed) for stay in fresh})
+    if not numbers:
+        version.attest(attestations)
+    rejected = []
+    for number in numbers:
+        first = number == numbers[0]
+        entry = version.reject(number, attestations if first else (), reason="a check failed")
+        if entry is not None and entry.rejects == number:  # else it had been rejected before
+            rejected.append(number)
+    return tuple(rejected)

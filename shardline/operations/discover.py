@@ -1,0 +1,36 @@
+"""Discover what a root holds: its datasets, and their versions."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING
+
+from shardline.errors import BadNameError
+from shardline.storage import check_name
+
+if TYPE_CHECKING:
+    from shardline.storage import Store
+
+
+def find_datasets(store: Store) -> list[str]:
+    """The datasets of a root: the folders in which there is a version."""
+    return [name for name in _named(store, "", "dataset") if find_versions(store, name)]
+
+
+def find_versions(store: Store, dataset: str) -> list[str]:
+    """The versions of a dataset: the folders in which there is a log."""
+    check_name(dataset, "dataset")
+    return [
+        name
+        for name in _named(store, dataset, "version")
+        if "log" in store.folders(f"{dataset}/{name}")
+    ]
+
+
+def _named(store: Store, folder: str, what: str) -> list[str]:
+    """The folders in a folder; what has a name that we never give is not ours."""
+    found = []
+    for name in store.folders(folder):
+        with contextlib.suppress(BadNameError):
+            found.append(check_name(name, what))
+    return found

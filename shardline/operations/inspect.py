@@ -1,0 +1,93 @@
+"""Inspect a shard in one pass: is it the file that was committed, and do its records fit?"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from shardline.errors import DamagedFileError, ObjectMissingError
+from shardline.files.hashed import HashedFile
+from shardline.files.reader import DEFAULT_LIMITS, Limits, RecordFile
+from shardline.files.stored import StoredFile
+from shardline.operations.conform import Violation, violations
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from shardline.log.facts import Shard
+    from shardline.log.schema import Schema
+    from shardline.storage import Store
+
+MAX_VIOLATIONS = 10
+
+
+@dataclass(frozen=True, slots=True)
+class ShardReport:
+    """What inspecting a shard found: what is wrong with the file, and the first misfit records.
+
+    `read` says whether all its records were read, so that no violation means that there is none.
+    """
+
+    shard: Shard
+    name: str
+    problems: tuple[str, ...] = ()
+    violations: tuple[Violation, ...] = ()
+    read: bool = False
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing is wrong with it."""
+        return not self.problems and not self.violations
+
+
+def look_at_shard(store: Store, name: str, shard: Shard) -> ShardReport:
+    """See whether a shard is there and as long as it should be, without reading it."""
+    info = store.info(name)
+    if info is None:
+        return ShardReport(shard, name, ("it is missing",))
+    if info.size != shard.bytes:
+        return ShardReport(shard, name, (_wrong_size(info.size, shard),))
+    return ShardReport(shard, name)
+
+
+def inspect_shard(
+    store: Store,
+    name: str,
+    shard: Shard,
+    schema: Schema | None = None,
+    *,
+    limits: Limits = DEFAULT_LIMITS,
+    progress: Callable[[int], None] | None = None,
+) -> ShardReport:
+    """Read a shard once: size, sha256, checksums, count, and with a schema every record."""
+    try:
+        file = HashedFile(StoredFile(store, name).open())
+    except ObjectMissingError:
+        return ShardReport(shard, name, ("it is missing",))
+    problems = [_wrong_size(file.size, shard)] if file.size != shard.bytes else []
+    misfits: list[Violation] = []
+    records, read = 0, False
+    with RecordFile(file, limits=limits) as records_of:
+        try:
+            for block in records_of.blocks():
+                records += len(block.starts)
+                if schema is not None and len(misfits) < MAX_VIOLATIONS:
+                    misfits += violations(schema, block, limit=MAX_VIOLATIONS - len(misfits))
+                if progress is not None:
+                    progress(records_of.stream.position)
+            read = True
+        except DamagedFileError as error:
+            where = f"record {error.record}, offset {error.offset}"
+            problems.append(f"{error.kind} at {where}: {error.detail}")
+        if read and records != shard.records:
+            problems.append(f"it has {records} records and should have {shard.records}")
+        packed = records_of.compression.value
+        if shard.bytes and packed != shard.compression:
+            problems.append(f"it is packed as {packed} and should be {shard.compression}")
+        if file.finish() != shard.sha256:
+            problems.append("its sha256 is not the one that was committed")
+    return ShardReport(shard, name, tuple(problems), tuple(misfits), read)
+
+
+def _wrong_size(size: int, shard: Shard) -> str:
+    return f"it has {size} bytes and should have {shard.bytes}"

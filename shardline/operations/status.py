@@ -1,0 +1,132 @@
+"""How a version stands: what is published, and what keeps newer snapshots from it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from shardline.log.publishing import are_published
+from shardline.log.state import REJECTION, VACUUM
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from shardline.log.entry import Entry
+    from shardline.log.snapshot import Snapshot
+    from shardline.log.stays import Stay
+    from shardline.log.version import Version
+
+MAX_SNAPSHOTS = 20
+_FATES = (
+    ("rejected", REJECTION, "came in with a rejected snapshot"),
+    ("vacuumed", VACUUM, "went to vacuum"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Obstacle:
+    """One reason why a snapshot is not published.
+
+    `what` is "missing" or "failed" for a check, or "rejected", "vacuumed" or "empty". `shards` are
+    how many shards it is about, 0 if it is about the snapshot itself.
+    """
+
+    check: str
+    what: str
+    shards: int
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A snapshot that is not published, and why."""
+
+    snapshot: Snapshot
+    obstacles: tuple[Obstacle, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class VersionStatus:
+    """A version's newest and newest published snapshot, and those that wait or were rejected."""
+
+    version: str
+    entries: int
+    newest: Snapshot | None
+    published: Snapshot | None
+    held: tuple[Held, ...]
+    tags: dict[str, int]
+    pins: dict[str, int]
+    checks: tuple[str, ...]
+
+
+def status_of(version: Version) -> VersionStatus:
+    """How a version stands. Of the snapshots newer than the published one, the last few."""
+    state = version.state
+    published = version.published() if state.published else None
+    first = max((state.published or 0) + 1, state.snapshot - MAX_SNAPSHOTS + 1)
+    good = are_published(state) if state.snapshot else ()
+    waiting = [n for n in range(first, state.snapshot + 1) if not good[n - 1]]
+    rejected = [
+        n
+        for n in range(max(1, state.snapshot - MAX_SNAPSHOTS + 1), first)
+        if state.timeline.moment(n).rejected
+    ]
+    return VersionStatus(
+        version.name,
+        state.number,
+        version.newest() if state.snapshot else None,
+        published,
+        tuple(_held(version, number) for number in rejected + waiting),
+        {name: hold.snapshot or 0 for name, hold in sorted(state.tags.items())},
+        {name: hold.snapshot or 0 for name, hold in sorted(state.pins.items())},
+        (*state.checks.shard, *state.checks.snapshot),
+    )
+
+
+def _held(version: Version, number: int) -> Held:
+    return Held(version.snapshot(number), tuple(_obstacles(version, number)))
+
+
+def _obstacles(version: Version, number: int) -> Iterator[Obstacle]:
+    state = version.state
+    moment = state.timeline.moment(number)
+    if moment.rejected:
+        entry = version.log.entry(moment.rejected)
+        yield Obstacle("", "rejected", 0, _failures(entry) or entry.parameters.get("reason", ""))
+    if not moment.totals.shards:
+        yield Obstacle("", "empty", 0, "it holds no shards")
+    stays = state.stays.at(number)
+    for what, mark, fate in _FATES:
+        marked = sum(bool(stay.failed >> state.bits[mark] & 1) for stay in stays)
+        if marked and not (what == "rejected" and moment.rejected):
+            yield Obstacle("", what, marked, f"{marked} of its shards {fate}")
+    needed = state.checks_of(number)
+    for check in needed.shard:
+        yield from _on_shards(version, stays, check)
+    for check in needed.snapshot:
+        flag = 1 << state.bits.get(check, 31)
+        if moment.failed & flag:
+            yield Obstacle(check, "failed", 0, _failures(version.log.entry(moment.told), check))
+        elif not moment.passed & flag:
+            yield Obstacle(check, "missing", 0, "")
+
+
+def _on_shards(version: Version, stays: Sequence[Stay], check: str) -> Iterator[Obstacle]:
+    flag = 1 << version.state.bits.get(check, 31)
+    failed = [stay for stay in stays if stay.failed & flag]
+    unknown = [stay for stay in stays if not (stay.failed | stay.passed) & flag]
+    if failed:
+        detail = _failures(version.log.entry(failed[0].told), check)
+        yield Obstacle(check, "failed", len(failed), detail)
+    if unknown:
+        yield Obstacle(check, "missing", len(unknown), "")
+
+
+def _failures(entry: Entry, check: str | None = None) -> str:
+    """What an entry says about failures, of one check or, each by its name, of all."""
+    told = [
+        one.detail if check else f"{one.check}: {one.detail}"
+        for one in entry.attestations
+        if not one.passed and one.detail and check in {None, one.check}
+    ]
+    return told[0] + (f" (and {len(told) - 1} more)" if len(told) > 1 else "") if told else ""

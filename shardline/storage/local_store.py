@@ -1,0 +1,268 @@
+"""A store on a local disk: objects are files, and a hard link is the create-if-absent."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+from shardline.errors import (
+    FileExistsAlreadyError,
+    ObjectExistsError,
+    ObjectMissingError,
+    StorageError,
+    UnsyncedWriteError,
+)
+from shardline.storage.disk_errors import link_error, storage_error
+from shardline.storage.local import DurableFile, open_folder
+from shardline.storage.local_folders import LocalFolders, is_link
+from shardline.storage.names import check_folder_name, check_object_name, is_object_name
+from shardline.storage.store import ObjectInfo
+
+if TYPE_CHECKING:
+    import builtins
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+# Where a pipe has an object's name, opening it must not wait for its writer.
+_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+
+
+class LocalStore:
+    """Objects in files below a folder, which is made when the first one is written."""
+
+    def __init__(self, root: Path | str) -> None:
+        self._folders = LocalFolders(root)
+        self.uri = str(self._folders.root)
+
+    def __repr__(self) -> str:
+        return f"LocalStore({self.uri!r})"
+
+    def read(self, name: str) -> bytes:
+        """All bytes of an object."""
+        (data,) = self.read_many([name])
+        if data is None:
+            raise self._missing(name)
+        return data
+
+    def read_many(self, names: Sequence[str]) -> builtins.list[bytes | None]:
+        """Several objects; the folder of those that lie together is entered once."""
+        found: list[bytes | None] = []
+        for folder, group in groupby(map(check_object_name, names), key=_folder_of):
+            with self._told(folder), self._folders.entered(folder) as descriptor:
+                for name in group:
+                    with self._opened(name, descriptor) as file:
+                        found.append(None if file is None else _read(file, _size(file), 0))
+        return found
+
+    def read_ranges(self, name: str, ranges: Sequence[tuple[int, int]]) -> builtins.list[bytes]:
+        """Parts of an object, each given as its offset and size."""
+        with self._told(name), self._object(name) as file:
+            if file is None:
+                raise self._missing(name)
+            end = _size(file)
+            for offset, size in ranges:
+                if min(offset, size) < 0 or offset + size > end:
+                    raise StorageError(
+                        f"{self._path(name)} has {end} bytes, and not {size} at offset {offset}: "
+                        "it is not the file that was expected"
+                    )
+            return [_read(file, size, offset) for offset, size in ranges]
+
+    def info(self, name: str) -> ObjectInfo | None:
+        """Size and time of an object, or None if it is not there."""
+        with self._told(name), self._object(name) as file:
+            return None if file is None else _info(name, os.fstat(file))
+
+    def create(self, name: str, data: bytes) -> None:
+        """Put an object, durably, if there is none of that name."""
+        with self._writing(name) as folder:
+            try:
+                with DurableFile(self._path(name), folder=folder) as file:
+                    file.write(data)
+            except FileExistsAlreadyError:
+                self._refuse_what_is_no_file(name, folder)
+                raise ObjectExistsError(f"{self._path(name)} exists already") from None
+
+    def replace(self, name: str, data: bytes) -> None:
+        """Put an object whether or not there is one."""
+        with self._writing(name) as folder:
+            self._refuse_what_is_no_file(name, folder)
+            with DurableFile(self._path(name), overwrite=True, folder=folder) as file:
+                file.write(data)
+
+    def delete(self, name: str) -> None:
+        """Remove an object, durably; a missing one is fine."""
+        check_object_name(name)
+        with self._told(name), self._folders.entered(_folder_of(name)) as folder:
+            if folder is None:
+                return
+            self._refuse_what_is_no_file(name, folder)
+            try:
+                os.unlink(_leaf_of(name), dir_fd=folder)
+            except FileNotFoundError:
+                return
+            try:
+                os.fsync(folder)
+            except OSError as error:
+                raise UnsyncedWriteError(
+                    f"{self._path(name)} is deleted, but the disk did not confirm it "
+                    f"({error.strerror}): it may be back after a crash; check the disk"
+                ) from None
+
+    def list(self, folder: str, *, hidden: bool = False) -> builtins.list[ObjectInfo]:
+        """Every object below a folder, sorted by name."""
+        check_folder_name(folder)
+        with self._told(folder), self._folders.entered(folder) as descriptor:
+            if descriptor is None:
+                return []
+            found = self._walk(descriptor, folder, hidden=hidden)
+            return sorted(found, key=lambda info: info.name)
+
+    def _walk(self, descriptor: int, folder: str, *, hidden: bool) -> Iterator[ObjectInfo]:
+        for entry, name in self._entries(descriptor, folder, hidden=hidden):
+            try:
+                if entry.is_dir(follow_symlinks=False):
+                    below = open_folder(entry.name, within=descriptor)
+                    try:
+                        yield from self._walk(below, name, hidden=hidden)
+                    finally:
+                        os.close(below)
+                elif entry.is_file(follow_symlinks=False):
+                    yield _info(name, entry.stat(follow_symlinks=False))
+            except FileNotFoundError:
+                continue  # it was deleted while we looked
+
+    def _entries(
+        self, descriptor: int, folder: str, *, hidden: bool
+    ) -> Iterator[tuple[os.DirEntry[str], str]]:
+        """What is right in a folder; what has a name that no object can have is not ours."""
+        with os.scandir(descriptor) as entries:
+            for entry in entries:
+                name = f"{folder}/{entry.name}" if folder else entry.name
+                if is_object_name(name) and (hidden or not entry.name.startswith(".")):
+                    if entry.is_symlink():
+                        raise link_error(self._path(name))
+                    yield entry, name
+
+    def folders(self, folder: str) -> builtins.list[str]:
+        """The names of the folders right in a folder, sorted, without hidden ones."""
+        check_folder_name(folder)
+        with self._told(folder), self._folders.entered(folder) as descriptor:
+            if descriptor is None:
+                return []
+            entries = self._entries(descriptor, folder, hidden=False)
+            return sorted(entry.name for entry, _ in entries if entry.is_dir())
+
+    def local_path(self, name: str) -> Path:
+        """Where an object lies, or would lie."""
+        check_object_name(name)
+        with self._told(name), self._folders.entered(_folder_of(name)) as folder:
+            if folder is not None and is_link(_leaf_of(name), folder):
+                raise link_error(self._path(name))
+        return self._path(name)
+
+    def check_conditions(self, folder: str) -> None:
+        """Nothing is to be found out: a hard link never overwrites."""
+        check_folder_name(folder)
+
+    def _path(self, name: str) -> Path:
+        return self._folders.root / name
+
+    def _missing(self, name: str) -> ObjectMissingError:
+        return ObjectMissingError(f"{self._path(name)}: there is no such file")
+
+    @contextmanager
+    def _told(self, name: str, *, unchanged: bool = False) -> Iterator[None]:
+        """Put what the system says about a name into our words."""
+        try:
+            yield
+        except StorageError:
+            raise
+        except OSError as error:
+            raise storage_error(error, self._path(name), unchanged=unchanged) from None
+
+    @contextmanager
+    def _writing(self, name: str) -> Iterator[int]:
+        """The folder in which to write an object."""
+        check_object_name(name)
+        with self._told(name, unchanged=True), self._folders.made(_folder_of(name)) as folder:
+            yield folder
+
+    @contextmanager
+    def _object(self, name: str) -> Iterator[int | None]:
+        check_object_name(name)
+        with (
+            self._folders.entered(_folder_of(name)) as folder,
+            self._opened(name, folder) as file,
+        ):
+            yield file
+
+    @contextmanager
+    def _opened(self, name: str, folder: int | None) -> Iterator[int | None]:
+        """A descriptor of an object, good inside the `with` block; None if it is not there."""
+        if folder is None or (file := self._open(name, folder)) is None:
+            yield None
+            return
+        try:
+            mode = os.fstat(file).st_mode
+            if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+                raise StorageError(f"{self._path(name)} is no regular file: move it away")
+            yield file if stat.S_ISREG(mode) else None
+        finally:
+            os.close(file)
+
+    def _open(self, name: str, folder: int) -> int | None:
+        try:
+            return os.open(_leaf_of(name), _READ, dir_fd=folder)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            if is_link(_leaf_of(name), folder):
+                raise link_error(self._path(name)) from None
+            raise storage_error(error, self._path(name)) from None
+
+    def _refuse_what_is_no_file(self, name: str, folder: int) -> None:
+        try:
+            mode = os.stat(_leaf_of(name), dir_fd=folder, follow_symlinks=False).st_mode
+        except FileNotFoundError:
+            return
+        if stat.S_ISLNK(mode):
+            raise link_error(self._path(name))
+        if not stat.S_ISREG(mode):
+            what = "a folder" if stat.S_ISDIR(mode) else "no regular file"
+            raise StorageError(
+                f"{self._path(name)} is {what}: nothing was changed; move it away, or choose "
+                "another name"
+            )
+
+
+def _folder_of(name: str) -> str:
+    return name.rpartition("/")[0]
+
+
+def _leaf_of(name: str) -> str:
+    return name.rpartition("/")[2]
+
+
+def _size(file: int) -> int:
+    return os.fstat(file).st_size
+
+
+def _read(file: int, size: int, offset: int) -> bytes:
+    """Exactly `size` bytes; the system may give fewer at a time."""
+    data = os.pread(file, size, offset)
+    while len(data) < size:
+        more = os.pread(file, size - len(data), offset + len(data))
+        if not more:
+            raise OSError(errno.ESTALE, "it has become shorter")
+        data += more
+    return data
+
+
+def _info(name: str, status: os.stat_result) -> ObjectInfo:
+    return ObjectInfo(name, status.st_size, datetime.fromtimestamp(status.st_mtime, UTC))

@@ -1,0 +1,201 @@
+"""A store in S3, Google Cloud Storage, Azure Blob or memory, through obstore.
+
+Settings and credentials come from the environment alone, as obstore reads it.
+"""
+
+from __future__ import annotations
+
+import os
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from obstore.exceptions import BaseError
+from obstore.store import AzureStore, GCSStore, MemoryStore, S3Store
+
+from shardline.errors import ObjectMissingError, StorageError
+from shardline.storage.names import check_folder_name, check_object_name, is_object_name
+from shardline.storage.object_errors import told
+from shardline.storage.probe import probe_conditions
+from shardline.storage.store import ObjectInfo
+
+if TYPE_CHECKING:
+    import builtins
+    from collections.abc import Sequence
+
+    from obstore import ObjectMeta
+    from obstore.store import RetryConfig
+
+    from shardline.storage.location import Location
+
+_READERS = 16
+_RETRIES: RetryConfig = {"max_retries": 6, "retry_timeout": timedelta(seconds=60)}
+_TIMEOUT = "120s"
+"""Of one request: a shard is sent in one, since only then it is created if absent."""
+_ENVIRONMENTS = {"s3": "AWS_", "gs": "GOOGLE_", "az": "AZURE_"}
+
+_Client = S3Store | GCSStore | AzureStore | MemoryStore
+_memories: dict[str, MemoryStore] = {}
+_proven: set[tuple[str, ...]] = set()
+
+
+class ObjectStore:
+    """Objects in a bucket or container, below a prefix."""
+
+    def __init__(self, location: Location) -> None:
+        self.uri = str(location)
+        self._location = location
+        self._client = _connect(location)
+
+    def __repr__(self) -> str:
+        return f"ObjectStore({self.uri!r})"
+
+    def read(self, name: str) -> bytes:
+        """All bytes of an object."""
+        with told(self._uri(name), "read"):
+            return bytes(self._client.get(self._key(name)).bytes())
+
+    def read_many(self, names: Sequence[str]) -> builtins.list[bytes | None]:
+        """Several objects, side by side."""
+        if len(names) < 2 or self._location.scheme == "memory":
+            return [self._read_if_there(name) for name in names]
+        with ThreadPoolExecutor(min(_READERS, len(names))) as pool:
+            return list(pool.map(self._read_if_there, names))
+
+    def _read_if_there(self, name: str) -> bytes | None:
+        try:
+            return self.read(name)
+        except ObjectMissingError:
+            return None
+
+    def read_ranges(self, name: str, ranges: Sequence[tuple[int, int]]) -> builtins.list[bytes]:
+        """Parts of an object, each given as its offset and size; those close together at once."""
+        asked = [(offset, size) for offset, size in ranges if size]
+        if len(asked) != 1:
+            self._refuse_outside(name, ranges)
+        if min((min(wanted) for wanted in asked), default=0) < 0:
+            raise self._outside(name)
+        with told(self._uri(name), "read"):
+            parts = self._client.get_ranges(
+                self._key(name),
+                starts=[offset for offset, _ in asked],
+                lengths=[size for _, size in asked],
+            )
+        found = dict(zip(asked, map(bytes, parts), strict=True))
+        if any(len(data) != size for (_, size), data in found.items()):
+            raise self._outside(name)
+        return [found.get(wanted, b"") for wanted in ranges]
+
+    def _refuse_outside(self, name: str, ranges: Sequence[tuple[int, int]]) -> None:
+        """Look before many are asked for: obstore panics if one lies wholly past the end."""
+        info = self.info(name)
+        if info is None:
+            raise ObjectMissingError(f"{self._uri(name)}: there is no such object")
+        if any(offset + size > info.size for offset, size in ranges):
+            raise self._outside(name)
+
+    def _outside(self, name: str) -> StorageError:
+        return StorageError(
+            f"{self._uri(name)} does not have all the bytes asked for: it is not the object that "
+            "was expected"
+        )
+
+    def info(self, name: str) -> ObjectInfo | None:
+        """Size and time of an object, or None if it is not there."""
+        try:
+            with told(self._uri(name), "read"):
+                return self._info(self._client.head(self._key(name)))
+        except ObjectMissingError:
+            return None
+
+    def create(self, name: str, data: bytes) -> None:
+        """Put an object if there is none of that name, in one request."""
+        with told(self._uri(name), "write"):
+            self._client.put(self._key(name), data, mode="create", use_multipart=False)
+
+    def replace(self, name: str, data: bytes) -> None:
+        """Put an object whether or not there is one."""
+        with told(self._uri(name), "write"):
+            self._client.put(self._key(name), data, use_multipart=False)
+
+    def delete(self, name: str) -> None:
+        """Remove an object; a missing one is fine."""
+        with suppress(ObjectMissingError), told(self._uri(name), "read"):
+            self._client.delete(self._key(name))
+
+    def list(self, folder: str, *, hidden: bool = False) -> builtins.list[ObjectInfo]:
+        """Every object below a folder, sorted by name."""
+        prefix = self._folder_key(folder)
+        with told(self._uri(folder), "list"):
+            found = [self._info(meta) for chunk in self._client.list(prefix) for meta in chunk]
+        below = len(folder) + 1 if folder else 0
+        kept = [
+            info
+            for info in found
+            if is_object_name(info.name) and (hidden or not _is_hidden(info.name[below:]))
+        ]
+        return sorted(kept, key=lambda info: info.name)
+
+    def folders(self, folder: str) -> builtins.list[str]:
+        """The names of the folders right in a folder, sorted, without hidden ones."""
+        prefix = self._folder_key(folder)
+        with told(self._uri(folder), "list"):
+            result = self._client.list_with_delimiter(prefix)
+        names = (path.rpartition("/")[2] for path in result["common_prefixes"])
+        return sorted(name for name in names if is_object_name(name) and not _is_hidden(name))
+
+    def local_path(self, name: str) -> None:
+        """There is none."""
+        check_object_name(name)
+
+    def check_conditions(self, folder: str) -> None:
+        """Ask the store once per process; another endpoint is another store."""
+        check_folder_name(folder)
+        endpoints = sorted(
+            f"{key}={value}" for key, value in os.environ.items() if "ENDPOINT" in key
+        )
+        store = (self._location.scheme, self._location.bucket, *endpoints)
+        if store not in _proven:
+            probe_conditions(self, folder)
+            _proven.add(store)
+
+    def _key(self, name: str) -> str:
+        return self._below_prefix(check_object_name(name))
+
+    def _folder_key(self, folder: str) -> str:
+        return self._below_prefix(check_folder_name(folder))
+
+    def _below_prefix(self, name: str) -> str:
+        prefix = self._location.path
+        return f"{prefix}/{name}" if prefix and name else prefix or name
+
+    def _uri(self, name: str) -> str:
+        return f"{self.uri}/{name}" if name else self.uri
+
+    def _info(self, meta: ObjectMeta) -> ObjectInfo:
+        prefix = self._location.path
+        name = meta["path"].removeprefix(f"{prefix}/") if prefix else meta["path"]
+        return ObjectInfo(name, meta["size"], meta["last_modified"])
+
+
+def _is_hidden(name: str) -> bool:
+    return name.startswith(".") or "/." in name
+
+
+def _connect(location: Location) -> _Client:
+    if location.scheme == "memory":
+        return _memories.setdefault(location.bucket, MemoryStore())
+    prefix = _ENVIRONMENTS[location.scheme]
+    settings: dict[str, Any] = {"retry_config": _RETRIES}
+    if f"{prefix}TIMEOUT" not in os.environ:
+        settings["timeout"] = _TIMEOUT
+    kinds: dict[str, type[S3Store | GCSStore | AzureStore]]
+    kinds = {"s3": S3Store, "gs": GCSStore, "az": AzureStore}
+    try:
+        return kinds[location.scheme](location.bucket, **settings)
+    except (BaseError, ValueError):
+        raise StorageError(
+            f"{location}: the settings in the environment do not suffice or are not valid; check "
+            f"the variables that begin with {prefix}"
+        ) from None

@@ -1,0 +1,42 @@
+"""Find out whether a store honours create-if-absent, on which every commit rests."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import secrets
+from typing import TYPE_CHECKING
+
+from shardline.errors import ConditionsIgnoredError, ObjectExistsError, StorageError
+
+if TYPE_CHECKING:
+    from shardline.storage.store import Store
+
+PROBE_NAME = re.compile(r"\.probe-[0-9a-f]{16}", re.ASCII)
+"""The last part of a probe's name; one that a dead process left behind may be deleted."""
+
+
+def probe_conditions(store: Store, folder: str) -> None:
+    """Create one object twice; raises ConditionsIgnoredError unless the second is refused."""
+    probe = f".probe-{secrets.token_hex(8)}"
+    name = f"{folder}/{probe}" if folder else probe
+    first, second = secrets.token_bytes(16), secrets.token_bytes(16)
+    store.create(name, first)
+    try:
+        if _overwrites(store, name, first, second):
+            raise ConditionsIgnoredError(
+                f"{store.uri} ignores create-if-absent (If-None-Match on a put): two writers could "
+                "destroy each other's work, so nothing is written there. Use a store that honours "
+                "it: Amazon S3, Google Cloud Storage, Azure Blob, SeaweedFS and MinIO do"
+            )
+    finally:
+        with contextlib.suppress(StorageError):
+            store.delete(name)
+
+
+def _overwrites(store: Store, name: str, first: bytes, second: bytes) -> bool:
+    try:
+        store.create(name, second)
+    except ObjectExistsError:
+        return store.read(name) != first
+    return True

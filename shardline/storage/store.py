@@ -1,0 +1,122 @@
+"""What Shardline asks of storage, whatever it is made of: names, bytes, and create-if-absent."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import PurePath
+from typing import TYPE_CHECKING, Protocol
+
+from shardline.storage.location import parse_location
+
+if TYPE_CHECKING:
+    import builtins
+    from collections.abc import Sequence
+    from datetime import datetime
+    from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectInfo:
+    """What a store tells about an object without reading it. `modified` is in UTC."""
+
+    name: str
+    size: int
+    modified: datetime
+
+
+class Store(Protocol):
+    """Objects under names below one root.
+
+    A name is relative to the root, with `/` between its parts. Every method raises StorageError
+    if the storage fails, and BadNameError for a name that could leave the root.
+    """
+
+    @property
+    def uri(self) -> str:
+        """The root as shown to people; it never holds credentials."""
+        ...
+
+    def read(self, name: str) -> bytes:
+        """All bytes of an object; ObjectMissingError if it is not there."""
+        ...
+
+    def read_many(self, names: Sequence[str]) -> builtins.list[bytes | None]:
+        """Several small objects, in the order of their names; None for each that is missing."""
+        ...
+
+    def read_ranges(self, name: str, ranges: Sequence[tuple[int, int]]) -> builtins.list[bytes]:
+        """Parts of an object, each given as its offset and size.
+
+        A part that reaches past the object's end is a StorageError: nothing is cut silently.
+        """
+        ...
+
+    def info(self, name: str) -> ObjectInfo | None:
+        """Size and time of an object, or None if it is not there."""
+        ...
+
+    def create(self, name: str, data: bytes) -> None:
+        """Put an object, durably, if there is none of that name.
+
+        ObjectExistsError if there is one. It may be our own: an answer that was lost on the way
+        is asked for again, so read it back and compare. UncertainWriteError if the object may be
+        there and may not. After any other error nothing was changed.
+        """
+        ...
+
+    def replace(self, name: str, data: bytes) -> None:
+        """Put an object whether or not there is one: readers see the old or the new, whole.
+
+        Only for what can be derived again. UncertainWriteError as for `create`.
+        """
+        ...
+
+    def delete(self, name: str) -> None:
+        """Remove an object; a missing one is fine."""
+        ...
+
+    def list(self, folder: str, *, hidden: bool = False) -> builtins.list[ObjectInfo]:
+        """Every object below a folder, sorted by name; "" is the root. Names are from the root.
+
+        What is hidden (a part of the name below `folder` begins with a dot: temporaries and
+        probes) is left out unless asked for. A missing folder is an empty one.
+        """
+        ...
+
+    def folders(self, folder: str) -> builtins.list[str]:
+        """The names of the folders right in a folder, sorted, without hidden ones.
+
+        A folder on a disk stays when the last object in it is deleted; in an object store it
+        mostly goes, but need not.
+        """
+        ...
+
+    def local_path(self, name: str) -> Path | None:
+        """Where an object lies, or would lie, on a local disk, for bulk reads; else None."""
+        ...
+
+    def check_conditions(self, folder: str) -> None:
+        """Make sure that the store honours create-if-absent; asks it once per process.
+
+        ConditionsIgnoredError if it overwrites: nothing must be committed there.
+        """
+        ...
+
+
+def object_uri(store: Store, name: str) -> str:
+    """An object's name as shown to people."""
+    return f"{store.uri.rstrip('/')}/{name}"
+
+
+def open_store(root: Store | Path | str) -> Store:
+    """The store at a local path or a URI; nothing is read or written yet. A store is itself."""
+    if not isinstance(root, (str, PurePath)):
+        return root
+    location = parse_location(root)
+    if location.scheme == "file":
+        from shardline.storage.local_store import LocalStore  # noqa: PLC0415 - it imports us
+
+        return LocalStore(location.path)
+    from shardline.storage.object_store import ObjectStore  # noqa: PLC0415 - loads obstore
+
+    return ObjectStore(location)

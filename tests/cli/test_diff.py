@@ -1,0 +1,149 @@
+"""`shardline diff`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from shardline.log.schema import Feature, Schema
+from shardline.log.version import Version
+from tests.cli.datasets import FITTING, land, landed, narrow, on, squeezed
+from tests.kernel.frames import framed
+from tests.log.versions import NAME, Clock, append, make_version, rebuild, shard_name
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SIZE = len(framed(*FITTING))
+
+
+def test_what_came_is_told_with_records_and_bytes(tmp_path: Path) -> None:
+    landed(tmp_path, "one", "two", "three")
+    result = narrow(tmp_path, "diff", f"{NAME}@1")
+    assert result.code == 0
+    lines = [squeezed(line) for line in result.out.splitlines()]
+    assert lines == [
+        "digits/v1@1 → digits/v1@3",
+        "shards +2 -0 (1 → 3)",
+        "records +6 (3 → 9)",
+        f"bytes +{2 * SIZE} bytes ({SIZE} bytes → {3 * SIZE} bytes)",
+        "added:",
+        f"+ {shard_name('two')} 3 records, {SIZE} bytes",
+        f"+ {shard_name('three')} 3 records, {SIZE} bytes",
+        "fields: the same",
+    ]
+
+
+def test_what_went_is_told_with_a_minus(tmp_path: Path) -> None:
+    version = make_version(tmp_path)
+    append(version, "a", "bb", "ccc")
+    rebuild(version, ["a", "bb"], "abb")
+    result = on(tmp_path, "diff", f"{NAME}@2", "@1")
+    assert "digits/v1@2 → digits/v1@1" in result.out
+    assert "+2 -1" in result.out
+    assert f"- {shard_name('abb')}  3 records, 3 bytes" in result.out
+    assert f"+ {shard_name('a')}  1 record, 1 byte" in result.out
+
+
+def test_json_tells_both_snapshots_and_every_shard(tmp_path: Path) -> None:
+    version = landed(tmp_path, "one", "two")
+    result = on(tmp_path, "diff", f"{NAME}@1", "@2", "--json")
+    assert (result.code, result.err) == (0, "")
+    told = result.json
+    assert set(told) == {
+        "ok", "old", "new", "added", "removed", "records", "bytes", "fields",
+    }  # fmt: skip
+    old = version.snapshot(1)
+    assert told["old"] == {
+        "version": NAME,
+        "snapshot": 1,
+        "entry": 2,
+        "time": old.time.isoformat(),
+        "records": 3,
+        "bytes": SIZE,
+        "shards": 1,
+        "content": old.content,
+        "published": True,
+        "rejected": False,
+    }
+    assert (told["new"]["snapshot"], told["records"], told["bytes"]) == (2, 3, SIZE)
+    assert [shard["name"] for shard in told["added"]] == [shard_name("two")]
+    assert told["removed"] == []
+    assert told["fields"] == {"classification": "same", "changes": []}
+
+
+def test_snapshots_go_by_number_tag_time_and_name(tmp_path: Path) -> None:
+    clock = Clock()
+    version = make_version(tmp_path, clock=clock)
+    for label in ("a", "b", "c"):
+        append(version, label)
+        clock.move(hours=1)
+    version.tag("train-1", 1)
+    for old, new, numbers in (
+        ("@1", "@3", (1, 3)),
+        ("@train-1", "@newest", (1, 3)),
+        ("@2026-03-01T00:30", "@2026-03-01T01:30:00+00:00", (1, 2)),
+        ("@2026-03-01T03:30+02:00", "", (2, 3)),
+        ("@2", f"{NAME}@1", (2, 1)),
+    ):
+        result = on(tmp_path, "diff", NAME + old, *[new] * bool(new), "--json")
+        assert result.code == 0, result.err
+        assert (result.json["old"]["snapshot"], result.json["new"]["snapshot"]) == numbers
+
+
+def test_many_shards_are_counted_and_all_shows_them(tmp_path: Path) -> None:
+    version = make_version(tmp_path)
+    append(version, "first")
+    append(version, *(f"shard {number}" for number in range(20)))
+    short = on(tmp_path, "diff", f"{NAME}@1")
+    assert short.out.count(".tfrecord") == 5
+    assert "… and 15 more; --all shows them" in short.out
+    assert on(tmp_path, "diff", f"{NAME}@1", "--all").out.count(".tfrecord") == 20
+
+
+def test_two_versions_differ_in_their_fields_too(tmp_path: Path) -> None:
+    landed(tmp_path, "one")
+    other = Version(tmp_path, "digits/v2")
+    other.create(Schema((Feature("x", "int64", required=False), Feature("na\x1bme", "float"))))
+    land(other, "one")
+    result = on(tmp_path, "diff", NAME, "digits/v2")
+    assert result.code == 0
+    assert "digits/v1@1 → digits/v2@1" in result.out
+    assert "feature 'x': required required -> optional" in result.out
+    assert "feature 'na\\x1bme': added (float [] required)" in result.out
+    assert "\x1b" not in result.out
+    fields = on(tmp_path, "diff", NAME, "digits/v2", "--json").json["fields"]
+    assert fields["classification"] == "migration"
+    assert {change["feature"] for change in fields["changes"]} == {"x", "na\x1bme"}
+
+
+def test_the_same_content_is_told_to_be_the_same(tmp_path: Path) -> None:
+    version = landed(tmp_path, "one", "two")
+    version.restore(1)
+    result = on(tmp_path, "diff", f"{NAME}@1")
+    assert (result.code, "they hold the same" in result.out) == (0, True)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ([NAME], "compare which snapshot with the newest?"),
+        ([f"{NAME}@"], "names no version"),
+        ([f"{NAME}@9"], "has no snapshot 9; it has 1 to 1"),
+        ([f"{NAME}@never"], "has no tag 'never'"),
+        ([f"{NAME}@1999-01-01"], "had no snapshot yet at 1999-01-01"),
+        ([f"{NAME}@{'9' * 5000}"], "names no snapshot"),
+        ([f"{NAME}@1", "@@2"], "names no version"),
+        ([f"{NAME}@1", "digits/v9@2"], "digits has v1"),
+        ([], "Missing argument"),
+    ],
+)
+def test_what_names_no_snapshot_is_told_with_code_2(
+    tmp_path: Path, arguments: list[str], words: str
+) -> None:
+    landed(tmp_path, "one")
+    result = on(tmp_path, "diff", *arguments)
+    assert (result.code, result.out) == (2, "")
+    assert words in result.err
+    assert "Traceback" not in result.err

@@ -1,0 +1,177 @@
+"""What all commands on datasets share: the root, names in it, exit codes, damaged logs."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.cli.command import ROOT, shardline
+from tests.cli.datasets import HOSTILE, damage, entry_file, land, landed, on, squeezed
+from tests.files.samples import made
+from tests.log.versions import NAME
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+ON_FILES = ["verify", "salvage", "schema", "head", "count", "index"]
+ON_DATASETS = {
+    "status": [NAME],
+    "log": [NAME],
+    "diff": [f"{NAME}@1"],
+    "check": [NAME],
+    "restore": [f"{NAME}@1"],
+    "tag": [NAME],
+    "vacuum": ["digits"],
+}
+
+
+def test_help_tells_the_commands_for_files_from_those_for_datasets() -> None:
+    out = shardline("--help").out
+    files, datasets = out.index("\nFiles:\n"), out.index("\nDatasets, which live in a root")
+    places = [out.index(f"\n  {command} ") for command in (*ON_FILES, *ON_DATASETS)]
+    assert places == sorted(places)
+    assert files < places[0] < places[len(ON_FILES) - 1] < datasets < places[len(ON_FILES)]
+    assert "a conflict with someone else's commit" in squeezed(out)
+
+
+@pytest.mark.parametrize("command", [*ON_DATASETS, "verify"])
+def test_help_of_each_dataset_command_tells_where_datasets_live(command: str) -> None:
+    result = shardline(command, "--help", COLUMNS="80")
+    assert result.code == 0
+    for words in ("Examples:", f"shardline {command} digits", "--json", "--root", "SHARDLINE_ROOT"):
+        assert words in result.out
+    assert max(map(len, result.out.splitlines())) <= 80
+
+
+@pytest.mark.parametrize("command", ON_DATASETS)
+def test_without_a_root_it_is_told_how_to_give_one(command: str) -> None:
+    result = shardline(command, *ON_DATASETS[command], "--json")
+    assert result.code == 2
+    assert "Say --root FOLDER (or s3://BUCKET/PREFIX" in result.err
+    assert "set SHARDLINE_ROOT" in result.json["error"]
+
+
+@pytest.mark.parametrize("command", ON_DATASETS)
+def test_a_root_may_be_told_by_option_or_environment_and_the_option_wins(
+    tmp_path: Path, command: str
+) -> None:
+    landed(tmp_path, "one")
+    arguments = (command, *ON_DATASETS[command], "--json")
+    wrong = str(tmp_path / "missing")
+    for result in (
+        on(tmp_path, *arguments),
+        shardline(*arguments, "--root", tmp_path),
+        shardline(*arguments, "--root", f"file://{tmp_path}", SHARDLINE_ROOT=wrong),
+    ):
+        assert (result.code, result.json["ok"]) == (0, True)
+    assert on(wrong, *arguments).code == 2
+
+
+BAD_ROOTS = {
+    "an unknown scheme": ("ftp://host/data", "the scheme is not known"),
+    "a password": ("s3://user:hunter2@bucket/data", "credentials and endpoints are taken from"),
+    "a way out": ("data/../../etc", "a location with '..'"),
+    "something unseen": (f"data{HOSTILE}", "an invisible character"),
+    "a file": ("FILE", "the root is no folder"),
+}
+
+
+@pytest.mark.parametrize("what", BAD_ROOTS)
+def test_a_bad_root_is_told_with_code_2_and_without_its_secrets(tmp_path: Path, what: str) -> None:
+    made(tmp_path / "FILE", b"")
+    root, words = BAD_ROOTS[what]
+    result = shardline("status", "--root", root, "--json", cwd=tmp_path)
+    assert (result.code, result.json["ok"]) == (2, False)
+    assert words in result.err
+    assert "hunter2" not in result.out + result.err
+    assert "\x1b" not in result.out + result.err
+    assert "Traceback" not in result.err
+
+
+HOSTILE_NAMES = [HOSTILE, f"digits/{HOSTILE}", f"{NAME}@{HOSTILE}", "../../nowhere/v1", "//", "@"]
+
+
+@pytest.mark.parametrize("command", [*ON_DATASETS, "verify"])
+def test_a_hostile_name_is_refused_with_code_2_and_not_obeyed(tmp_path: Path, command: str) -> None:
+    landed(tmp_path, "one")
+    for name in HOSTILE_NAMES:
+        result = on(tmp_path, command, name)
+        assert result.code == 2, (name, result)
+        assert result.out == ""
+        assert "\x1b" not in result.err
+        assert "\x07" not in result.err
+        assert "Traceback" not in result.err
+    undecodable = os.fsdecode(b"digits/v1@\xff\xfe")
+    result = on(tmp_path, command, undecodable)
+    assert (result.code, "Traceback" in result.err) == (2, False)
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["digits"]
+
+
+@pytest.mark.parametrize("command", ON_DATASETS)
+def test_a_version_that_is_not_there_is_told_with_those_that_are(
+    tmp_path: Path, command: str
+) -> None:
+    landed(tmp_path, "one")
+    missing = [argument.replace("digits", "faces") for argument in ON_DATASETS[command]]
+    result = on(tmp_path, command, *missing, "--json")
+    assert (result.code, result.json["ok"]) == (2, False)
+    assert f"there is no dataset faces in {tmp_path}; it has: digits" in result.err
+    assert not (tmp_path / "faces").exists()
+
+
+@pytest.mark.parametrize("command", ["check", "diff", "restore", "tag", "vacuum"])
+def test_a_damaged_log_is_told_by_entry_with_code_1_and_nothing_done(
+    tmp_path: Path, command: str
+) -> None:
+    land(landed(tmp_path, "one"), "two")
+    damage(entry_file(tmp_path, 3))
+    result = on(tmp_path, command, *ON_DATASETS[command], "--json")
+    assert result.code == 1
+    assert "digits/v1: entry 3 of the log: it does not match its digest" in result.err
+    assert {name: result.json[name] for name in ("ok", "version", "entry")} == {
+        "ok": False,
+        "version": NAME,
+        "entry": 3,
+    }
+    assert not entry_file(tmp_path, 5).exists()
+
+
+def test_a_store_that_fails_is_told_with_code_2(tmp_path: Path) -> None:
+    landed(tmp_path, "one")
+    log = entry_file(tmp_path, 1).parent
+    log.rename(tmp_path / "elsewhere")
+    log.symlink_to(tmp_path / "elsewhere")
+    result = on(tmp_path, "check", NAME, "--json")
+    assert (result.code, result.json["ok"]) == (2, False)
+    assert "is a symbolic link" in result.err
+
+
+@pytest.mark.parametrize("command", [command for command in ON_DATASETS if command != "status"])
+def test_working_on_datasets_loads_neither_tensorflow_nor_dagster(
+    tmp_path: Path, command: str
+) -> None:
+    landed(tmp_path, "one")
+    program = (
+        "import sys, atexit\n"
+        "atexit.register(lambda: print(*sys.modules, file=sys.stderr))\n"
+        "from shardline.cli.main import main\n"
+        f"main({[command, *ON_DATASETS[command], '--root', str(tmp_path)]!r})\n"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", program], check=True, capture_output=True, text=True, cwd=ROOT
+    )
+    modules = set(result.stderr.split())
+    assert "shardline.log.version" in modules
+    assert modules.isdisjoint({"tensorflow", "dagster", "great_expectations", "obstore"})
+
+
+def test_a_terminal_without_our_letters_gets_their_codes(tmp_path: Path) -> None:
+    landed(tmp_path, "one").tag("train-1", 1)
+    for command, *arguments in (("log", NAME), ("status",), ("diff", f"{NAME}@1")):
+        result = on(tmp_path, command, *arguments, PYTHONIOENCODING="ascii")
+        assert (result.code, result.err) == (0, "")
+    assert "train-1 \\u2192 1" in on(tmp_path, "log", NAME, PYTHONIOENCODING="ascii").out

@@ -1,0 +1,221 @@
+"""`shardline status`."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from shardline.log import canonical
+from shardline.log.facts import Attestation, Checks
+from shardline.operations.check import check_version
+from tests.cli.command import shardline
+from tests.cli.datasets import (
+    HOSTILE,
+    MISFIT,
+    damage,
+    entry_file,
+    file_of,
+    land,
+    landed,
+    narrow,
+    on,
+    squeezed,
+)
+from tests.log.versions import NAME, WITH_SNAPSHOT_CHECK, append, make_version, shard_name
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def test_every_version_in_the_root_is_told_in_one_row(tmp_path: Path) -> None:
+    landed(tmp_path, "one", "two").tag("train-1", 1)
+    landed(tmp_path, "one", name="digits/v2")
+    make_version(tmp_path, "faces/v1")
+    result = narrow(tmp_path, "status")
+    assert (result.code, result.err) == (0, "")
+    rows = [squeezed(line) for line in result.out.splitlines()]
+    size = file_of(tmp_path, "one").stat().st_size
+    assert rows[0] == "version newest published records bytes shards tags"
+    assert rows[2:5] == [
+        f"digits/v1 2 2 6 {2 * size} bytes 2 train-1 → 1",
+        f"digits/v2 1 1 3 {size} bytes 1",
+        "faces/v1 - -",
+    ]
+    assert "faces/v1 has no snapshot yet" in result.out
+    assert "not published" not in result.out
+
+
+def test_a_dataset_or_version_can_be_named(tmp_path: Path) -> None:
+    for name in (NAME, "digits/v2", "faces/v1"):
+        landed(tmp_path, "one", name=name)
+    for arguments, versions in (
+        ([], [NAME, "digits/v2", "faces/v1"]),
+        (["digits"], [NAME, "digits/v2"]),
+        (["digits/v2"], ["digits/v2"]),
+    ):
+        told = on(tmp_path, "status", *arguments, "--json").json["versions"]
+        assert [one["version"] for one in told] == versions
+
+
+def test_what_waits_is_told_with_the_command_to_run_next(tmp_path: Path) -> None:
+    version = landed(tmp_path, "one")
+    land(version, "two")
+    land(version, "three")
+    result = narrow(tmp_path, "status", NAME)
+    assert result.code == 0
+    assert result.out.split("\n\n")[1].splitlines() == [
+        "digits/v1@3 is not published:",
+        "  integrity has not been run on 2 shards",
+        "  schema has not been run on 2 shards",
+        "  (1 older snapshot not published either)",
+        "  To check it: shardline check digits/v1@3",
+    ]
+    told = shardline("status", NAME, "--root", tmp_path).out
+    assert f"shardline check digits/v1@3 --root {tmp_path}\n" in told
+
+
+def test_what_was_rejected_is_told_with_the_reason(tmp_path: Path) -> None:
+    version = landed(tmp_path, "one")
+    land(version, "bad", MISFIT)
+    check_version(version)
+    result = on(tmp_path, "status")
+    assert result.code == 0
+    assert (
+        "digits/v1@2 was rejected: schema: record 1, feature 'x': holds float values, not int64"
+        in result.out
+    )
+    version.reject(3, reason="by hand")
+    assert "digits/v1@3 was rejected: by hand" in on(tmp_path, "status").out
+
+
+def test_what_failed_later_is_told_with_the_way_back(tmp_path: Path) -> None:
+    version = landed(tmp_path, "one", "two")
+    damage(file_of(tmp_path, "two"))
+    check_version(version, again=True)
+    out = on(tmp_path, "status").out
+    assert "digits/v1@2 is not published:" in out
+    assert "integrity failed on 1 shard: data-crc at record 0" in out
+    assert "To check it again: shardline check digits/v1@2\n" in out
+    assert "To go back: shardline restore digits/v1@1" in out
+
+
+def test_what_holds_a_rejected_shard_says_so(tmp_path: Path) -> None:
+    version = landed(tmp_path, "one")
+    land(version, "bad", MISFIT)
+    land(version, "two")
+    check_version(version, "2")
+    version.restore(3)
+    told = on(tmp_path, "status", "--json").json["versions"][0]
+    last = told["held"][-1]
+    assert last["snapshot"] == version.newest().number
+    assert "schema" in {obstacle["check"] for obstacle in last["obstacles"]}
+    out = on(tmp_path, "status").out
+    assert "schema failed on 1 shard: record 1, feature 'x': holds float" in out
+    assert "digits/v1@2 was rejected" in out
+
+
+def test_checks_that_run_elsewhere_are_not_said_to_run_here(tmp_path: Path) -> None:
+    version = make_version(tmp_path, checks=WITH_SNAPSHOT_CHECK)
+    land(version, "one")
+    check_version(version)
+    out = on(tmp_path, "status").out
+    assert "counts has not been run\n" in out
+    assert "To run counts: use Dagster" in out
+    assert "shardline check" not in out
+
+
+def test_json_tells_snapshots_tags_and_obstacles(tmp_path: Path) -> None:
+    version = landed(tmp_path, "one")
+    land(version, "two")
+    version.tag("train-1", 1)
+    version.pin("faces/v1", 1)
+    result = on(tmp_path, "status", "--json")
+    assert result.code == 0
+    assert (result.json["ok"], result.json["root"]) == (True, str(tmp_path))
+    (told,) = result.json["versions"]
+    assert (told.pop("newest")["snapshot"], told.pop("published")["snapshot"]) == (2, 1)
+    assert told == {
+        "version": NAME,
+        "entries": 6,
+        "tags": {"train-1": 1},
+        "pins": {"faces/v1": 1},
+        "checks": ["integrity", "schema"],
+        "held": [
+            {
+                "snapshot": 2,
+                "rejected": False,
+                "obstacles": [
+                    {"check": check, "what": "missing", "shards": 1, "detail": ""}
+                    for check in ("integrity", "schema")
+                ],
+            }
+        ],
+    }
+    empty = on(make_version(tmp_path / "other").store.uri, "status", "--json").json["versions"][0]
+    assert (empty["newest"], empty["published"], empty["held"]) == (None, None, [])
+
+
+def test_a_log_that_cannot_be_read_does_not_hide_the_others(tmp_path: Path) -> None:
+    landed(tmp_path, "one")
+    landed(tmp_path, "one", name="digits/v2")
+    newer = landed(tmp_path, "one", name="digits/v3")
+    damage(entry_file(tmp_path, 2))
+    told = json.loads(entry_file(tmp_path, 3, newer.name).read_bytes())
+    told.pop("digest")
+    told["format"] = 2
+    told["digest"] = canonical.sha256(told)
+    entry_file(tmp_path, 3, newer.name).write_bytes(canonical.encode(told) + b"\n")
+    result = on(tmp_path, "status")
+    assert result.code == 1
+    assert "digits/v1: entry 2 of the log: it does not match its digest" in result.out
+    assert "shardline verify digits/v1" in result.out
+    assert "digits/v3: entry 3 of the log uses format 2" in result.out
+    assert "shardline verify digits/v3" not in result.out
+    assert "digits/v2 1 1 3 " in squeezed(result.out)
+    as_json = on(tmp_path, "status", "--json")
+    assert (as_json.code, as_json.json["ok"]) == (1, False)
+    assert ["error" in one for one in as_json.json["versions"]] == [True, False, True]
+    refused = on(tmp_path, "log", newer.name)
+    assert (refused.code, "does not know" in refused.err) == (2, True)
+
+
+def test_what_is_no_dataset_is_passed_over(tmp_path: Path) -> None:
+    landed(tmp_path, "one")
+    for folder in ("notes/v1", "Pictures/v1/log", "lost+found", "digits/quarantine/log", ".git"):
+        (tmp_path / folder).mkdir(parents=True)
+    (tmp_path / "readme.txt").write_text("hello")
+    told = on(tmp_path, "status", "--json").json["versions"]
+    assert [one["version"] for one in told] == [NAME]
+
+
+def test_an_empty_root_is_fine_and_a_missing_one_is_not(tmp_path: Path) -> None:
+    result = on(tmp_path, "status")
+    assert (result.code, f"no datasets in {tmp_path}" in result.out) == (0, True)
+    assert on(tmp_path, "status", "--json").json["versions"] == []
+    result = on(tmp_path / "missing", "status")
+    assert (result.code, "the root is no folder" in result.err) == (2, True)
+    for name, words in (("digits", "no dataset digits"), (NAME, "no dataset digits")):
+        result = on(tmp_path, "status", name)
+        assert (result.code, words in result.err) == (2, True)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_nothing_in_the_log_can_command_the_terminal(tmp_path: Path) -> None:
+    version = make_version(tmp_path, checks=Checks(("integrity", HOSTILE)))
+    land(version, "one")
+    shards = (shard_name("one"),)
+    version.attest([Attestation(HOSTILE, passed=False, shards=shards, detail=HOSTILE)])
+    version.reject(1, reason=HOSTILE)
+    land(version, "two")
+    result = on(tmp_path, "status")
+    assert result.code == 0, result.err
+    assert "\x1b" not in result.out
+    assert result.out.count("[31mred") >= 2
+
+
+def test_the_root_may_be_an_object_store(s3_root: str) -> None:
+    assert "no datasets in s3://" in shardline("status", "--root", s3_root).out
+    append(make_version(s3_root), "one")
+    result = shardline("status", SHARDLINE_ROOT=s3_root)
+    assert result.code == 0, result.err
+    assert "digits/v1@1 is not published" in result.out

@@ -1,0 +1,171 @@
+"""`shardline vacuum`."""
+
+from __future__ import annotations
+
+import os
+import re
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+import click
+import pytest
+
+from shardline.cli.options import Duration, short_duration
+from shardline.log.version import Version
+from tests.cli.command import on_terminal, shardline
+from tests.cli.datasets import file_of, landed, narrow, on, squeezed
+from tests.log.versions import NAME, append, make_version
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def rolled_back(root: Path) -> None:
+    """A dataset of which one shard is in no snapshot that a keep of 0 keeps."""
+    landed(root, "one", "two").restore(1)
+
+
+def test_nothing_is_deleted_unless_asked_and_the_command_that_does_is_told(tmp_path: Path) -> None:
+    rolled_back(tmp_path)
+    result = narrow(tmp_path, "vacuum", "digits", "--keep", "0")
+    assert result.code == 0
+    assert "in no snapshot that is kept: 1 file, " in result.out
+    assert f"digits/shards/{file_of(tmp_path, 'two').name}" in result.out
+    assert re.search(r" bytes +\d+ (second|minute)s?\n", result.out)
+    assert "could go; 1 file in digits/shards would be kept" in result.out
+    assert (
+        "Nothing was deleted. To do it: shardline vacuum digits --delete --keep 0\n" in result.out
+    )
+    assert file_of(tmp_path, "two").exists()
+    told = shardline("vacuum", "digits", "--keep", "0", "--root", tmp_path).out
+    assert f"shardline vacuum digits --delete --keep 0 --root {tmp_path}" in told
+
+
+def test_delete_deletes_what_was_told_and_nothing_else(tmp_path: Path) -> None:
+    rolled_back(tmp_path)
+    result = narrow(tmp_path, "vacuum", "digits", "--keep", "0", "--delete")
+    assert result.code == 0
+    assert "deleted 1 file, " in result.out
+    assert not file_of(tmp_path, "two").exists()
+    assert file_of(tmp_path, "one").exists()
+    assert "nothing to delete" in on(tmp_path, "vacuum", "digits", "--keep", "0").out
+    assert on(tmp_path, "verify", NAME).code == 0
+
+
+def test_what_was_in_use_a_moment_ago_is_kept(tmp_path: Path) -> None:
+    rolled_back(tmp_path)
+    result = on(tmp_path, "vacuum", "digits", "--delete")
+    assert "nothing to delete; 2 files in digits/shards kept" in result.out
+    assert file_of(tmp_path, "two").exists()
+
+
+def test_a_tag_keeps_its_snapshot(tmp_path: Path) -> None:
+    rolled_back(tmp_path)
+    on(tmp_path, "tag", f"{NAME}@2", "train-1")
+    assert "nothing to delete" in on(tmp_path, "vacuum", "digits", "--keep", "0").out
+
+
+def test_json_tells_each_file_and_why(tmp_path: Path) -> None:
+    rolled_back(tmp_path)
+    path = file_of(tmp_path, "two")
+    size = path.stat().st_size
+    for arguments, dry_run in (([], True), (["--delete"], False)):
+        result = on(tmp_path, "vacuum", "digits", "--keep", "0", "--json", *arguments)
+        assert (result.code, result.err) == (0, "")
+        (file,) = result.json.pop("files")
+        assert file.pop("modified").endswith("+00:00")
+        assert file == {
+            "file": f"digits/shards/{path.name}",
+            "bytes": size,
+            "why": "in no snapshot that is kept",
+        }
+        assert {name: result.json[name] for name in ("ok", "dataset", "dry_run")} == {
+            "ok": True,
+            "dataset": "digits",
+            "dry_run": dry_run,
+        }
+        assert (result.json["bytes"], result.json["kept"]) == (size, 1)
+
+
+def test_the_files_are_told_by_reason_and_with_their_age(tmp_path: Path) -> None:
+    rolled_back(tmp_path)
+    left = file_of(tmp_path, "three")
+    left.write_bytes(b"never committed")
+    long_ago = left.stat().st_mtime - 30 * 86_400
+    os.utime(left, (long_ago, long_ago))
+    out = narrow(tmp_path, "vacuum", "digits", "--keep", "0").out
+    never = out.index("written and never committed: 1 file, 15 bytes")
+    assert squeezed(out[never:]).split("age ")[1].lstrip("─ ").startswith(
+        f"digits/shards/{left.name} 15 bytes 30 days"
+    )  # fmt: skip
+
+
+def test_many_files_are_counted_and_all_shows_them(tmp_path: Path) -> None:
+    version = make_version(tmp_path)
+    append(version, "first")
+    append(version, *(f"shard {number}" for number in range(30)))
+    version.restore(1)
+    short = on(tmp_path, "vacuum", "digits", "--keep", "0").out
+    assert short.count(".tfrecord") == 20
+    assert "… and 10 more; --all shows them" in short
+    assert "30 files, " in short
+    assert on(tmp_path, "vacuum", "digits", "--keep", "0", "--all").out.count(".tfrecord") == 30
+
+
+def test_a_terminal_gets_a_progress_bar_while_files_are_deleted(tmp_path: Path) -> None:
+    rolled_back(tmp_path)
+    arguments = ("vacuum", "digits", "--keep", "0", "--root", tmp_path)
+    code, drawn = on_terminal(*arguments)
+    assert (code, drawn) == (0, "")
+    code, drawn = on_terminal(*arguments, "--delete")
+    assert code == 0
+    assert "deleting" in drawn
+    assert "━" in drawn
+    assert not file_of(tmp_path, "two").exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "span"),
+    [
+        ("7d", timedelta(days=7)),
+        ("12h", timedelta(hours=12)),
+        ("30m", timedelta(minutes=30)),
+        ("90s", timedelta(seconds=90)),
+        ("2w", timedelta(weeks=2)),
+        ("0", timedelta(0)),
+        ("36500d", timedelta(days=36_500)),
+    ],
+)
+def test_a_length_of_time_is_read_and_written_alike(text: str, span: timedelta) -> None:
+    assert Duration().convert(text, None, None) == span
+    assert Duration().convert(short_duration(span), None, None) == span
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "7", "d", "-1d", "7 d", "7D", "1.5d", "7d12h", "1e3d", "\u0667d", "36501d", "9" * 5000],
+)
+def test_what_is_no_length_of_time_is_refused(text: str) -> None:
+    with pytest.raises(click.BadParameter, match=r"length of time|too long"):
+        Duration().convert(text, None, None)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ([NAME], "write digits"),
+        (["digits", "--keep", "soon"], "write it like 7d, 12h, 30m or 0"),
+        (["faces"], "there is no dataset faces in"),
+        (["Digits"], "is no name for a dataset"),
+        (["../digits"], "is no name for a dataset"),
+        ([""], "is no name for a dataset"),
+    ],
+)
+def test_what_cannot_be_vacuumed_is_told_with_code_2(
+    tmp_path: Path, arguments: list[str], words: str
+) -> None:
+    landed(tmp_path, "one")
+    result = on(tmp_path, "vacuum", *arguments)
+    assert (result.code, result.out) == (2, "")
+    assert words in result.err
+    assert Version(tmp_path, NAME).state.number == 3

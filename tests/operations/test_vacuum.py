@@ -1,0 +1,573 @@
+"""Vacuum: what nothing needs goes after a while, and what anything may need stays."""
+
+from __future__ import annotations
+
+import os
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
+
+import pytest
+
+from shardline.errors import BadNameError, CondemnedShardError, DamagedLogError, StorageError
+from shardline.log.changes import SetTag
+from shardline.log.log import CHECKPOINT_INTERVAL
+from shardline.log.version import Version
+from shardline.operations.vacuum import Doomed, VacuumReport, vacuum
+from shardline.operations.verify_log import verify_log
+from shardline.storage import open_store
+from tests.log import versions
+from tests.log.versions import NAME, Clock, held, shard_name
+from tests.storage.faulty import Fault, FaultyStore
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+DATASET = "digits"
+COMMITTED = "in no snapshot that is kept"
+ORPHAN = "written and never committed"
+ANNOUNCED = "announced by an earlier vacuum"
+INDEX = "an index without its shard"
+LEFT_BEHIND = "left behind by a writer that was stopped"
+CHECKPOINT = "a newer checkpoint replaces it"
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def version(tmp_path: Path, clock: Clock) -> Version:
+    return versions.make_version(tmp_path, clock=clock)
+
+
+def path_of(root: Path, label: str, owner: str = "v1") -> Path:
+    return root / DATASET / "shards" / shard_name(label, owner)
+
+
+def written(path: Path, time: datetime) -> Path:
+    """Let a file look as if it had been written at a time."""
+    os.utime(path, (time.timestamp(), time.timestamp()))
+    return path
+
+
+def there(root: Path) -> set[str]:
+    """The labels whose files are there."""
+    return {path.read_text() for path in (root / DATASET / "shards").glob("*.tfrecord")}
+
+
+def run(root: Path, clock: Clock, *, delete: bool = True) -> dict[str, str]:
+    """Vacuum; gives why each file goes, by its name in the dataset."""
+    report = vacuum(root, DATASET, delete=delete, clock=clock)
+    return reasons(report)
+
+
+def reasons(report: VacuumReport) -> dict[str, str]:
+    return {file.name.removeprefix(f"{DATASET}/"): file.why for file in report.files}
+
+
+def shards(labels: str, why: str = COMMITTED) -> dict[str, str]:
+    return {f"shards/{shard_name(label)}": why for label in labels}
+
+
+def rebuild_ab(version: Version) -> None:
+    """Snapshot 1 holds a and b, snapshot 2 holds r in their place; both are published."""
+    versions.append(version, "a", "b")
+    versions.attest_shards(version, "a", "b")
+    versions.rebuild(version, "ab", "r")
+    versions.attest_shards(version, "r")
+
+
+def test_what_was_replaced_goes_after_a_week(
+    tmp_path: Path, version: Version, clock: Clock
+) -> None:
+    rebuild_ab(version)
+    clock.move(days=6.9)
+    assert run(tmp_path, clock) == {}
+    clock.move(days=0.2)
+    assert run(tmp_path, clock) == shards("ab")
+    assert there(tmp_path) == {"r"}
+    fresh = Version(tmp_path, NAME)
+    assert held(fresh) == ["r"]
+    assert verify_log(fresh.log).problems == ()
+
+
+def test_the_time_to_keep_can_be_told(tmp_path: Path, version: Version, clock: Clock) -> None:
+    rebuild_ab(version)
+    clock.move(hours=2)
+    assert vacuum(tmp_path, DATASET, keep=timedelta(hours=3), clock=clock).files == []
+    report = vacuum(tmp_path, DATASET, keep=timedelta(hours=1), clock=clock)
+    assert reasons(report) == shards("ab")
+
+
+def test_the_head_stays_however_old_it_is(tmp_path: Path, version: Version, clock: Clock) -> None:
+    versions.append(version, "a")
+    clock.move(days=1000)
+    assert run(tmp_path, clock) == {}
+    assert there(tmp_path) == {"a"}
+
+
+def test_the_published_snapshot_stays_while_newer_ones_wait(
+    tmp_path: Path, version: Version, clock: Clock
+) -> None:
+    versions.append(version, "a")
+    versions.attest_shards(version, "a")
+    versions.rebuild(version, "a", "r")
+    clock.move(days=100)
+    versions.rebuild(version, "r", "s")
+    clock.move(days=100)
+    assert run(tmp_path, clock) == shards("r")
+    assert there(tmp_path) == {"a", "s"}
+
+
+def test_a_snapshot_is_kept_from_when_it_is_no_longer_the_published_one(
+    tmp_path: Path, version: Version, clock: Clock
+) -> None:
+    versions.append(version, "a")
+    versions.attest_shards(version, "a")
+    versions.rebuild(version, "a", "r")
+    clock.move(days=100)
+    versions.attest_shards(version, "r")
+    clock.move(days=6)
+    assert run(tmp_path, clock) == {}
+    clock.move(days=2)
+    assert run(tmp_path, clock) == shards("a")
+
+
+def test_a_snapshot_is_kept_from_when_it_is_unpublished(
+    tmp_path: Path, version: Version, clock: Clock
+) -> None:
+    rebuild_ab(version)
+    versions.rebuild(version, "r", "s")
+    clock.move(days=100)
+    versions.attest_shards(version, "r", passed=False)
+    assert version.state.published == 1
+    clock.move(days=6)
+    assert run(tmp_path, clock) == {}
+    clock.move(days=2)
+    assert run(tmp_path, clock) == shards("r")
+    assert there(tmp_path) == {"a", "b", "s"}
+
+
+def test_what_vacuum_took_is_not_published_again_when_a_newer_one_fails(
+    tmp_path: Path, version: Version, clock: Clock
+) -> None:
+    rebuild_ab(version)
+    clock.move(days=8)
+    run(tmp_path, clock)
+    versions.attest_shards(version, "r", passed=False)
+    fresh = Version(tmp_path, NAME)
+    assert fresh.state.published is None
+    assert not fresh.snapshot(1).published
+    assert verify_log(fresh.log).problems == ()
+
+
+@pytest.mark.parametrize("how", ["tag", "pin"])
+def test_a_snapshot_with_a_tag_or_pin_stays_until_a_week_after_that_is_gone(
+    tmp_path: Path, version: Version, clock: Clock, how: str
+) -> None:
+    hold: Callable[[str, int | None], object] = version.tag if how == "tag" else version.pin
+    rebuild_ab(version)
+    hold("paper", 1)
+    clock.move(days=1000)
+    assert run(tmp_path, clock) == {}
+    hold("paper", None)
+    clock.move(days=6)
+    assert run(tmp_path, clock) == {}
+    clock.move(days=2)
+    assert run(tmp_path, clock) == shards("ab")
+
+
+def test_a_snapshot_is_kept_from_when_its_tag_moved_on(
+    tmp_path: Path, version: Version, clock: Clock
+) -> None:
+    rebuild_ab(version)
+    version.tag("best", 1)
+    clock.move(days=100)
+    version.tag("best", 2)
+    clock.move(days=6)
+    assert run(tmp_path, clock) == {}
+    clock.move(days=2)
+    assert run(tmp_path, clock) == shards("ab")
+
+
+def test_a_rejected_snapshot_can_be_looked_at_for_a_week(
+    tmp_path: Path, version: Version, clock: Clock
+) -> None:
+    versions.append(version, "a")
+    versions.append(version, "b")
+    version.reject(2)
+    clock.move(days=6)
+    assert run(tmp_path, clock) == {}
+    assert held(version, version.snapshot(2)) == ["a", "b"]
+    clock.move(days=2)
+    assert run(tmp_path, clock) == shards("b")
+
+
+def test_a_shard_of_an_old_snapshot_that_is_in_the_head_too_stays(
+    tmp_path: Path, version: Version, clock: Clock
+) -> None:
+    for label in "abc":
+        versions.append(version, label)
+    version.restore(1)
+    clock.move(days=8)
+    assert run(tmp_path, clock) == shards("bc")
+    assert there(tmp_path) == {"a"}
+
+
+def test_a_shard_that_was_restored_stays(tmp_path: Path, version: Version, clock: Clock) -> None:
+    rebuild_ab(version)
+    clock.move(days=6)
+    version.restore(1)
+    clock.move(days=8)
+    assert run(tmp_path, clock) == shards("r")
+    assert there(tmp_path) == {"a", "b"}
+
+
+def test_each_version_of_a_dataset_is_judged_by_its_own_log(
+    tmp_path: Path, version: Version, clock: Clock
+) -> None:
+    other = versions.make_version(tmp_path, f"{DATASET}/v2", clock=clock)
+    rebuild_ab(version)
+    versions.append(other, "x")
+    clock.move(days=8)
+    versions.rebuild(other, "x", "y")
+    assert run(tmp_path, clock) == shards("ab")
+    assert there(tmp_path) == {"r", "x", "y"}
+    clock.move(days=8)
+    assert run(tmp_path, clock) == {f"shards/{shard_name('x', 'v2')}": COMMITTED}
+
+
+def test_what_was_never_committed_goes_a_week_after_it_was_written(
+    tmp_path: Path, version: Version, clock: Clock
+) -> None:
+    versions.append(version, "a")
+    for label, days in (("old", 8), ("young", 6)):
+        versions.write_shard(version, label)
+        written(path_of(tmp_path, label), clock.now - timedelta(days=days))
+    assert run(tmp_path, clock) == {f"shards/{shard_name('old')}": ORPHAN}
+    assert there(tmp_path) == {"a", "young"}
+
+
+def test_a_dry_run_tells_the_same_and_changes_nothing(
+    tmp_path: Path, version: Version, clock: Clock
+) -> None:
+    rebuild_ab(version)
+    versions.write_shard(version, "orphan")
+    written(path_of(tmp_path, "orphan"), clock.now - timedelta(days=8))
+    index = path_of(tmp_path, "a").with_suffix(".tfrecord.index")
+    index.write_bytes(b"index")
+    clock.move(days=8)
+    files = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    would = vacuum(tmp_path, DATASET, clock=clock)
+    assert would.dry_run
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == files
+    told: list[Doomed] = []
+    did = vacuum(tmp_path, DATASET, delete=True, clock=clock, progress=told.append)
+    assert not did.dry_run
+    assert did.files == would.files == told
+    assert did.kept == would.kept == 1
+    assert did.bytes == would.bytes == len("a" + "b" + "orphan" + "index")
+    assert reasons(did) == {
+        **shards("ab"),
+        f"shards/{shard_name('orphan')}": ORPHAN,
+        f"shards/{index.name}": INDEX,
+    }
+
+
+def test_a_second_run_finds_nothing(tmp_path: Path, version: Version, clock: Clock) -> None:
+    rebuild_ab(version)
+    clock.move(days=8)
+    run(tmp_path, clock)
+    number = Version(tmp_path, NAME).state.number
+    assert run(tmp_path, clock) == {}
+    assert Version(tmp_path, NAME).state.number == number
+
+
+def test_what_is_not_ours_is_never_touched(tmp_path: Path, version: Version, clock: Clock) -> None:
+    rebuild_ab(version)
+    root = tmp_path / DATASET
+    hexadecimal = "0123456789abcdef" * 2
+    foreign = [
+        root / "notes.txt",
+        root / "shards" / "README",
+        root / "shards" / "part-00000-of-00001.tfrecord",
+        root / "shards" / f"V1.{hexadecimal}.tfrecord",
+        root / "shards" / f"v1.{hexadecimal}.tfrecord.bak",
+        root / "shards" / f"shards.{hexadecimal}.tfrecord",
+        root / "shards" / f"con.{hexadecimal}.tfrecord",
+        root / "shards" / ".hidden",
+        root / "shards" / "backup" / shard_name("a"),
+        root / "shards" / "backup" / shard_name("unknown"),
+        root / "quarantine" / "v1.jsonl",
+        root / "v1" / "notes.txt",
+        root / "v1" / "log" / "notes.checkpoint",
+        root / "v1" / "log" / ".keep.tmp",
+        root / "Some Folder" / shard_name("a"),
+        tmp_path / "other" / "shards" / shard_name("a"),
+    ]
+    for path in foreign:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"not ours")
+        written(path, clock.now - timedelta(days=400))
+    clock.move(days=8)
+    assert run(tmp_path, clock) == shards("ab")
+    assert all(path.read_bytes() == b"not ours" for path in foreign)
+
+
+def test_a_slow_writer_whose_shard_went_to_vacuum_is_told_so(
+    tmp_path: Path, version: Version, clock: Clock
+) -> None:
+    versions.append(version, "a")
+    versions.write_shard(version, "slow", source=versions.source_of("slow"))
+    written(path_of(tmp_path, "slow"), clock.now - timedelta(days=8))
+    assert run(tmp_path, clock) == {f"shards/{shard_name('slow')}": ORPHAN}
+    with pytest.raises(CondemnedShardError) as caught:
+        version.commit(versions.append_of("slow"))
+    assert caught.value.names == (shard_name("slow"),)
+    versions.write_shard(version, "slow", source=versions.source_of("slow"))
+    with pytest.raises(CondemnedShardError):
+        version.commit(versions.append_of("slow"))
+    assert held(version) == ["a"]
+    assert run(tmp_path, clock) == {f"shards/{shard_name('slow')}": ANNOUNCED}
+
+
+def test_a_slow_writer_who_committed_first_keeps_its_shard(
+    tmp_path: Path, version: Version, clock: Clock
+) -> None:
+    versions.append(version, "slow")
+    written(path_of(tmp_path, "slow"), clock.now - timedelta(days=8))
+    assert run(tmp_path, clock) == {}
+    assert held(version) == ["slow"]
+
+
+def test_a_slow_writer_who_commits_while_vacuum_announces_keeps_its_shard(
+    tmp_path: Path, version: Version, clock: Clock
+) -> None:
+    versions.append(version, "a")
+    for label in ("slow", "orphan"):
+        versions.write_shard(version, label, source=versions.source_of(label))
+        written(path_of(tmp_path, label), clock.now - timedelta(days=8))
+
+    def commit() -> None:
+        version.commit(versions.append_of("slow"))
+
+    store = FaultyStore(open_store(tmp_path), {("create", 1): commit})
+    report = vacuum(store, DATASET, delete=True, clock=clock)
+    assert reasons(report) == {f"shards/{shard_name('orphan')}": ORPHAN}
+    assert held(Version(tmp_path, NAME)) == ["a", "slow"]
+
+
+def test_vacuum_announces_nothing_if_everything_was_committed_meanwhile(
+    tmp_path: Path, version: Version, clock: Clock
+) -> None:
+    versions.write_shard(version, "slow", source=versions.source_of("slow"))
+    written(path_of(tmp_path, "slow"), clock.now - timedelta(days=8))
+
+    def commit() -> None:
+        version.commit(versions.append_of("slow"))
+
+    store = FaultyStore(open_store(tmp_path), {("create", 1): commit})
+    assert vacuum(store, DATASET, delete=True, clock=clock).files == []
+    assert [entry.operation for _, entry in version.log.replay()] == ["create", "append"]
+
+
+def test_a_tag_that_is_set_while_vacuum_announces_keeps_its_snapshot(
+    tmp_path: Path, version: Version, clock: Clock
+) -> None:
+    rebuild_ab(version)
+    clock.move(days=8)
+
+    def tag() -> None:
+        version.tag("paper", 1)
+
+    store = FaultyStore(open_store(tmp_path), {("create", 1): tag})
+    assert vacuum(store, DATASET, delete=True, clock=clock).files == []
+    assert there(tmp_path) == {"a", "b", "r"}
+
+
+def test_a_shard_that_nothing_needs_can_be_used_again_until_vacuum_announces_it(
+    tmp_path: Path, version: Version, clock: Clock
+) -> None:
+    rebuild_ab(version)
+    clock.move(days=8)
+    versions.append(version, "a", reland=True)
+    assert run(tmp_path, clock) == shards("b")
+    with pytest.raises(CondemnedShardError):
+        versions.append(version, "b", reland=True)
+    assert held(version) == ["r", "a"]
+
+
+def test_a_new_versions_first_shards_are_young_and_stay(tmp_path: Path, clock: Clock) -> None:
+    version = Version(tmp_path, NAME, clock=clock)
+    versions.write_shard(version, "a", source=versions.source_of("a"))
+    written(path_of(tmp_path, "a"), clock.now - timedelta(days=6))
+    assert run(tmp_path, clock) == {}
+    version.create(versions.SCHEMA)
+    version.commit(versions.append_of("a"))
+    assert held(version) == ["a"]
+
+
+def test_a_new_versions_first_commit_is_refused_if_vacuum_took_its_shards(
+    tmp_path: Path, clock: Clock
+) -> None:
+    version = Version(tmp_path, NAME, clock=clock)
+    versions.write_shard(version, "a", source=versions.source_of("a"))
+    written(path_of(tmp_path, "a"), clock.now - timedelta(days=8))
+    assert not version.exists
+    assert run(tmp_path, clock) == shards("a", ORPHAN)
+    version.create(versions.SCHEMA)
+    versions.write_shard(version, "a", source=versions.source_of("a"))
+    with pytest.raises(CondemnedShardError):
+        version.commit(versions.append_of("a"))
+    versions.append(version, "b")
+    assert held(Version(tmp_path, NAME)) == ["b"]
+    assert verify_log(version.log).problems == ()
+
+
+def test_a_new_version_that_is_created_while_vacuum_announces_keeps_its_shards(
+    tmp_path: Path, clock: Clock
+) -> None:
+    version = Version(tmp_path, NAME, clock=clock)
+    versions.write_shard(version, "a", source=versions.source_of("a"))
+    written(path_of(tmp_path, "a"), clock.now - timedelta(days=8))
+
+    def commit() -> None:
+        version.create(versions.SCHEMA)
+        version.commit(versions.append_of("a"))
+
+    store = FaultyStore(open_store(tmp_path), {("create", 1): commit})
+    assert vacuum(store, DATASET, delete=True, clock=clock).files == []
+    assert held(Version(tmp_path, NAME)) == ["a"]
+
+
+def test_what_was_announced_before_a_crash_is_deleted_by_the_next_run(
+    tmp_path: Path, version: Version, clock: Clock
+) -> None:
+    rebuild_ab(version)
+    clock.move(days=8)
+    store = FaultyStore(open_store(tmp_path), {("delete", 2): Fault.FAILED})
+    with pytest.raises(StorageError):
+        vacuum(store, DATASET, delete=True, clock=clock)
+    assert len(there(tmp_path)) == 2
+    number = Version(tmp_path, NAME).state.number
+    left = (there(tmp_path) - {"r"}).pop()
+    assert run(tmp_path, clock, delete=False) == shards(left, ANNOUNCED)
+    assert run(tmp_path, clock) == shards(left, ANNOUNCED)
+    assert there(tmp_path) == {"r"}
+    assert Version(tmp_path, NAME).state.number == number
+
+
+def test_an_announcement_whose_reply_is_lost_is_made_once(
+    tmp_path: Path, version: Version, clock: Clock
+) -> None:
+    rebuild_ab(version)
+    clock.move(days=8)
+    store = FaultyStore(open_store(tmp_path), {("create", 1): Fault.REPLY_LOST})
+    assert reasons(vacuum(store, DATASET, delete=True, clock=clock)) == shards("ab")
+    made = [entry.operation for _, entry in Version(tmp_path, NAME).log.replay()]
+    assert made.count("vacuum") == 1
+
+
+def test_what_could_not_be_announced_is_not_deleted(
+    tmp_path: Path, version: Version, clock: Clock
+) -> None:
+    rebuild_ab(version)
+    clock.move(days=8)
+    store = FaultyStore(open_store(tmp_path), {("create", 1): Fault.FAILED})
+    with pytest.raises(StorageError):
+        vacuum(store, DATASET, delete=True, clock=clock)
+    assert there(tmp_path) == {"a", "b", "r"}
+
+
+def test_nothing_is_deleted_if_a_log_is_damaged(
+    tmp_path: Path, version: Version, clock: Clock
+) -> None:
+    rebuild_ab(version)
+    other = versions.make_version(tmp_path, f"{DATASET}/v2", clock=clock)
+    versions.append(other, "x")
+    path = tmp_path / other.log.entry_name(2)
+    path.write_bytes(path.read_bytes()[:-2])
+    clock.move(days=8)
+    with pytest.raises(DamagedLogError):
+        vacuum(tmp_path, DATASET, delete=True, clock=clock)
+    assert there(tmp_path) == {"a", "b", "r", "x"}
+
+
+def test_the_log_tells_what_vacuum_took(tmp_path: Path, version: Version, clock: Clock) -> None:
+    rebuild_ab(version)
+    clock.move(days=8)
+    run(tmp_path, clock)
+    *_, (_, entry) = Version(tmp_path, NAME).log.replay()
+    assert entry.operation == "vacuum"
+    assert set(entry.condemned) == {shard_name("a"), shard_name("b")}
+    assert entry.parameters == {"keep_seconds": 7 * 24 * 3600}
+    assert not entry.changes_data
+
+
+def test_the_index_of_a_shard_goes_with_it(tmp_path: Path, version: Version, clock: Clock) -> None:
+    rebuild_ab(version)
+    indexes = {label: path_of(tmp_path, label).with_suffix(".tfrecord.index") for label in "ar"}
+    for path in indexes.values():
+        path.write_bytes(b"index")
+    clock.move(days=8)
+    assert run(tmp_path, clock) == {**shards("ab"), f"shards/{indexes['a'].name}": INDEX}
+    assert not indexes["a"].exists()
+    assert indexes["r"].exists()
+
+
+def test_an_index_without_a_shard_goes_after_a_week(
+    tmp_path: Path, version: Version, clock: Clock
+) -> None:
+    versions.append(version, "a")
+    old, young = (
+        path_of(tmp_path, label).with_suffix(".tfrecord.index") for label in ("old", "young")
+    )
+    for path, days in ((old, 8), (young, 6)):
+        path.write_bytes(b"index")
+        written(path, clock.now - timedelta(days=days))
+    assert run(tmp_path, clock) == {f"shards/{old.name}": INDEX}
+    assert young.exists()
+
+
+def test_temporaries_and_probes_of_stopped_writers_go_after_a_week(
+    tmp_path: Path, version: Version, clock: Clock
+) -> None:
+    versions.append(version, "a")
+    folders = [tmp_path / DATASET / "shards", tmp_path / DATASET / "v1" / "log"]
+    names = [f".{shard_name('a')[:48]}.0123456789ab.tmp", ".probe-0123456789abcdef"]
+    old = [folder / name for folder in folders for name in names]
+    young = [path.with_name(path.name.replace("0123", "4567")) for path in old]
+    for path, days in [*((path, 8) for path in old), *((path, 6) for path in young)]:
+        path.write_bytes(b"half")
+        written(path, clock.now - timedelta(days=days))
+    assert set(run(tmp_path, clock).values()) == {LEFT_BEHIND}
+    assert not any(path.exists() for path in old)
+    assert all(path.exists() for path in young)
+
+
+def test_old_checkpoints_go_but_for_the_last_two(tmp_path: Path, version: Version) -> None:
+    versions.append(version, "a")
+    versions.grow(version, [SetTag("good", 1), SetTag("good", None)] * (2 * CHECKPOINT_INTERVAL))
+    checkpoints = sorted((tmp_path / DATASET / "v1" / "log").glob("*.checkpoint"))
+    assert len(checkpoints) == 4
+    now = Clock(datetime.now(UTC))
+    assert run(tmp_path, now) == {}
+    for path in checkpoints[:1] + checkpoints[2:]:
+        written(path, now.now - timedelta(days=8))
+    before = versions.facts_of(Version(tmp_path, NAME).state)
+    assert run(tmp_path, now) == {f"v1/log/{checkpoints[0].name}": CHECKPOINT}
+    assert [path.exists() for path in checkpoints] == [False, True, True, True]
+    assert versions.facts_of(Version(tmp_path, NAME).state) == before
+
+
+def test_a_dataset_that_is_not_there_has_nothing_to_delete(tmp_path: Path, clock: Clock) -> None:
+    report = vacuum(tmp_path, DATASET, delete=True, clock=clock)
+    assert (report.files, report.kept) == ([], 0)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_name_that_leads_elsewhere_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(BadNameError):
+        vacuum(tmp_path, "../elsewhere")

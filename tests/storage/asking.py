@@ -1,0 +1,29 @@
+"""Ways in which tests ask a store for something."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from shardline.storage import Store
+
+ASK: dict[str, Callable[[Store, str], object]] = {
+    "read": lambda store, name: store.read(name),
+    "read_many": lambda store, name: store.read_many(["fine", name]),
+    "read_ranges": lambda store, name: store.read_ranges(name, [(0, 1)]),
+    "info": lambda store, name: store.info(name),
+    "create": lambda store, name: store.create(name, b"1"),
+    "replace": lambda store, name: store.replace(name, b"1"),
+    "delete": lambda store, name: store.delete(name),
+    "list": lambda store, name: store.list(name),
+    "folders": lambda store, name: store.folders(name),
+    "local_path": lambda store, name: store.local_path(name),
+    "check_conditions": lambda store, name: store.check_conditions(name),
+}
+"""Every operation, asked for one name."""
+
+
+def names(store: Store, folder: str = "", *, hidden: bool = False) -> list[str]:
+    return [info.name for info in store.list(folder, hidden=hidden)]

@@ -1,0 +1,221 @@
+"""What every store does alike: on a disk, in memory, and on a real S3 server."""
+
+from __future__ import annotations
+
+import secrets
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
+from threading import Barrier
+from typing import TYPE_CHECKING
+
+import pytest
+
+from shardline.errors import BadNameError, ObjectExistsError, ObjectMissingError, StorageError
+from shardline.storage import PROBE_NAME, open_store
+from shardline.storage.probe import probe_conditions
+from tests.storage.asking import ASK, names
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from shardline.storage import Store
+
+
+@pytest.fixture(params=["local", "memory", "s3"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
+    if request.param == "local":
+        return open_store(tmp_path / "root")
+    if request.param == "memory":
+        return open_store(f"memory://x-{secrets.token_hex(8)}/prefix")
+    return open_store(request.getfixturevalue("s3_root"))
+
+
+def test_what_was_created_is_read_back(store: Store) -> None:
+    store.create("digits/v1/log/0.json", b"{}")
+    assert store.read("digits/v1/log/0.json") == b"{}"
+
+
+def test_an_empty_object_is_an_object(store: Store) -> None:
+    store.create("empty", b"")
+    assert store.read("empty") == b""
+    assert store.read_ranges("empty", [(0, 0)]) == [b""]
+    info = store.info("empty")
+    assert info is not None
+    assert info.size == 0
+
+
+def test_an_object_that_exists_is_refused_and_stays_as_it_is(store: Store) -> None:
+    store.create("a/b", b"first")
+    with pytest.raises(ObjectExistsError) as caught:
+        store.create("a/b", b"second")
+    assert str(caught.value).startswith(f"{store.uri}/a/b")
+    assert store.read("a/b") == b"first"
+
+
+def test_of_many_who_create_one_name_exactly_one_wins(store: Store) -> None:
+    writers = 8
+    for turn in range(5):
+        barrier = Barrier(writers)
+
+        def write(number: int, turn: int = turn, barrier: Barrier = barrier) -> int | None:
+            barrier.wait()
+            try:
+                store.create(f"race/{turn}", b"%d" % number)
+            except ObjectExistsError:
+                return None
+            return number
+
+        with ThreadPoolExecutor(writers) as pool:
+            winners = [number for number in pool.map(write, range(writers)) if number is not None]
+        assert len(winners) == 1
+        assert store.read(f"race/{turn}") == b"%d" % winners[0]
+
+
+def test_a_missing_object_is_named(store: Store) -> None:
+    with pytest.raises(ObjectMissingError) as caught:
+        store.read("a/b")
+    assert str(caught.value).startswith(f"{store.uri}/a/b")
+    assert isinstance(caught.value, FileNotFoundError)
+    with pytest.raises(ObjectMissingError):
+        store.read_ranges("a/b", [(0, 1)])
+    assert store.info("a/b") is None
+
+
+def test_a_folder_is_no_object(store: Store) -> None:
+    store.create("a/b/c", b"1")
+    assert store.info("a/b") is None
+    assert store.read_many(["a/b", "a"]) == [None, None]
+    with pytest.raises(ObjectMissingError):
+        store.read("a/b")
+
+
+def test_nothing_is_below_an_object(store: Store) -> None:
+    store.create("a", b"1")
+    assert store.info("a/b") is None
+    assert store.read_many(["a/b", "a"]) == [None, b"1"]
+
+
+def test_many_are_read_in_the_order_asked_with_none_for_the_missing(store: Store) -> None:
+    for number in range(40):
+        store.create(f"log/{number}", b"%d" % number)
+    store.create("other", b"x")
+    wanted = ["other", "log/39", *(f"log/{number}" for number in range(50)), "no/such", "log/3"]
+    expected = [b"x", b"39", *(b"%d" % n if n < 40 else None for n in range(50)), None, b"3"]
+    assert store.read_many(wanted) == expected
+    assert store.read_many([]) == []
+
+
+def test_ranges_are_given_exactly(store: Store) -> None:
+    store.create("a", bytes(range(200)))
+    ranges = [(0, 1), (199, 1), (10, 50), (40, 30), (10, 50), (200, 0), (7, 0), (0, 200)]
+    assert store.read_ranges("a", ranges) == [
+        bytes(range(start, start + size)) for start, size in ranges
+    ]
+    assert store.read_ranges("a", []) == []
+
+
+@pytest.mark.parametrize("outside", [(0, 11), (9, 2), (10, 1), (1000, 5), (-1, 2), (2, -1)])
+def test_a_range_past_the_end_is_an_error_and_not_cut(
+    store: Store, outside: tuple[int, int]
+) -> None:
+    store.create("a", b"0123456789")
+    with pytest.raises(StorageError) as caught:
+        store.read_ranges("a", [(0, 2), outside])
+    assert str(caught.value).startswith(f"{store.uri}/a")
+    assert not isinstance(caught.value, ObjectMissingError)
+
+
+def test_info_tells_size_and_time_in_utc(store: Store) -> None:
+    store.create("a/b", b"12345")
+    info = store.info("a/b")
+    assert info is not None
+    assert (info.name, info.size) == ("a/b", 5)
+    assert info.modified.utcoffset() == timedelta(0)
+    assert abs(info.modified - datetime.now(UTC)) < timedelta(minutes=5)
+    assert store.list("a") == [info] or store.uri.startswith("s3:"), "S3 rounds one of the two"
+
+
+def test_replace_creates_and_overwrites(store: Store) -> None:
+    store.replace("a/b", b"first and long")
+    assert store.read("a/b") == b"first and long"
+    store.replace("a/b", b"second")
+    assert store.read("a/b") == b"second"
+    assert names(store, hidden=True) == ["a/b"]
+
+
+def test_delete_removes_one_and_a_missing_one_is_fine(store: Store) -> None:
+    store.create("a/b", b"1")
+    store.create("a/c", b"2")
+    store.delete("a/b")
+    store.delete("a/b")
+    store.delete("no/such")
+    assert names(store) == ["a/c"]
+    store.create("a/b", b"again")
+    assert store.read("a/b") == b"again"
+
+
+def test_a_listing_is_sorted_and_holds_all_below_the_folder_and_nothing_else(store: Store) -> None:
+    for name in ["a/c/2", "a/b", "a-b/1", "a/c/10", "ab", "z", "a/c/d/e/f", "a=1/x"]:
+        store.create(name, name.encode())
+    assert names(store, "a") == ["a/b", "a/c/10", "a/c/2", "a/c/d/e/f"]
+    assert names(store, "a/c") == ["a/c/10", "a/c/2", "a/c/d/e/f"]
+    assert names(store) == sorted(names(store))
+    assert len(names(store)) == 8
+    assert [info.size for info in store.list("a/c")] == [6, 5, 9]
+    assert names(store, "nothing/here") == []
+
+
+def test_what_is_hidden_is_listed_only_when_asked_for(store: Store) -> None:
+    for name in ["a/b", "a/.b.0123.tmp", ".probe-0123456789abcdef", "a/.trash/c", "a/c.tmp"]:
+        store.create(name, b"1")
+    assert names(store) == ["a/b", "a/c.tmp"]
+    assert names(store, "a", hidden=True) == ["a/.b.0123.tmp", "a/.trash/c", "a/b", "a/c.tmp"]
+    assert names(store, "a/.trash") == ["a/.trash/c"]
+    assert ".probe-0123456789abcdef" in names(store, hidden=True)
+    assert store.folders("a") == []
+
+
+def test_folders_are_those_right_in_a_folder(store: Store) -> None:
+    for name in ["digits/v2/log/0", "digits/v1/log/0", "digits/shards/x", "digits/y", "faces/v1/z"]:
+        store.create(name, b"1")
+    assert store.folders("") == ["digits", "faces"]
+    assert store.folders("digits") == ["shards", "v1", "v2"]
+    assert store.folders("digits/shards") == []
+    assert store.folders("nothing/here") == []
+
+
+def test_a_large_object_comes_back_whole_and_in_parts(store: Store) -> None:
+    data = secrets.token_bytes(1024) * (20 * 1024)
+    store.create("shards/large", data)
+    assert store.read("shards/large") == data
+    middle = len(data) // 2 - 17
+    assert store.read_ranges("shards/large", [(middle, 5_000_001), (len(data) - 3, 3)]) == [
+        data[middle : middle + 5_000_001],
+        data[-3:],
+    ]
+
+
+def test_the_root_can_be_opened_again_by_what_it_is_shown_as(store: Store) -> None:
+    store.create("a", b"1")
+    assert open_store(store.uri).read("a") == b"1"
+
+
+@pytest.mark.parametrize("operation", ASK)
+def test_no_operation_takes_a_name_that_could_leave_the_root(store: Store, operation: str) -> None:
+    for name in ["../a", "/a", "a/../../b", "a//b", "a\0b", "..", "a/"]:
+        with pytest.raises(BadNameError):
+            ASK[operation](store, name)
+
+
+def test_a_store_that_honours_conditions_passes_and_keeps_no_probe(store: Store) -> None:
+    store.check_conditions("digits")
+    store.check_conditions("digits")
+    probe_conditions(store, "")
+    probe_conditions(store, "digits")
+    assert names(store, hidden=True) == []
+
+
+def test_a_probe_is_known_by_its_name() -> None:
+    assert PROBE_NAME.fullmatch(".probe-0123456789abcdef")
+    assert not PROBE_NAME.fullmatch("probe-0123456789abcdef")
+    assert not PROBE_NAME.fullmatch(".probe-0123456789abcdef.tmp")

@@ -1,0 +1,392 @@
+"""The local store: no link leads out of its root, and what the disk does is told in words."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from itertools import count
+from threading import Barrier
+from typing import TYPE_CHECKING
+
+import pytest
+
+from shardline.errors import ObjectExistsError, ObjectMissingError, StorageError
+from shardline.storage import open_store
+from tests.storage.asking import ASK, names
+from tests.storage.tracing import traced
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from shardline.storage import Store
+
+SECRET = b"outside the root"
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    folder = tmp_path / "root"
+    folder.mkdir()
+    return folder
+
+
+@pytest.fixture
+def outside(tmp_path: Path) -> Path:
+    folder = tmp_path / "outside"
+    folder.mkdir()
+    (folder / "a").write_bytes(SECRET)
+    return folder
+
+
+@pytest.fixture
+def store(root: Path) -> Store:
+    return open_store(root)
+
+
+OBJECTS = [name for name in ASK if name not in {"list", "folders", "check_conditions"}]
+
+
+@pytest.mark.parametrize("operation", OBJECTS)
+@pytest.mark.parametrize("place", ["linked/a", "real/linked/a", "linked/new", "linked/new/a"])
+def test_no_operation_goes_through_a_linked_folder(
+    store: Store, root: Path, outside: Path, operation: str, place: str
+) -> None:
+    (root / "real").mkdir()
+    (root / "linked").symlink_to(outside)
+    (root / "real" / "linked").symlink_to(outside)
+    with pytest.raises(StorageError, match=r"is a symbolic link: .* not followed"):
+        ASK[operation](store, place)
+    assert {path.name: path.read_bytes() for path in outside.iterdir()} == {"a": SECRET}
+
+
+@pytest.mark.parametrize("operation", OBJECTS)
+@pytest.mark.parametrize("target", ["outside/a", "root/real", "nowhere"])
+def test_no_operation_follows_a_linked_file(
+    store: Store, root: Path, outside: Path, operation: str, target: str
+) -> None:
+    (root / "real").write_bytes(b"inside")
+    (root / "a").symlink_to(root.parent / target)
+    with pytest.raises(StorageError, match="is a symbolic link"):
+        ASK[operation](store, "a")
+    assert (root / "a").is_symlink()
+    assert (outside / "a").read_bytes() == SECRET
+    assert (root / "real").read_bytes() == b"inside"
+    assert not (root.parent / "nowhere").exists()
+
+
+@pytest.mark.parametrize("place", ["", "real", "linked", "linked/deeper"])
+def test_a_listing_that_meets_a_link_is_refused(
+    store: Store, root: Path, outside: Path, place: str
+) -> None:
+    (root / "real").mkdir()
+    (root / "real" / "linked").symlink_to(outside)
+    (root / "linked").symlink_to(outside)
+    with pytest.raises(StorageError, match="is a symbolic link"):
+        store.list(place)
+    with pytest.raises(StorageError, match="is a symbolic link"):
+        store.folders(place)
+
+
+def test_the_root_itself_may_be_a_link(root: Path) -> None:
+    (root.parent / "link").symlink_to(root)
+    store = open_store(root.parent / "link")
+    store.create("a/b", b"1")
+    assert (root / "a" / "b").read_bytes() == b"1"
+    assert store.uri == str(root)
+    (root.parent / "link").unlink()
+    assert store.read("a/b") == b"1", "it was resolved once"
+
+
+def test_a_folder_that_is_swapped_for_a_link_again_and_again_never_leads_out(
+    store: Store, root: Path, outside: Path
+) -> None:
+    store.create("folder/a", b"inside")
+    stop = threading.Event()
+
+    def swap() -> None:
+        for number in count():
+            if stop.is_set():
+                return
+            with suppress(OSError):  # the store may have made the folder anew
+                (root / "folder").rename(root / f"aside{number}")
+                (root / "folder").symlink_to(outside)
+                (root / "folder").unlink()
+                (root / f"aside{number}").rename(root / "folder")
+
+    swapper = threading.Thread(target=swap)
+    swapper.start()
+    seen = set()
+    try:
+        for number in range(2000):
+            for operation in ("read", "create"):
+                try:
+                    found = ASK[operation](
+                        store, "folder/a" if operation == "read" else f"folder/n{number}"
+                    )
+                    seen.add(found)
+                except StorageError as error:
+                    seen.add(type(error))
+    finally:
+        stop.set()
+        swapper.join()
+    assert SECRET not in seen
+    assert [path.name for path in outside.iterdir()] == ["a"]
+
+
+def test_the_root_is_made_with_the_first_object(tmp_path: Path) -> None:
+    store = open_store(tmp_path / "new" / "deep" / "root")
+    assert store.list("") == []
+    assert store.folders("") == []
+    assert store.read_many(["a"]) == [None]
+    store.delete("a")
+    assert not (tmp_path / "new").exists(), "reading makes nothing"
+    store.create("a/b", b"1")
+    assert (tmp_path / "new" / "deep" / "root" / "a" / "b").read_bytes() == b"1"
+
+
+def test_a_folder_that_was_removed_is_made_again(store: Store, root: Path) -> None:
+    store.create("a/b/c", b"1")
+    shutil.rmtree(root / "a")
+    store.create("a/b/c", b"2")
+    assert store.read("a/b/c") == b"2"
+    shutil.rmtree(root)
+    store.create("a/b/c", b"3")
+    assert store.read("a/b/c") == b"3"
+
+
+def test_many_who_make_the_same_folders_do_not_trip(root: Path) -> None:
+    for turn in range(20):
+        barrier = Barrier(6)
+
+        def write(number: int, turn: int = turn, barrier: Barrier = barrier) -> None:
+            store = open_store(root)
+            barrier.wait()
+            store.create(f"t{turn}/x/y/z/{number}", b"1")
+
+        with ThreadPoolExecutor(6) as pool:
+            list(pool.map(write, range(6)))
+        assert len(open_store(root).list(f"t{turn}")) == 6
+
+
+def test_a_pipe_is_no_object_and_nobody_waits_for_it(store: Store, root: Path) -> None:
+    os.mkfifo(root / "pipe")
+    for operation in OBJECTS:
+        if operation == "local_path":
+            continue
+        with pytest.raises(StorageError) as caught:
+            ASK[operation](store, "pipe")
+        assert "is no regular file" in str(caught.value) or "exists already" in str(caught.value)
+    assert store.list("") == []
+
+
+def test_an_object_that_would_replace_a_folder_is_refused(store: Store, root: Path) -> None:
+    store.create("a/b", b"1")
+    for operation in ("create", "replace", "delete"):
+        with pytest.raises(StorageError, match="is a folder") as caught:
+            ASK[operation](store, "a")
+        assert not isinstance(caught.value, ObjectExistsError)
+    with pytest.raises(StorageError, match="a file is where a folder should be"):
+        store.create("a/b/c", b"2")
+    assert names(store) == ["a/b"]
+    assert (root / "a" / "b").read_bytes() == b"1"
+
+
+def test_foreign_files_with_names_that_no_object_has_are_left_out(store: Store, root: Path) -> None:
+    store.create("a/b", b"1")
+    for name in ["with space", "ünïcode", "trailing.", "a#1", "con"]:
+        (root / "a" / name).write_bytes(b"x")
+    (root / "a folder").mkdir()
+    (root / "a folder" / "c").write_bytes(b"x")
+    assert names(store, hidden=True) == ["a/b"]
+    assert store.folders("") == ["a"]
+
+
+def test_a_file_that_vanishes_while_others_are_listed_is_passed_over(
+    store: Store, root: Path
+) -> None:
+    for number in range(50):
+        store.create(f"a/{number}", b"1")
+    stop = threading.Event()
+
+    def churn() -> None:
+        while not stop.is_set():
+            for number in range(50):
+                path = root / "a" / f"x{number}"
+                path.write_bytes(b"1")
+                path.unlink()
+
+    thread = threading.Thread(target=churn)
+    thread.start()
+    try:
+        for _ in range(200):
+            found = set(names(store))
+            assert {f"a/{number}" for number in range(50)} <= found
+    finally:
+        stop.set()
+        thread.join()
+
+
+def test_where_an_object_lies_is_told_also_before_it_is_there(store: Store, root: Path) -> None:
+    assert store.local_path("a/b") == root / "a" / "b"
+    store.create("a/b", b"1")
+    path = store.local_path("a/b")
+    assert path is not None
+    assert path.read_bytes() == b"1"
+
+
+def test_it_imports_neither_obstore_nor_numpy(root: Path) -> None:
+    code = 'store.create("a", b""); print(*sys.modules)'
+    ((modules, _),), _ = traced(code, root, "-e", "trace=none")
+    assert {"obstore", "numpy", "pyarrow"}.isdisjoint(modules.split())
+
+
+SYNCS = "trace=mkdir,mkdirat,fsync,link,linkat,unlink,unlinkat"
+
+
+def steps(calls: list[str], root: Path) -> list[str]:
+    """The calls that touch the root, each as its verb and the last part of what it acts on."""
+    told = []
+    for call in calls:
+        if str(root) not in call:
+            continue
+        verb = call.split("(")[0].split()[-1].removesuffix("at")
+        inside = call.split("<", 1)[1].split(">")[0].removeprefix(str(root)).strip("/") or "root"
+        named = [part for part in call.split('"')[1::2] if not part.endswith(".tmp")]
+        told.append(" ".join([verb, "temporary" if inside.endswith(".tmp") else inside, *named]))
+    return told
+
+
+def test_each_new_folder_is_durable_before_what_is_in_it(root: Path) -> None:
+    _, calls = traced('store.create("a/b/c", b"1"); store.create("a/b/d", b"2")', root, "-e", SYNCS)
+    assert steps(calls, root) == [
+        "mkdir root a", "fsync root", "mkdir a b", "fsync a",
+        "fsync temporary", "link a/b c", "fsync a/b", "unlink a/b",
+        "fsync temporary", "link a/b d", "fsync a/b", "unlink a/b",
+    ]  # fmt: skip
+
+
+def test_a_deletion_is_durable(root: Path) -> None:
+    (root / "a").write_bytes(b"1")
+    _, calls = traced('store.delete("a")', root, "-e", SYNCS)
+    assert steps(calls, root) == ["unlink root a", "fsync root"]
+
+
+WRITE = 'told(lambda: store.create("a/b", b"new"))'
+REPLACE = 'told(lambda: store.replace("a/b", b"new"))'
+ADVICE = {
+    "ENOSPC": "free some space and run again",
+    "EDQUOT": "quota",
+    "EROFS": "mounted read-only",
+    "EACCES": "check who may read and write there",
+    "EIO": "check the disk",
+    "EMFILE": "ulimit",
+}
+
+
+@pytest.mark.parametrize("error", ADVICE)
+@pytest.mark.parametrize("call", ["write", "fsync", "link,linkat", "rename,renameat,renameat2"])
+def test_a_failing_disk_is_told_in_words_and_nothing_is_changed(
+    root: Path, call: str, error: str
+) -> None:
+    (root / "a").mkdir()
+    replaces = call.startswith("rename")
+    if replaces:
+        (root / "a" / "b").write_bytes(b"old")
+    # The first write of a Python that begins is ours; the first sync is that of the folder above.
+    turn = 2 if call == "fsync" else 1
+    inject = f"inject={call}:error={error}:when={turn}"
+    ((kind, message),), calls = traced(
+        REPLACE if replaces else WRITE, root, "-e", f"trace={call}", "-e", inject
+    )
+    assert any("INJECTED" in one for one in calls)
+    assert kind == "StorageError"
+    assert message.startswith(f"{root}/a/b: ")
+    assert "Nothing was changed" in message
+    assert ADVICE[error] in message
+    assert ".tmp" not in message
+    left = {path.name: path.read_bytes() for path in (root / "a").iterdir()}
+    assert left == ({"b": b"old"} if replaces else {})
+
+
+@pytest.mark.parametrize("error", ["EIO", "ENOSPC"])
+@pytest.mark.parametrize("code", [WRITE, REPLACE])
+def test_a_name_that_the_disk_did_not_confirm_is_uncertain(
+    root: Path, code: str, error: str
+) -> None:
+    (root / "a").mkdir()
+    inject = f"inject=fsync:error={error}:when=3"
+    ((kind, message),), calls = traced(code, root, "-e", "trace=fsync", "-e", inject)
+    assert sum("fsync(" in call for call in calls) == 3, "a failed sync is not repeated"
+    assert kind == "UnsyncedWriteError"
+    assert f"{root}/a/b" in message
+    assert ".tmp" not in message
+    assert {path.name for path in (root / "a").iterdir()} == {"b"}
+
+
+@pytest.mark.parametrize("code", [WRITE, 'told(lambda: store.delete("a/b"))'])
+def test_a_temporary_or_object_that_cannot_be_unlinked(root: Path, code: str) -> None:
+    (root / "a").mkdir()
+    deletes = "delete" in code
+    if deletes:
+        (root / "a" / "b").write_bytes(b"1")
+    inject = "inject=unlink,unlinkat:error=EIO"
+    ((kind, message),), _ = traced(code, root, "-e", "trace=unlink,unlinkat", "-e", inject)
+    left = {path.name for path in (root / "a").iterdir()}
+    if deletes:
+        assert kind == "StorageError"
+        assert message.startswith(f"{root}/a/b: ")
+        assert left == {"b"}
+        return
+    assert kind == "done", "a temporary that stays makes no success a failure"
+    store = open_store(root)
+    assert store.read("a/b") == b"new"
+    assert names(store) == ["a/b"]
+    (temporary,) = set(names(store, hidden=True)) - {"a/b"}
+    store.delete(temporary)
+    assert {path.name for path in (root / "a").iterdir()} == {"b"}
+
+
+def test_an_error_while_cleaning_up_does_not_hide_the_first(root: Path) -> None:
+    code = WRITE
+    ((kind, message),), _ = traced(
+        *(code, root, "-e", "trace=write,unlink,unlinkat"),
+        *("-e", "inject=write:error=ENOSPC:when=1", "-e", "inject=unlink,unlinkat:error=EIO"),
+    )
+    assert kind == "StorageError"
+    assert "No space left" in message
+
+
+@pytest.mark.parametrize(
+    ("code", "call"),
+    [
+        ('told(lambda: store.read("a/b"))', "pread64"),
+        ('told(lambda: store.read_ranges("a/b", [(0, 1)]))', "pread64"),
+        ('told(lambda: store.list(""))', "getdents64"),
+        ('told(lambda: store.folders(""))', "getdents64"),
+    ],
+)
+def test_a_read_that_fails_is_told_in_words(root: Path, code: str, call: str) -> None:
+    open_store(root).create("a/b", b"1")
+    # Of the calls on descriptors below the root only: Python's own must not fail.
+    options = ("-P", str(root), "-P", str(root / "a"), "-P", str(root / "a" / "b"))
+    ((kind, message),), calls = traced(
+        code, root, *options, "-e", f"trace={call}", "-e", f"inject={call}:error=EIO"
+    )
+    assert any("INJECTED" in one for one in calls)
+    assert kind == "StorageError"
+    assert message.startswith(str(root))
+    assert "check the disk" in message
+    assert "Nothing was changed" not in message
+
+
+def test_an_object_that_becomes_shorter_is_not_given_cut(store: Store, root: Path) -> None:
+    store.create("a", b"0123456789")
+    (root / "a").write_bytes(b"0123")
+    with pytest.raises(StorageError, match="has 4 bytes"):
+        store.read_ranges("a", [(2, 4)])
+    (root / "a").unlink()
+    with pytest.raises(ObjectMissingError):
+        store.read_ranges("a", [(2, 4)])
