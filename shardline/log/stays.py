@@ -57,6 +57,7 @@ class Stay:
     """A shard in a snapshot, with what checks said about it."""
 
     shard: Shard
+    since: int
     landed: int
     passed: int
     failed: int
@@ -198,7 +199,8 @@ def _stay(row: dict[str, Any]) -> Stay:
         row["source"] and row["source"].hex(),
         base,
     )
-    return Stay(shard, row["landed"], row["passed"], row["failed"], row["told"])
+    marks = row["passed"], row["failed"], row["told"]
+    return Stay(shard, row["since"], row["landed"], *marks)
 
 
 def _newest_rows(names: pa.ChunkedArray, wanted: Sequence[str]) -> dict[str, int]:

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 _NEWEST, _PUBLISHED = "newest", "published"
 _NAME = re.compile(r"([^/@]+)/([^/@]+)")
-_WORKERS = 16
+_MAX_DIGITS = 19
 
 
 def utc_now() -> datetime:
@@ -121,7 +121,10 @@ class Version:
 
     def newest(self) -> Snapshot:
         """The newest snapshot, published or not."""
-        return self.snapshot(self.state.snapshot or 1)
+        self.schema  # noqa: B018 - refuses a version that does not exist
+        if not self.state.snapshot:
+            raise SnapshotMissingError(f"{self.name} has no snapshot yet: append to it first")
+        return self.snapshot(self.state.snapshot)
 
     def published(self) -> Snapshot:
         """The newest published snapshot: the one to read."""
@@ -182,7 +185,7 @@ class Version:
             return self.newest()
         if which == _PUBLISHED:
             return self.published()
-        if which.isascii() and which.isdigit():
+        if which.isascii() and which.isdigit() and len(which) < _MAX_DIGITS:
             return self.snapshot(int(which))
         if which in self.state.tags:
             return self.tagged(which)
@@ -216,7 +219,7 @@ class Version:
         else:
             return
         names = [self.shard_name(shard) for shard in shards]
-        workers = 1 if len(names) == 1 or self.store.local_path(self.log.folder) else _WORKERS
+        workers = self.store.requests_at_once
         for shard, info in zip(
             shards, run_tasks(self.store.info, names, workers=workers), strict=True
         ):

@@ -64,6 +64,7 @@ def check_version(
     CondemnedShardError if vacuum took a shard: that is no failure of a check.
     """
     snapshot = version.find(which)
+    schema = version.schema if SCHEMA in version.state.checks_of(snapshot.number).shard else None
     left = shards_to_check(version, snapshot, again=again)
     what = f"snapshot {snapshot.number} cannot be checked: "
     refuse_condemned(version.state, [stay.shard for stay in left], what)
@@ -72,12 +73,10 @@ def check_version(
         shard = stay.shard
         tell = None if progress is None else partial(progress, shard)
         name = version.shard_name(shard)
-        return inspect_shard(
-            version.store, name, shard, version.schema, limits=limits, progress=tell
-        )
+        return inspect_shard(version.store, name, shard, schema, limits=limits, progress=tell)
 
     reports = list(run_tasks(check_one, left, workers=workers))
-    attestations = tuple(_attestations(reports))
+    attestations = tuple(_attestations(reports, with_schema=schema is not None))
     fresh = [
         stay
         for stay, report in zip(left, reports, strict=True)
@@ -109,14 +108,13 @@ def _passed(version: Version, bits: int, check: str) -> bool:
     return bit is not None and bool(bits >> bit & 1)
 
 
-def _attestations(reports: Iterable[ShardReport]) -> Iterable[Attestation]:
+def _attestations(reports: list[ShardReport], *, with_schema: bool) -> Iterable[Attestation]:
     """Passes together, each failure with its reason. A shard not read to its end has no schema."""
-    reports = list(reports)
     sound = tuple(report.shard.name for report in reports if not report.problems)
     fitting = tuple(r.shard.name for r in reports if r.read and not r.violations)
     if sound:
         yield Attestation(INTEGRITY, passed=True, shards=sound)
-    if fitting:
+    if fitting and with_schema:
         yield Attestation(SCHEMA, passed=True, shards=fitting)
     for report in reports:
         name = (report.shard.name,)
@@ -137,13 +135,22 @@ def _failed(report: ShardReport) -> Iterable[str]:
         yield SCHEMA
 
 
+def _brought_in_by(version: Version, stay: Stay) -> int:
+    """The snapshot that brought a shard in: with which it landed, or by which it was restored."""
+    timeline = version.state.timeline
+    if timeline.moment(stay.since).rejected:
+        return timeline.of_entry(stay.landed)
+    restored = version.log.entry(timeline.moment(stay.since).entry).operation == "restore"
+    return stay.since if restored else timeline.of_entry(stay.landed)
+
+
 def _attest(
     version: Version, fresh: list[Stay], attestations: tuple[Attestation, ...]
 ) -> tuple[int, ...]:
     """Write down what was found, and reject the snapshots that brought in what is new and bad."""
     if not attestations:
         return ()
-    numbers = sorted({version.state.timeline.of_entry(stay.landed) for stay in fresh})
+    numbers = sorted({_brought_in_by(version, stay) for stay in fresh})
     if not numbers:
         version.attest(attestations)
     rejected = []

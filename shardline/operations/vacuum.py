@@ -15,6 +15,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from shardline.errors import BadNameError
+from shardline.execution.threads import run_tasks
 from shardline.log.changes import Condemn
 from shardline.log.facts import SHARD_NAME
 from shardline.log.log import CHECKPOINT_NAME
@@ -96,11 +97,18 @@ def vacuum(
     doomed += _leftovers(store, dataset, now - keep)
     report = VacuumReport(dataset, not delete, doomed, len(files) - _shard_files(doomed))
     if delete:
-        for file in doomed:
-            store.delete(file.name)
-            if progress is not None:
-                progress(file)
+        _delete(store, doomed, progress)
     return report
+
+
+def _delete(store: Store, doomed: list[Doomed], progress: Callable[[Doomed], None] | None) -> None:
+    def delete_one(file: Doomed) -> Doomed:
+        store.delete(file.name)
+        return file
+
+    for file in run_tasks(delete_one, doomed, workers=store.requests_at_once):
+        if progress is not None:
+            progress(file)
 
 
 def _versions(store: Store, dataset: str) -> set[str]:

@@ -38,6 +38,7 @@ class LocalStore:
     def __init__(self, root: Path | str) -> None:
         self._folders = LocalFolders(root)
         self.uri = str(self._folders.root)
+        self.requests_at_once = 1
 
     def __repr__(self) -> str:
         return f"LocalStore({self.uri!r})"

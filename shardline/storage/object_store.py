@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from shardline.storage.location import Location
 
-_READERS = 16
+_REQUESTS_AT_ONCE = 16
 _RETRIES: RetryConfig = {"max_retries": 6, "retry_timeout": timedelta(seconds=60)}
 _TIMEOUT = "120s"
 """Of one request: a shard is sent in one, since only then it is created if absent."""
@@ -47,6 +47,7 @@ class ObjectStore:
         self.uri = str(location)
         self._location = location
         self._client = _connect(location)
+        self.requests_at_once = 1 if location.scheme == "memory" else _REQUESTS_AT_ONCE
 
     def __repr__(self) -> str:
         return f"ObjectStore({self.uri!r})"
@@ -58,9 +59,9 @@ class ObjectStore:
 
     def read_many(self, names: Sequence[str]) -> builtins.list[bytes | None]:
         """Several objects, side by side."""
-        if len(names) < 2 or self._location.scheme == "memory":
+        if min(len(names), self.requests_at_once) < 2:
             return [self._read_if_there(name) for name in names]
-        with ThreadPoolExecutor(min(_READERS, len(names))) as pool:
+        with ThreadPoolExecutor(min(self.requests_at_once, len(names))) as pool:
             return list(pool.map(self._read_if_there, names))
 
     def _read_if_there(self, name: str) -> bytes | None:

@@ -36,6 +36,11 @@ class Store(Protocol):
         """The root as shown to people; it never holds credentials."""
         ...
 
+    @property
+    def requests_at_once(self) -> int:
+        """How many requests at a time are worth while: 1 where none has to be waited for."""
+        ...
+
     def read(self, name: str) -> bytes:
         """All bytes of an object; ObjectMissingError if it is not there."""
         ...

@@ -186,6 +186,7 @@ def tell_of_pets(root: Path) -> Shard:
     version.tag("best", 6)
     version.restore(3)
     version.restore(9)
+    version.reject(5, reason="not wanted")
     again = story.shard("d.1", pets(9, 1), monday)
     story.append([again], [monday], reland=True)
     story.passed(again)

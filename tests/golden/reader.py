@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 Json = dict[str, Any]
 COMPRESSIONS = ("none", "gzip", "zlib")
 BACK = ("reject", "restore")
+RESERVED = ("rejection", "vacuum")
 KNOWN = {
     *("format", "dataset", "version", "number", "id", "previous", "digest", "time", "by"),
     *("operation", "fingerprint", "snapshot", "published", "totals", "content", "schema"),
@@ -124,6 +125,8 @@ class Reader:
             self.sources[sha256(canonical(source))] = sign * self.number
         for name in entry.get("condemned", ()):
             self.condemned[sha256(name.encode())] = self.number
+            for landing in self.landings.get(name, ()):
+                landing.words["vacuum"] = False
 
     def _make_snapshot(self, entry: Json) -> None:
         removed = entry.get("removed", [])
@@ -189,7 +192,7 @@ class Reader:
             and not moment.rejected
             and all(moment.words.get(check) for check in checks["snapshot"])
             and all(
-                landing.words.get("rejection", True)
+                all(landing.words.get(reserved, True) for reserved in RESERVED)
                 and all(landing.words.get(check) for check in checks["shard"])
                 for landing in moment.shards
             )
@@ -246,6 +249,7 @@ def hinted_checkpoint(root: Path, dataset: str, version: str) -> Reader:
     header = json.loads(data[16:end])
     assert canonical(header) == data[16:end]
     assert header["format"] == 1
+    assert [header["bits"][check] for check in RESERVED] == [0, 1]
     assert reader.place.items() <= header.items()
     assert header["number"] == number
     entry = json.loads((log / f"{number:020}.json").read_bytes())

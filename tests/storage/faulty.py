@@ -58,6 +58,10 @@ class FaultyStore:
     def uri(self) -> str:
         return self.inner.uri
 
+    @property
+    def requests_at_once(self) -> int:
+        return self.inner.requests_at_once
+
     def read(self, name: str) -> bytes:
         return self._ask("read", lambda: self.inner.read(name))
 

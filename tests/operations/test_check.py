@@ -1,0 +1,99 @@
+"""Checking snapshots: what is read, what is attested, and what is rejected for it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from shardline.errors import CondemnedShardError
+from shardline.log.changes import Condemn
+from shardline.log.facts import Checks
+from shardline.operations.check import check_version
+from tests.cli.datasets import MISFIT, damage, file_of, land, landed
+from tests.log.versions import make_version, shard_name
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def test_only_what_has_not_passed_is_read(tmp_path: Path) -> None:
+    version = landed(tmp_path, "a", "b")
+    land(version, "c")
+    report = check_version(version)
+    assert [one.shard.name for one in report.shards] == [shard_name("c")]
+    assert (report.ok, report.published) == (True, 3)
+    assert check_version(version).shards == []
+    assert len(check_version(version, again=True).shards) == 3
+
+
+def test_nothing_left_to_check_writes_no_entry(tmp_path: Path) -> None:
+    version = landed(tmp_path, "a")
+    before = version.state.number
+    check_version(version)
+    assert version.state.number == before
+
+
+def test_several_bad_batches_are_each_rejected_and_the_good_ones_published(tmp_path: Path) -> None:
+    version = make_version(tmp_path)
+    land(version, "good")
+    land(version, "bad", MISFIT)
+    land(version, "also good")
+    land(version, "also bad", MISFIT)
+    report = check_version(version)
+    assert (report.ok, report.rejected) == (False, (2, 4))
+    published = [shard.name for shard in version.published().shards]
+    assert published == [shard_name("good"), shard_name("also good")]
+    assert version.published().number == version.newest().number
+
+
+def test_a_shard_that_rots_unpublishes_and_is_not_taken_out(tmp_path: Path) -> None:
+    version = landed(tmp_path, "a", "b")
+    damage(file_of(tmp_path, "b"))
+    report = check_version(version, again=True)
+    assert (report.ok, report.rejected, report.published) == (False, (), 1)
+    assert version.newest().number == 2
+
+
+def test_a_rejected_snapshot_that_is_restored_and_fails_again_is_undone(tmp_path: Path) -> None:
+    version = landed(tmp_path, "a")
+    land(version, "bad", MISFIT)
+    assert check_version(version).rejected == (2,)
+    version.restore(2)
+    assert version.newest().number == 4
+    assert version.state.published == 3
+    report = check_version(version)
+    assert (report.ok, report.rejected, report.published) == (False, (4,), 5)
+    assert [shard.name for shard in version.newest().shards] == [shard_name("a")]
+
+
+def test_a_check_that_is_not_required_is_not_run(tmp_path: Path) -> None:
+    version = make_version(tmp_path, checks=Checks(("integrity",)))
+    land(version, "misfit", MISFIT)
+    report = check_version(version)
+    assert (report.ok, report.published) == (True, 1)
+    assert {one.check for one in report.attestations} == {"integrity"}
+
+
+def test_a_check_that_cannot_be_run_here_is_told_as_missing(tmp_path: Path) -> None:
+    version = make_version(tmp_path, checks=Checks(("integrity",), ("expectations",)))
+    land(version, "a")
+    report = check_version(version)
+    assert (report.ok, report.missing, report.published) == (True, ("expectations",), None)
+
+
+def test_a_damaged_shard_has_no_word_on_its_schema(tmp_path: Path) -> None:
+    version = make_version(tmp_path)
+    land(version, "a")
+    damage(file_of(tmp_path, "a"))
+    report = check_version(version)
+    assert [(one.check, one.passed) for one in report.attestations] == [("integrity", False)]
+    assert "data-crc at record 0, offset 0" in report.attestations[0].detail
+
+
+def test_what_vacuum_took_is_no_failure(tmp_path: Path) -> None:
+    version = landed(tmp_path, "a", "b")
+    version.restore(1)
+    version.commit(Condemn(lambda _: [shard_name("b")]))
+    with pytest.raises(CondemnedShardError, match="snapshot 2 cannot be checked"):
+        check_version(version, "2", again=True)
