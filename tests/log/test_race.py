@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
 from threading import Barrier
 from typing import TYPE_CHECKING
 
@@ -54,9 +55,12 @@ def test_sixteen_processes_append_a_hundred_times_each(tmp_path: Path) -> None:
     numbers = [int(file.stem) for file in files if file.stem.isdigit()]
     assert numbers == list(range(1, 2 + len(labels)))
     landed: Counter[str] = Counter()
+    runs = []
     for _, entry in Version(tmp_path, NAME).log.replay():
         landed.update(source.key for source in entry.sources)
+        runs.append(entry.maker.run)
     assert landed == Counter(source_of(label).key for label in labels)
+    assert sum(one != other for one, other in pairwise(runs)) > RACERS, "they did not race"
     state = Version(tmp_path, NAME).state
     assert sorted(names_at(state, state.snapshot)) == sorted(map(shard_name, labels))
     assert verify_log(version.log).problems == ()
