@@ -142,9 +142,8 @@ def landed(number: int) -> Source:
 
 def tell_of_pets(root: Path) -> Shard:
     """All kinds of entries, with a checkpoint in the middle; gives a shard to lay others beside."""
-    story = Story(root, "pets/v1")
+    story, monday, tuesday = Story(root, "pets/v1"), Source(batch="monday"), Source(batch="tuesday")
     version = story.version
-    monday, tuesday = Source(batch="monday"), Source(batch="tuesday")
     version.create(PETS)
     a = story.shard("a", pets(0, 3), landed(0))
     story.append([a], [landed(0)])
@@ -162,9 +161,9 @@ def tell_of_pets(root: Path) -> Shard:
     e = story.shard("e", pets(10, 2), tuesday)
     story.append([e], [tuesday])
     story.passed(e)
-    content = version.snapshot(3).content
-    failure = Attestation("volume", passed=False, content=content, detail="one record: too few")
-    version.reject(3, [failure], reason="a check failed")
+    third = version.snapshot(3)
+    few = Attestation("volume", passed=False, content=third.content, detail="one record: too few")
+    version.reject(3, [few], reason="a check failed")
     whole = story.shard("b and c", pets(3, 6))
     version.commit(Replace(removed=[b.name, c.name], added=[whole], parameters={"shards": 1}))
     f = story.shard("f", pets(12, 2), landed(3), "gzip")
