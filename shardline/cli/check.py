@@ -139,7 +139,9 @@ def _print_outcome(report: CheckReport, after: Snapshot, newest: Snapshot) -> No
             f"{newest}"
         )
     elif not report.ok:
-        click.echo("nothing was rejected: what failed had passed before, or had been rejected already")
+        click.echo(
+            "nothing was rejected: what failed had passed before, or had been rejected already"
+        )
     if after.published:
         click.echo(f"{after} is published")
     elif not after.totals.shards:

@@ -58,7 +58,10 @@ class Change(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Create:
-    """Make the version. Making it again with the same schema and checks does nothing."""
+    """Make the version. Making it again with the same schema does nothing.
+
+    Its checks are changed by Require.
+    """
 
     schema: Schema
     checks: Checks = Checks()

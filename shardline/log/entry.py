@@ -72,6 +72,12 @@ class Entry:
         """Whether the entry made a snapshot."""
         return bool(self.added or self.removed)
 
+    def named_snapshots(self) -> list[int]:
+        """The snapshots that the entry points at."""
+        holds = [hold.snapshot for hold in (self.tag, self.pin) if hold is not None]
+        told = [self.published, self.rejects, self.restores, *holds]
+        return [number for number in told if number is not None]
+
     def to_json(self) -> Json:
         """The entry without its digest."""
         told: Json = {
@@ -179,11 +185,11 @@ def _from_json(told: Json, digest: str) -> Entry:
         tag=None if tag is None else Hold.from_json(tag),
         pin=None if pin is None else Hold.from_json(pin),
         condemned=fields.texts("condemned"),
-        fingerprint=fields.nullable("fingerprint", str),
+        fingerprint=fields.nullable_digest("fingerprint"),
         snapshot=fields.count("snapshot"),
         published=fields.nullable("published", int),
         totals=Totals.from_json(fields.take("totals", dict)),
-        content=fields.nullable("content", str),
+        content=fields.nullable_digest("content"),
         digest=digest,
     )
     fields.end()

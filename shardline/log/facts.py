@@ -12,7 +12,6 @@ from functools import cached_property
 from typing import Any, TypeAlias, TypeVar
 
 from shardline.log import canonical
-from shardline.storage.secrecy import refuse_credentials
 
 Json: TypeAlias = dict[str, Any]
 Value = TypeVar("Value")
@@ -46,6 +45,10 @@ class Fields:
         """A field that may be left out."""
         return self.take(name, kind) if name in self._left else None
 
+    def has(self, name: str) -> bool:
+        """Whether a field is there."""
+        return name in self._left
+
     def nullable(self, name: str, kind: type[Value]) -> Value | None:
         """A field that must be there and may be null."""
         if name in self._left and self._left[name] is None:
@@ -62,6 +65,11 @@ class Fields:
     def digest(self, name: str) -> str:
         """A sha256 in hexadecimal."""
         return _digest(self.take(name, str), f"{name!r} of {self._what}")
+
+    def nullable_digest(self, name: str) -> str | None:
+        """A sha256 in hexadecimal, or null."""
+        value = self.nullable(name, str)
+        return None if value is None else _digest(value, f"{name!r} of {self._what}")
 
     def texts(self, name: str) -> tuple[str, ...]:
         """A list of texts; empty if left out."""
@@ -192,7 +200,7 @@ class Source:
     batch: str | None = None
 
     def __post_init__(self) -> None:
-        """Refuse what does not tell a source from others, and what must not be written down."""
+        """Refuse what does not tell a source from others."""
         file = (self.path, self.size, self.sha256)
         if (self.batch is None) == (None in file) or (
             self.batch is not None and file != (None, None, None)
@@ -200,7 +208,6 @@ class Source:
             raise ValueError("a source is either path, size and sha256, or a batch")
         if self.sha256 is not None:
             _digest(self.sha256, "the sha256 of a source")
-        refuse_credentials(self.path or self.batch or "", "a source")
 
     @cached_property
     def key(self) -> str:
@@ -296,7 +303,7 @@ class Attestation:
             fields.take("check", str),
             fields.take("passed", bool),
             fields.texts("shards"),
-            fields.maybe("content", str),
+            fields.digest("content") if fields.has("content") else None,
             fields.maybe("detail", str) or "",
         )
         fields.end()

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from shardline.errors import (
     DamagedLogError,
+    LogError,
     ObjectExistsError,
     ObjectMissingError,
     StorageError,
@@ -157,7 +158,7 @@ class Log:
         """
         own = secrets.token_hex(16)
         for lost in range(1_000_000):
-            made = next_entry(state, change, id=own, now=now, maker=maker)
+            made = self._planned(state, change, id=own, now=now, maker=maker)
             if made is None:
                 return state, None
             after, entry, data = made
@@ -170,6 +171,25 @@ class Log:
                 if newer.id == own:
                     return state, newer
         raise StorageError(f"{self.shown}: the commit lost every race; try again later")
+
+    def _planned(
+        self,
+        state: State,
+        change: Change,
+        *,
+        id: str,  # noqa: A002 - the entry's own word
+        now: datetime,
+        maker: Maker,
+    ) -> tuple[State, Entry, bytes] | None:
+        """The next entry. A change is refused, or idle, only on the version as it stands now."""
+        plan = functools.partial(next_entry, state, change, id=id, now=now, maker=maker)
+        try:
+            made = plan()
+        except LogError:
+            if not self.follow(state):
+                raise
+            return plan()
+        return plan() if made is None and self.follow(state) else made
 
     def _put(self, entry: Entry, data: bytes) -> bool:
         """Put an entry under its number; False if another one has it."""

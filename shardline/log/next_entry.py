@@ -10,6 +10,7 @@ from shardline.log.entry import Entry
 from shardline.log.facts import Totals
 from shardline.log.publishing import newest_published
 from shardline.log.state import content_digest, extended_digest
+from shardline.storage import refuse_credentials
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -57,9 +58,24 @@ def next_entry(
     after.mark(entry)
     if _may_publish(entry, after):
         entry = replace(entry, published=newest_published(after))
+    _refuse_credentials(entry)
     entry, data = entry.sealed()
     after.stand(entry)
     return after, entry, data
+
+
+def _refuse_credentials(entry: Entry) -> None:
+    """Refuse to write down what must stay a secret, wherever a caller may have put it."""
+    told = entry.to_json()
+    left = [told.get(name) for name in ("parameters", "sources", "pin", "by")]
+    while left:
+        value = left.pop()
+        if isinstance(value, str):
+            refuse_credentials(value, f"an entry of {entry.dataset}/{entry.version}")
+        elif isinstance(value, dict):
+            left += [*value, *value.values()]
+        elif isinstance(value, list):
+            left += value
 
 
 def claims(before: State, after: State, entry: Entry) -> dict[str, object]:

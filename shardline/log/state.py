@@ -127,6 +127,8 @@ class State:
             problem = f"it says snapshot {entry.snapshot} behind snapshot {self.snapshot}"
         elif self.schema is None and entry.schema is None and entry.operation != "vacuum":
             problem = "the version has not been created before it"
+        elif not all(1 <= number <= entry.snapshot for number in entry.named_snapshots()):
+            problem = "it names a snapshot that there is not"
         if problem:
             raise DamagedLogError(self.name, entry.number, problem)
 

@@ -18,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from shardline.errors import DamagedLogError
 from shardline.log.facts import COMPRESSIONS, Base, Shard
 
 if TYPE_CHECKING:
@@ -286,7 +287,7 @@ class _Folding:
         pairs = zip(live.tolist(), live_names, strict=True)
         after: list[int | Shard] = [row for row, name in pairs if name not in edit.removed]
         if len(live) - len(after) != len(edit.removed):
-            raise ValueError(f"entry {edit.entry} removes shards that are not there")
+            raise DamagedLogError("a version", edit.entry, "it removes shards that are not there")
         known = _newest_rows(names, [one.shard.name for one in edit.added]) if edit.back else {}
         for one in sorted(edit.added, key=lambda one: LIVE if one.at is None else one.at):
             item = known.get(one.shard.name, one.shard)

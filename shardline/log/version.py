@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 _NEWEST, _PUBLISHED = "newest", "published"
 _NAME = re.compile(r"([^/@]+)/([^/@]+)")
 _MAX_DIGITS = 19
+_MAX_PIN = 200
 
 
 def utc_now() -> datetime:
@@ -283,6 +284,8 @@ class Version:
 
     def pin(self, pin: str, snapshot: int | None, reason: str = "") -> Entry | None:
         """Keep a snapshot from vacuum in someone's name; None lets go of it."""
+        if not pin.isprintable() or not 0 < len(pin) <= _MAX_PIN:
+            raise BadNameError(f"a pin needs a name of 1 to {_MAX_PIN} printable characters")
         return self.commit(SetPin(pin, snapshot, reason))
 
 

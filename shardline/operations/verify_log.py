@@ -10,7 +10,7 @@ from shardline.log.checkpoint import CheckpointError, read_checkpoint
 from shardline.log.entry import read_entry
 from shardline.log.log import CHECKPOINT_NAME, ENTRY_NAME
 from shardline.log.next_entry import claims
-from shardline.log.state import State
+from shardline.log.state import BRINGS_BACK, State
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -88,14 +88,26 @@ def _misfits(
     try:
         state.apply(entry)
         told = claims(earlier, state, entry)
+        back = _changed_on_the_way(earlier, entry)
     except DamagedLogError as error:
         yield LogProblem(number, error.detail)
     except ValueError as error:
         yield LogProblem(number, str(error))
     else:
+        if back:
+            yield LogProblem(number, f"it brings back shard {back[0]} as another than it was")
         for name, value in told.items():
             if getattr(entry, name) != value:
                 yield LogProblem(number, f"its {name!r} is not what the entries up to it amount to")
+
+
+def _changed_on_the_way(before: State, entry: Entry) -> list[str]:
+    """The shards that an entry brings back with other facts than they had."""
+    if entry.operation not in BRINGS_BACK:
+        return []
+    added = {one.shard.name: one.shard for one in entry.added}
+    known = before.stays.named(list(added))
+    return [name for name, stay in known.items() if stay.shard != added[name]]
 
 
 def _checkpoint_problems(log: Log, state: State, number: int) -> Iterable[LogProblem]:

@@ -35,15 +35,23 @@ class DurableFile:
 
     When it ends by an exception, nothing is left behind. A file that exists already is replaced
     only if `overwrite` is set. UnsyncedWriteError says that the file has its name, but may lose
-    it if the machine stops now. `folder` is a descriptor of the folder that `path` is in, for
+    it if the machine stops now. With `synced` off, a power cut may leave the
+    file torn or take it away: for what can be told to be damaged and be made again. `folder` is a
+    descriptor of the folder that `path` is in, for
     those who must be sure which one that is.
     """
 
     def __init__(
-        self, path: Path | str, *, overwrite: bool = False, folder: int | None = None
+        self,
+        path: Path | str,
+        *,
+        overwrite: bool = False,
+        synced: bool = True,
+        folder: int | None = None,
     ) -> None:
         self.path = Path(path)
         self._overwrite = overwrite
+        self._synced = synced
         self._temporary = f".{self.path.name[:48]}.{secrets.token_hex(6)}.tmp"
         self._folder = self._open_folder() if folder is None else os.dup(folder)
         try:
@@ -127,7 +135,8 @@ class DurableFile:
 
     def _commit(self) -> None:
         try:
-            os.fsync(self._file.fileno())
+            if self._synced:
+                os.fsync(self._file.fileno())
             if self._overwrite:
                 os.replace(
                     self._temporary,
@@ -142,7 +151,8 @@ class DurableFile:
                 raise
             raise OSError(error.errno, error.strerror, str(self.path)) from None
         try:
-            os.fsync(self._folder)
+            if self._synced:
+                os.fsync(self._folder)
         except OSError as error:
             raise UnsyncedWriteError(
                 f"{self.path} has its name, but the disk did not confirm it ({error.strerror}): "

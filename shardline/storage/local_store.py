@@ -90,10 +90,11 @@ class LocalStore:
                 raise ObjectExistsError(f"{self._path(name)} exists already") from None
 
     def replace(self, name: str, data: bytes) -> None:
-        """Put an object whether or not there is one."""
+        """Put an object whether or not there is one; it is not waited for until it is on disk."""
         with self._writing(name) as folder:
             self._refuse_what_is_no_file(name, folder)
-            with DurableFile(self._path(name), overwrite=True, folder=folder) as file:
+            path = self._path(name)
+            with DurableFile(path, overwrite=True, synced=False, folder=folder) as file:
                 file.write(data)
 
     def delete(self, name: str) -> None:

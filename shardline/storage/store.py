@@ -72,7 +72,8 @@ class Store(Protocol):
     def replace(self, name: str, data: bytes) -> None:
         """Put an object whether or not there is one: readers see the old or the new, whole.
 
-        Only for what can be derived again. UncertainWriteError as for `create`.
+        Only for what can be derived again and tells by itself whether it is whole: on a local
+        disk a power cut may tear it. UncertainWriteError as for `create`.
         """
         ...
 
