@@ -132,7 +132,10 @@ class DamagedLogError(LogError, ValueError):
     """A log whose entries are not what was written. `entry` is the number of the first bad one."""
 
     def __init__(self, version: str, entry: int, detail: str) -> None:
-        super().__init__(f"{version}: entry {entry} of the log: {detail}")
+        super().__init__(
+            f"{version}: entry {entry} of the log: {detail}. To look at all of it: shardline "
+            f"verify {version}"
+        )
         self.version = version
         self.entry = entry
         self.detail = detail

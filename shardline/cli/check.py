@@ -91,6 +91,7 @@ def _as_dict(report: CheckReport, after: Snapshot, newest: Snapshot) -> dict[str
         "snapshot": snapshot_json(after),
         "shards": [shard_report_json(shard) for shard in report.shards],
         "missing": list(report.missing),
+        "failed": list(report.failed),
         "rejected": list(report.rejected),
         "newest": newest.number,
         "published": report.published,
@@ -112,10 +113,12 @@ def _print(report: CheckReport, after: Snapshot, newest: Snapshot) -> None:
     else:
         click.echo(f"{after}: nothing to check, {counted(before, 'shard')} passed before")
         click.echo(f"To check them again: {next_command('check', f'{after}', '--again')}")
+    if report.failed:
+        click.echo(f"{escaped(listed(report.failed))} failed when it was last run")
     if report.missing:
         click.echo(
-            f"still missing: {escaped(listed(report.missing))}; to run what this command cannot, "
-            "use Dagster"
+            f"still missing: {escaped(listed(report.missing))}, which this command cannot run; "
+            "whoever runs it writes down the result with Version.attest"
         )
     _print_outcome(report, after, newest)
 
@@ -138,7 +141,7 @@ def _print_outcome(report: CheckReport, after: Snapshot, newest: Snapshot) -> No
             f"rejected snapshot{plural} {snapshots}; without what came with it, the newest is "
             f"{newest}"
         )
-    elif not report.ok:
+    elif not all(shard.ok for shard in report.shards):
         click.echo(
             "nothing was rejected: what failed had passed before, or had been rejected already"
         )
@@ -148,6 +151,8 @@ def _print_outcome(report: CheckReport, after: Snapshot, newest: Snapshot) -> No
         click.echo(f"{after} holds no shards, and is not published for that")
     else:
         click.echo(f"{after} is {'rejected' if after.rejected else 'not published'}")
+        if after.rejected and report.ok:
+            click.echo(f"To bring it back: {next_command('restore', f'{after}')}")
     if not after.published or report.published != after.number:
         newest_good = f"{after.version}@{report.published}" if report.published else "none"
         click.echo(f"the newest published snapshot: {newest_good}")

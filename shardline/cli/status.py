@@ -187,6 +187,7 @@ def _advice(told: VersionStatus, held: Held) -> Iterator[str]:
         again = " again" if failed & _RUN_HERE else ""
         yield f"  To check it{again}: {next_command('check', str(held.snapshot))}"
     if missing - _RUN_HERE:
-        yield f"  To run {escaped(listed(sorted(missing - _RUN_HERE)))}: use Dagster"
+        others = escaped(listed(sorted(missing - _RUN_HERE)))
+        yield f"  Not run by this command: {others}; Version.attest writes down its result"
     if failed and told.published is not None:
         yield f"  To go back: {next_command('restore', str(told.published))}"

@@ -19,7 +19,7 @@ from shardline.errors import (
 )
 from shardline.log.facts import Added, Attestation, Checks, Hold, Input, Json, Shard, Source
 from shardline.log.schema_diff import compare
-from shardline.log.state import MAX_CHECKS, REJECTION, RESERVED_CHECKS, name_key
+from shardline.log.state import MAX_CHECKS, REJECTION, RESERVED_CHECKS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -121,7 +121,8 @@ class Append:
             return None
         keys = {source.key for source in wanted}
         shards = [shard for shard in self.shards if shard.source in keys]
-        _refuse_unfit(state, shards)
+        before = any(state.has_landed(shard.name) for shard in shards)
+        _refuse_unfit(state, shards, _live_names(state) if before else ())
         return Draft(
             operation=self.operation,
             parameters=self.parameters,
@@ -131,13 +132,24 @@ class Append:
         )
 
     def _may_land(self, state: State, source: Source) -> bool:
-        if state.sources.get(source.key) is None:
+        entry = state.sources.get(source.key)
+        if entry is None:
             return True
-        return self.reland and not _is_live(state, source)
+        return self.reland and not _is_held(state, source, entry)
 
 
-def _is_live(state: State, source: Source) -> bool:
-    return any(stay.shard.source == source.key for stay in state.stays.at(state.snapshot))
+def _is_held(state: State, source: Source, entry: int) -> bool:
+    """Whether the newest snapshot holds what came from a source, by itself or in a rebuilt shard.
+
+    A negative `entry` rejected it; else it landed with it, and is held unless it was rolled back.
+    """
+    if any(stay.shard.source == source.key for stay in state.stays.at(state.snapshot)):
+        return True
+    return entry > 0 and state.timeline.of_entry(entry) in state.line()
+
+
+def _live_names(state: State) -> list[str]:
+    return [stay.shard.name for stay in state.stays.at(state.snapshot)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,7 +164,7 @@ class Replace:
 
     def on(self, state: State) -> Draft | None:
         """Fail if a shard that it replaces is gone, or if others stand between them."""
-        live = [stay.shard.name for stay in state.stays.at(state.snapshot)]
+        live = _live_names(state)
         gone = sorted(set(self.removed) - set(live))
         if gone:
             raise ConflictError(
@@ -197,7 +209,7 @@ class Derive:
         _refuse_moved_head(state, self.head, self.operation)
         if not self.removed and not self.added:
             return None
-        live = [stay.shard.name for stay in state.stays.at(state.snapshot)]
+        live = _live_names(state)
         _refuse_unfit(state, [one.shard for one in self.added], live)
         return Draft(
             operation=self.operation,
@@ -364,7 +376,7 @@ def _hold(state: State, holds: dict[str, Hold], hold: Hold, what: str) -> Draft 
 
 def _edit(state: State, target: Sequence[Shard]) -> tuple[tuple[Added, ...], tuple[str, ...]]:
     """How the head's list becomes `target`: what is put in where, and what is taken out."""
-    live = [stay.shard.name for stay in state.stays.at(state.snapshot)]
+    live = _live_names(state)
     place_of = {shard.name: place for place, shard in enumerate(target)}
     kept: list[int] = []
     removed = []
@@ -416,9 +428,9 @@ def _refuse_unfit(state: State, shards: Sequence[Shard], live: Iterable[str] = (
 
 def refuse_condemned(state: State, shards: Iterable[Shard], what: str = "") -> None:
     """Refuse shards that vacuum has announced to delete."""
-    names = tuple(s.name for s in shards if state.condemned.get(name_key(s.name)) is not None)
+    names = tuple(s.name for s in shards if state.condemned_in(s.name) is not None)
     if names:
-        entry = state.condemned.get(name_key(names[0]))
+        entry = state.condemned_in(names[0])
         raise CondemnedShardError(
             f"{state.name}: {what}shard {names[0]}"
             + (f" and {len(names) - 1} more" if len(names) > 1 else "")

@@ -52,7 +52,7 @@ def write_checkpoint(state: State) -> bytes:
         "stays": state.stays.to_table(),
         "timeline": state.timeline.to_table(),
         "sources": state.sources.to_table(),
-        "condemned": state.condemned.to_table(),
+        "shard_names": state.shard_names.to_table(),
     }
     # All go to one sink: millions of rows are not copied once more than they must.
     sink = pa.BufferOutputStream()
@@ -148,7 +148,7 @@ def read_checkpoint(
         stays=Stays(load("stays")),
         timeline=Timeline(load("timeline")),
         sources=Keys(load("sources")),
-        condemned=Keys(load("condemned")),
+        shard_names=Keys(load("shard_names")),
         checkpoint=facts["number"],
     )
 

@@ -124,7 +124,7 @@ def read_entry(version: str, number: int, data: bytes) -> Entry:
     """Read an entry back, and refuse it if one bit of it is not as it was written."""
     try:
         if not data.endswith(b"\n"):
-            raise ValueError("it was cut off")
+            raise ValueError("it does not end as it should: it was cut off, or added to")
         told = canonical.decode(data[:-1])
         if not isinstance(told, dict):
             raise ValueError("it is no JSON object")

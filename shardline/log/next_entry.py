@@ -35,7 +35,9 @@ def next_entry(
     after = state.fork()
     schema = draft.schema or state.schema
     if schema is None and draft.operation != "vacuum":
-        raise VersionMissingError(f"{state.name} does not exist: nothing was committed; create it")
+        raise VersionMissingError(
+            f"{state.name} does not exist: nothing was committed; version.create(schema) makes it"
+        )
     entry = Entry(
         **{name: getattr(draft, name) for name in draft.__slots__},
         dataset=state.dataset,

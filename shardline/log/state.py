@@ -15,7 +15,7 @@ from shardline.log.stays import Stays
 from shardline.log.timeline import Moment, Timeline
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from shardline.log.entry import Entry
     from shardline.log.facts import Shard
@@ -61,7 +61,7 @@ class State:
     stays: Stays = field(default_factory=Stays)
     timeline: Timeline = field(default_factory=Timeline)
     sources: Keys = field(default_factory=Keys)
-    condemned: Keys = field(default_factory=Keys)
+    shard_names: Keys = field(default_factory=Keys)
     checkpoint: int = 0
 
     @property
@@ -95,12 +95,32 @@ class State:
             self.snapshot_rejected,
         )
 
+    def has_landed(self, shard: str) -> bool:
+        """Whether a shard of this name was ever brought in, and has not gone to vacuum."""
+        return (self.shard_names.get(name_key(shard)) or 0) > 0
+
+    def condemned_in(self, shard: str) -> int | None:
+        """The entry that announced that vacuum deletes a shard; None if there is none."""
+        entry = self.shard_names.get(name_key(shard)) or 0
+        return -entry if entry < 0 else None
+
+    def line(self) -> Iterator[int]:
+        """The newest snapshot, the one it was made from, and so on to the first.
+
+        What was rolled back, by a restore or by a rejection of what was the newest, is not on it.
+        """
+        number = self.snapshot
+        made_from = self.timeline.column("made_from") if number else ()
+        while number:
+            yield number
+            number = int(made_from[number - 1])
+
     def fork(self) -> State:
         """A copy that can go its own way."""
         other = copy.copy(self)
         other.bits, other.tags, other.pins = dict(self.bits), dict(self.tags), dict(self.pins)
         other.stays, other.timeline = self.stays.fork(), self.timeline.fork()
-        other.sources, other.condemned = self.sources.fork(), self.condemned.fork()
+        other.sources, other.shard_names = self.sources.fork(), self.shard_names.fork()
         return other
 
     def apply(self, entry: Entry) -> None:
@@ -151,8 +171,11 @@ class State:
         rejected = entry.operation == "reject"
         for source in entry.sources:
             self.sources.put(source.key, -entry.number if rejected else entry.number)
+        if entry.operation not in BRINGS_BACK:
+            for one in entry.added:
+                self.shard_names.put(name_key(one.shard.name), entry.number)
         for name in entry.condemned:
-            self.condemned.put(name_key(name), entry.number)
+            self.shard_names.put(name_key(name), -entry.number)
         if entry.condemned:
             self.stays.mark(entry.number, entry.condemned, self.bits[VACUUM], passed=False)
 
@@ -167,11 +190,17 @@ class State:
             entry.time,
             entry.totals,
             entry.content,
+            made_from=self._made_from(entry),
             again=entry.operation in BRINGS_BACK,
         )
         self.snapshot, self.totals, self.content = entry.snapshot, entry.totals, entry.content
         self.snapshot_entry, self.snapshot_time = entry.number, entry.time
         self.snapshot_rejected = 0
+
+    def _made_from(self, entry: Entry) -> int:
+        if entry.restores is not None:
+            return entry.restores
+        return self.snapshot - 1 if entry.rejects == self.snapshot else self.snapshot
 
     def mark(self, entry: Entry) -> None:
         """Note what an entry attests, rejects, tags and pins."""

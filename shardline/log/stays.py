@@ -4,7 +4,7 @@ A stay is one shard in the list from one snapshot (`since`) until another (`unti
 shards of snapshot n, in order, are the rows with since <= n < until, so any snapshot, past or
 present, is one comparison away. Rows are only ever added or ended. `landed` is the entry that
 brought the shard in; `passed` and `failed` are sets of checks, a bit for each, by the latest
-attestation; `told` is the entry of the latest failure.
+attestation; `once` are the checks that ever passed; `told` is the entry of the latest failure.
 
 Edits are kept in a list and folded in when someone looks: an append does not touch what is there.
 """
@@ -40,6 +40,7 @@ _NUMBERS = {
     "landed": np.int64,
     "passed": np.uint32,
     "failed": np.uint32,
+    "once": np.uint32,
     "told": np.int64,
 }
 _TEXTS = {
@@ -62,7 +63,16 @@ class Stay:
     landed: int
     passed: int
     failed: int
+    once: int
     told: int
+
+
+@dataclass(slots=True)
+class _Word:
+    """The latest entries in which a check passed and failed; one entry says only one of them."""
+
+    passed: int = 0
+    failed: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,7 +210,7 @@ def _stay(row: dict[str, Any]) -> Stay:
         row["source"] and row["source"].hex(),
         base,
     )
-    marks = row["passed"], row["failed"], row["told"]
+    marks = row["passed"], row["failed"], row["once"], row["told"]
     return Stay(shard, row["since"], row["landed"], *marks)
 
 
@@ -219,17 +229,18 @@ class _Folding:
         self.numbers = numbers
         self.texts = texts
         self._new: list[dict[str, Any]] = []
-        self._marks: dict[tuple[str, int], tuple[bool, int, int]] = {}
+        self._marks: dict[tuple[str, int], _Word] = {}
 
     def take(self, edit: _Append | _Relist | _Mark) -> None:
         if isinstance(edit, _Append):
             self._new += [_row(shard, edit.snapshot, edit.entry) for shard in edit.shards]
         elif isinstance(edit, _Mark):
             for name in edit.names:
-                failure = self._marks.get((name, edit.bit), (True, 0, 0))[2]
-                if not edit.passed:
-                    failure = edit.entry
-                self._marks[name, edit.bit] = (edit.passed, edit.entry, failure)
+                word = self._marks.setdefault((name, edit.bit), _Word())
+                if edit.passed:
+                    word.passed = edit.entry
+                else:
+                    word.failed = edit.entry
         else:
             self.finish()
             self._relist(edit)
@@ -256,29 +267,25 @@ class _Folding:
             chunks = [*self.texts[name].chunks, texts[name]]
             self.texts[name] = pa.chunked_array(chunks, kind)
 
-    def _set_bit(self, bit: int, told: dict[str, tuple[bool, int, int]]) -> None:
-        """Set what a check said, on every row of the shard that had landed by then.
-
-        For each shard: whether it passed, in which entry, and the entry of its latest failure.
-        """
+    def _set_bit(self, bit: int, told: dict[str, _Word]) -> None:
+        """Set what a check said, on every row of the shard that had landed by then."""
         place = pc.index_in(self.texts["name"], value_set=pa.array(list(told), pa.string()))
         rows = np.flatnonzero(place.is_valid().to_numpy())
         places = place.drop_null().to_numpy()
-        results = list(told.values())
-        passed = np.array([one[0] for one in results], bool)[places]
-        entries, failures = (
-            np.array([one[which] for one in results], np.int64)[places] for which in (1, 2)
-        )
+        passes = np.array([word.passed for word in told.values()], np.int64)[places]
+        failures = np.array([word.failed for word in told.values()], np.int64)[places]
         landed = self.numbers["landed"][rows]
-        entry = self.numbers["told"].copy()
-        entry[rows] = np.maximum(entry[rows], np.where(landed < failures, failures, 0))
-        meant = landed < entries
-        rows, passed = rows[meant], passed[meant]
         flag = np.uint32(1 << bit)
-        good, bad = self.numbers["passed"].copy(), self.numbers["failed"].copy()
+        good, bad, once, entry = (
+            self.numbers[name].copy() for name in ("passed", "failed", "once", "told")
+        )
+        once[rows] |= np.where(landed < passes, flag, np.uint32(0))
+        entry[rows] = np.maximum(entry[rows], np.where(landed < failures, failures, 0))
+        meant = landed < np.maximum(passes, failures)
+        rows, passed = rows[meant], (passes > failures)[meant]
         good[rows] = np.where(passed, good[rows] | flag, good[rows] & ~flag)
         bad[rows] = np.where(passed, bad[rows] & ~flag, bad[rows] | flag)
-        self.numbers.update(passed=good, failed=bad, told=entry)
+        self.numbers.update(passed=good, failed=bad, once=once, told=entry)
 
     def _relist(self, edit: _Relist) -> None:
         names = self.texts["name"]
@@ -341,5 +348,6 @@ def _row(shard: Shard, snapshot: int, entry: int) -> dict[str, Any]:
         "landed": entry,
         "passed": 0,
         "failed": 0,
+        "once": 0,
         "told": 0,
     }

@@ -1,8 +1,9 @@
 """A version's snapshots as columns: row i is snapshot i + 1.
 
 `released` is when a snapshot was last let go of: as the head, as the newest published one, or by a
-tag or pin. `rejected` is the entry that rejected it. `passed`, `failed` and `told` are what checks
-said about its content: snapshots with the same content share them.
+tag or pin. `made_from` is the snapshot that it continues, 0 for none. `rejected` is the entry that
+rejected it. `passed`, `failed` and `told` are what checks said about its content: snapshots with
+the same content share them.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ _NUMBERS = {
     "records": np.int64,
     "bytes": np.int64,
     "shards": np.int64,
+    "made_from": np.int64,
     "rejected": np.int64,
     "passed": np.uint32,
     "failed": np.uint32,
@@ -103,11 +105,20 @@ class Timeline:
         other._folded, other._edits = self._folded, list(self._edits)
         return other
 
-    def add(self, entry: int, time: datetime, totals: Totals, content: str, *, again: bool) -> None:
+    def add(
+        self,
+        entry: int,
+        time: datetime,
+        totals: Totals,
+        content: str,
+        *,
+        made_from: int,
+        again: bool,
+    ) -> None:
         """Add the next snapshot; `again`: its content may have been there before."""
         numbers = dict.fromkeys(_NUMBERS, 0)
         numbers.update(entry=entry, time=microseconds(time), shards=totals.shards)
-        numbers.update(records=totals.records, bytes=totals.bytes)
+        numbers.update(records=totals.records, bytes=totals.bytes, made_from=made_from)
         self._edits.append(_Row(numbers, bytes.fromhex(content), again))
 
     def release(self, number: int, time: datetime) -> None:

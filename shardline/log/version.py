@@ -107,8 +107,8 @@ class Version:
         """The one schema of all its records."""
         if self.state.schema is None:
             raise VersionMissingError(
-                f"{self.name} does not exist in {self.store.uri}: create it by appending to it, "
-                "or look at the root"
+                f"{self.name} does not exist in {self.store.uri}: create it with its schema, "
+                "version.create(schema), or look at the root"
             )
         return self.state.schema
 
@@ -173,15 +173,17 @@ class Version:
         return self.snapshot(hold.snapshot)
 
     def at(self, time: datetime) -> Snapshot:
-        """The snapshot that was the newest at a time."""
+        """The snapshot that was the newest at a time; one without a zone is in UTC."""
+        time = time if time.tzinfo else time.replace(tzinfo=UTC)
         with self._lock:
             number = self.state.timeline.held_at(time)
         if number == 0:
             raise SnapshotMissingError(f"{self.name} had no snapshot yet at {time.isoformat()}")
         return self.snapshot(number)
 
-    def find(self, which: str = _NEWEST) -> Snapshot:
+    def find(self, which: str | int = _NEWEST) -> Snapshot:
         """A snapshot as people name it: newest, published, a number, a tag, or a time."""
+        which = str(which)
         if which == _NEWEST:
             return self.newest()
         if which == _PUBLISHED:
@@ -191,7 +193,14 @@ class Version:
         if which in self.state.tags:
             return self.tagged(which)
         time = _as_time(which)
-        return self.tagged(which) if time is None else self.at(time)
+        if time is not None:
+            return self.at(time)
+        if which[:1].isdigit() or which[:1] == "-":
+            raise SnapshotMissingError(
+                f"{self.name} has no snapshot {which[:40]!r}: write a number from 1 to "
+                f"{self.state.snapshot}, or a time as 2026-11-16T04:00"
+            )
+        return self.tagged(which)
 
     def create(self, schema: Schema, checks: Checks = Checks()) -> Entry | None:
         """Create the version; None if it is there already, with this schema."""

@@ -29,22 +29,24 @@ _MAX_DETAIL = 500
 class CheckReport:
     """What checking a snapshot found, and what became of it.
 
-    `shards` are those that were read; the others had passed before. `missing` are checks that the
-    snapshot needs, that have not passed and that cannot be run here. `rejected` are the snapshots
-    that were rejected, `published` is the newest published one afterwards.
+    `shards` are those that were read; the others had passed before. `missing` and `failed` are
+    checks that the snapshot needs and that cannot be run here: nobody has run them, or they have
+    failed. `rejected` are the snapshots that were rejected, `published` is the newest published
+    one afterwards.
     """
 
     snapshot: Snapshot
     shards: list[ShardReport]
     missing: tuple[str, ...]
+    failed: tuple[str, ...] = ()
     rejected: tuple[int, ...] = ()
     published: int | None = None
     attestations: tuple[Attestation, ...] = field(default=(), repr=False)
 
     @property
     def ok(self) -> bool:
-        """Whether every check that was run passed."""
-        return all(shard.ok for shard in self.shards)
+        """Whether no check that the snapshot needs has failed, here or elsewhere."""
+        return not self.failed and all(shard.ok for shard in self.shards)
 
 
 def check_version(
@@ -80,18 +82,27 @@ def check_version(
     fresh = [
         stay
         for stay, report in zip(left, reports, strict=True)
-        if any(not _passed(version, stay.passed, check) for check in _failed(report))
+        if any(not _is_in(version, stay.once, check) for check in _failed(report))
     ]
     rejected = _attest(version, fresh, attestations)
-    missing = tuple(sorted(_not_passed(version, snapshot) - {INTEGRITY, SCHEMA}))
-    return CheckReport(snapshot, reports, missing, rejected, version.state.published, attestations)
+    open_checks = sorted(_not_passed(version, snapshot) - {INTEGRITY, SCHEMA})
+    failed = tuple(check for check in open_checks if _has_failed(version, snapshot, check))
+    return CheckReport(
+        snapshot,
+        reports,
+        tuple(check for check in open_checks if check not in failed),
+        failed,
+        rejected,
+        version.state.published,
+        attestations,
+    )
 
 
 def shards_to_check(version: Version, snapshot: Snapshot, *, again: bool = False) -> list[Stay]:
     """The shards of a snapshot that have not passed what is checked here; all of them `again`."""
     stays = version.state.stays.at(snapshot.number)
     needed = [c for c in version.state.checks_of(snapshot.number).shard if c in {INTEGRITY, SCHEMA}]
-    return [s for s in stays if again or not all(_passed(version, s.passed, c) for c in needed)]
+    return [s for s in stays if again or not all(_is_in(version, s.passed, c) for c in needed)]
 
 
 def _not_passed(version: Version, snapshot: Snapshot) -> set[str]:
@@ -99,11 +110,18 @@ def _not_passed(version: Version, snapshot: Snapshot) -> set[str]:
     state = version.state
     needed, moment = state.checks_of(snapshot.number), state.timeline.moment(snapshot.number)
     passed = [stay.passed for stay in state.stays.at(snapshot.number)]
-    missing = {c for c in needed.shard if not all(_passed(version, bits, c) for bits in passed)}
-    return missing | {c for c in needed.snapshot if not _passed(version, moment.passed, c)}
+    missing = {c for c in needed.shard if not all(_is_in(version, bits, c) for bits in passed)}
+    return missing | {c for c in needed.snapshot if not _is_in(version, moment.passed, c)}
 
 
-def _passed(version: Version, bits: int, check: str) -> bool:
+def _has_failed(version: Version, snapshot: Snapshot, check: str) -> bool:
+    state = version.state
+    failed = [stay.failed for stay in state.stays.at(snapshot.number)]
+    failed.append(state.timeline.moment(snapshot.number).failed)
+    return any(_is_in(version, bits, check) for bits in failed)
+
+
+def _is_in(version: Version, bits: int, check: str) -> bool:
     bit = version.state.bits.get(check)
     return bit is not None and bool(bits >> bit & 1)
 

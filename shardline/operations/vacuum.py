@@ -20,7 +20,6 @@ from shardline.log.changes import Condemn
 from shardline.log.facts import SHARD_NAME
 from shardline.log.log import CHECKPOINT_NAME
 from shardline.log.retention import unreferenced
-from shardline.log.state import name_key
 from shardline.log.version import Version, utc_now
 from shardline.storage import PROBE_NAME, TEMPORARY_NAME, check_name, open_store
 
@@ -167,7 +166,7 @@ def _shards_to_go(
         known = set(state.stays.names().to_pylist())
         chosen: dict[str, Why] = {}
         for name, file in own.items():
-            if state.condemned.get(name_key(name)) is not None:
+            if state.condemned_in(name) is not None:
                 continue
             if name in free:
                 chosen[name] = "in no snapshot that is kept"
@@ -182,7 +181,7 @@ def _shards_to_go(
         announced = set(entry.condemned) if entry else set()
         chosen = {name: why for name, why in chosen.items() if name in announced}
     for name in own:
-        if name not in chosen and version.state.condemned.get(name_key(name)) is not None:
+        if name not in chosen and version.state.condemned_in(name) is not None:
             chosen[name] = "announced by an earlier vacuum"
     doomed = [_doomed(own[name], why) for name, why in chosen.items()]
     return doomed + _indexes_to_go(version, files, set(own) - set(chosen), set(chosen), oldest)
@@ -202,7 +201,7 @@ def _indexes_to_go(
         match = SHARD_NAME.fullmatch(shard)
         if not file.name.endswith(_INDEX) or not match or shard in staying:
             continue
-        gone = shard in going or version.state.condemned.get(name_key(shard)) is not None
+        gone = shard in going or version.state.condemned_in(shard) is not None
         if match["version"] == version.log.version and (gone or file.modified < oldest):
             doomed.append(_doomed(file, "an index without its shard"))
     return doomed

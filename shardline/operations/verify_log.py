@@ -51,6 +51,11 @@ def verify_log(log: Log) -> LogReport:
         for mark in marks
         if mark > last
     ]
+    problems += [
+        LogProblem(int(match[1]), "a folder has its name")
+        for name in log.store.folders(log.folder)
+        if (match := ENTRY_NAME.fullmatch(name))
+    ]
     before: Entry | None = None
     state = State(log.dataset, log.version)
     for number, found in _read(log, numbers):
@@ -119,7 +124,7 @@ def _checkpoint_problems(log: Log, state: State, number: int) -> Iterable[LogPro
                 (state.stays, kept.stays),
                 (state.timeline, kept.timeline),
                 (state.sources, kept.sources),
-                (state.condemned, kept.condemned),
+                (state.shard_names, kept.shard_names),
             )
         )
         facts = ("published", "totals", "content", "snapshot", "tags", "pins", "policies", "bits")

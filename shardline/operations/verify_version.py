@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from shardline.errors import DamagedLogError
 from shardline.execution.threads import run_tasks
 from shardline.files.reader import DEFAULT_LIMITS, Limits
-from shardline.log.state import name_key
 from shardline.operations.inspect import inspect_shard, look_at_shard
 from shardline.operations.verify_log import LogReport, verify_log
 
@@ -73,7 +72,7 @@ def verify_version(
     reports = []
     vacuumed = []
     for report in run_tasks(verify_one, snapshot.shards, workers=workers):
-        entry = version.state.condemned.get(name_key(report.shard.name))
+        entry = version.state.condemned_in(report.shard.name)
         if report.ok or entry is None:
             reports.append(report)
         else:

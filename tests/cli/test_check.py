@@ -127,6 +127,7 @@ def test_json_tells_each_shard_and_what_became_of_the_snapshot(tmp_path: Path) -
             }
         ],
         "missing": [],
+        "failed": [],
         "rejected": [2],
         "newest": 3,
         "published": 3,

@@ -171,7 +171,7 @@ def test_who_made_the_entries_is_told_once_if_it_was_always_the_same(tmp_path: P
 def test_nothing_in_the_log_can_command_the_terminal(tmp_path: Path) -> None:
     version = Version(tmp_path, NAME, run=HOSTILE)
     landed(tmp_path, "one")
-    version.pin(HOSTILE, 1, HOSTILE)
+    version.pin("training", 1, HOSTILE)
     shards = (shard_name("one"),)
     version.attest([Attestation(HOSTILE, passed=False, shards=shards, detail=HOSTILE)])
     for arguments in ([], ["--json"]):

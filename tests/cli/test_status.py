@@ -120,7 +120,7 @@ def test_checks_that_run_elsewhere_are_not_said_to_run_here(tmp_path: Path) -> N
     check_version(version)
     out = on(tmp_path, "status").out
     assert "counts has not been run\n" in out
-    assert "To run counts: use Dagster" in out
+    assert "Not run by this command: counts" in out
     assert "shardline check" not in out
 
 

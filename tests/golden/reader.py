@@ -87,7 +87,7 @@ class Reader:
         self.moments: list[Moment] = []
         self.landings: dict[str, list[Landing]] = {}
         self.sources: dict[str, int] = {}
-        self.condemned: dict[str, int] = {}
+        self.shard_names: dict[str, int] = {}
         self.tags: dict[str, Json] = {}
         self.pins: dict[str, Json] = {}
 
@@ -123,8 +123,11 @@ class Reader:
         for source in entry.get("sources", ()):
             sign = -1 if entry["operation"] == "reject" else 1
             self.sources[sha256(canonical(source))] = sign * self.number
+        if entry["operation"] not in {"reject", "restore"}:
+            for shard in entry.get("added", ()):
+                self.shard_names[sha256(shard["name"].encode())] = self.number
         for name in entry.get("condemned", ()):
-            self.condemned[sha256(name.encode())] = self.number
+            self.shard_names[sha256(name.encode())] = -self.number
             for landing in self.landings.get(name, ()):
                 landing.words["vacuum"] = False
 
@@ -208,7 +211,7 @@ class Reader:
             "policies": self.policies,
             "published": self.published,
             "sources": self.sources,
-            "condemned": self.condemned,
+            "shard_names": self.shard_names,
             "tags": self.tags,
             "pins": self.pins,
             "snapshots": [
@@ -261,7 +264,7 @@ def hinted_checkpoint(root: Path, dataset: str, version: str) -> Reader:
     reader.tags = {hold["name"]: hold for hold in header["tags"]}
     reader.pins = {hold["name"]: hold for hold in header["pins"]}
     reader.sources = {row["key"].hex(): row["number"] for row in tables["sources"]}
-    reader.condemned = {row["key"].hex(): row["number"] for row in tables["condemned"]}
+    reader.shard_names = {row["key"].hex(): row["number"] for row in tables["shard_names"]}
     _take_tables(reader, tables, header["bits"])
     newest = tables["timeline"][-1]
     assert header["snapshot"] == len(reader.moments)

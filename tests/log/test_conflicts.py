@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from shardline.errors import (
+    BadNameError,
     CondemnedShardError,
     ConflictError,
     LogError,
@@ -21,12 +22,24 @@ from shardline.errors import (
     VersionMissingError,
 )
 from shardline.log.changes import Append, Condemn, Derive, Replace
-from shardline.log.facts import Added, Checks
+from shardline.log.facts import Added, Checks, Source
 from shardline.log.state import MAX_CHECKS, RESERVED_CHECKS
 from shardline.log.version import Version
 from shardline.operations.verify_log import verify_log
 from tests.log import versions
-from tests.log.versions import CHECKS, NAME, OTHER_SCHEMA, SCHEMA, held, shard_name
+from tests.log.versions import (
+    CHECKS,
+    NAME,
+    OTHER_SCHEMA,
+    SCHEMA,
+    append,
+    held,
+    make_version,
+    rebuild,
+    shard_name,
+    shard_of,
+    source_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -507,3 +520,58 @@ def test_an_insertion_in_the_middle_stands_where_it_was_put(race: Race) -> None:
     change = Derive(head=1, removed=[], added=[Added(shard, 1)], operation="extend")
     race.late.commit(change)
     assert held(race.late) == ["a", "c", "b"]
+
+
+def test_a_shard_that_is_there_does_not_come_in_under_another_source(tmp_path: Path) -> None:
+    version = make_version(tmp_path)
+    append(version, "a")
+    other = source_of("another")
+    shard = shard_of("a", source=other)
+    with pytest.raises(LogError, match="is in it already"):
+        version.commit(Append(shards=[shard], sources=[other]))
+    assert held(version) == ["a"]
+
+
+def test_a_source_inside_a_rebuilt_shard_does_not_land_again(tmp_path: Path) -> None:
+    version = make_version(tmp_path)
+    append(version, "a", "b")
+    rebuild(version, ["a", "b"], "r")
+    assert append(version, "a", reland=True) is None
+    assert held(version) == ["r"]
+
+
+def test_a_source_that_was_rolled_back_lands_again_when_asked(tmp_path: Path) -> None:
+    version = make_version(tmp_path)
+    append(version, "a")
+    append(version, "b")
+    version.restore(1)
+    assert append(version, "b") is None
+    assert append(version, "b", reland=True) is not None
+    assert held(version) == ["a", "b"]
+
+
+def test_a_stale_version_looks_again_before_it_says_that_nothing_is_to_do(tmp_path: Path) -> None:
+    version = make_version(tmp_path)
+    append(version, "a")
+    version.pin("training", 1)
+    stale = Version(tmp_path, NAME)
+    assert stale.state.pins
+    version.pin("training", None)
+    assert stale.pin("training", 1) is not None
+    assert Version(tmp_path, NAME).state.pins
+
+
+def test_credentials_are_never_written_down(tmp_path: Path) -> None:
+    version = make_version(tmp_path)
+    before = version.state.number
+    secret = "hunter2secret"  # noqa: S105 - what must not be seen again
+    sources = [Source(path=f"s3://key:{secret}@bucket/x", size=1, sha256="0" * 64)]
+    change = Append(shards=[], sources=sources)
+    with pytest.raises(BadNameError) as caught:
+        version.commit(change)
+    assert secret not in str(caught.value)
+    told = Append(shards=[], sources=[source_of("a")], parameters={"from": [f"a?sig={secret}"]})
+    with pytest.raises(BadNameError) as caught:
+        version.commit(told)
+    assert secret not in str(caught.value)
+    assert Version(tmp_path, NAME).state.number == before

@@ -73,6 +73,7 @@ class Made:
     released: int = 0
     lifted: list[str] = field(default_factory=list)
     sources: list[str] = field(default_factory=list)
+    made_from: int = 0
 
     @property
     def labels(self) -> list[str]:
@@ -100,6 +101,14 @@ class Model:
     def head(self) -> list[str]:
         """The labels in the newest snapshot."""
         return self.snapshots[-1].labels if self.snapshots else []
+
+    def rolled_back(self, label: str) -> bool:
+        """Whether a source was rejected, or the newest snapshot is not made from its landing."""
+        entry, line, number = self.sources[label], set(), len(self.snapshots)
+        while number:
+            line.add(number)
+            number = self.snapshots[number - 1].made_from
+        return entry < 0 or len([m for m in self.snapshots if m.entry <= entry]) not in line
 
     def published(self) -> list[int]:
         """The published snapshots."""
@@ -134,6 +143,8 @@ class Model:
         """Add a snapshot; one that brings an old content back has what was said about that."""
         content = content_of([shard.label for shard in shards])
         made = Made(shards, operation, entry.number, self.checks, content)
+        head = len(self.snapshots)
+        made.made_from = entry.restores or (head - 1 if entry.rejects == head else head)
         if operation in {"reject", "restore"}:
             same = [old for old in self.snapshots if old.content == content]
             if same:
@@ -234,7 +245,8 @@ class Play:
         wanted = [
             label
             for label in labels
-            if label not in model.sources or (reland and label not in model.head)
+            if label not in model.sources
+            or (reland and label not in model.head and model.rolled_back(label))
         ]
 
         def act() -> Entry | None:
@@ -485,7 +497,7 @@ def compare(state: State, model: Model) -> None:
     assert len(state.timeline) == state.snapshot == len(model.snapshots)
     keys = {source_of(label).key: entry for label, entry in model.sources.items()}
     assert dict(state.sources.items()) == keys
-    assert {key for key, _ in state.condemned.items()} == {
+    assert {key for key, number in state.shard_names.items() if number < 0} == {
         name_key(shard_name(label)) for label in model.condemned
     }
     assert {name: hold.snapshot for name, hold in state.tags.items()} == model.tags

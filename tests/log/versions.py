@@ -33,7 +33,7 @@ NAME = "digits/v1"
 SCHEMA = Schema((Feature("x", "int64"),))
 OTHER_SCHEMA = Schema((Feature("y", "float"),))
 CHECKS = Checks(("integrity", "schema"))
-TABLES = ("stays", "timeline", "sources", "condemned")
+TABLES = ("stays", "timeline", "sources", "shard_names")
 WITH_SNAPSHOT_CHECK = Checks(("integrity", "schema"), ("counts",))
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from shardline.errors import CondemnedShardError
 from shardline.log.changes import Condemn
-from shardline.log.facts import Checks
+from shardline.log.facts import Attestation, Checks
 from shardline.operations.check import check_version
 from tests.cli.datasets import MISFIT, damage, file_of, land, landed
 from tests.log.versions import make_version, shard_name
@@ -97,3 +97,21 @@ def test_what_vacuum_took_is_no_failure(tmp_path: Path) -> None:
     version.commit(Condemn(lambda _: [shard_name("b")]))
     with pytest.raises(CondemnedShardError, match="snapshot 2 cannot be checked"):
         check_version(version, "2", again=True)
+
+
+def test_what_had_passed_once_is_not_rejected_however_often_it_fails(tmp_path: Path) -> None:
+    version = landed(tmp_path, "a")
+    there = file_of(tmp_path, "a").rename(tmp_path / "away")
+    for _ in range(3):
+        assert check_version(version, again=True).rejected == ()
+    there.rename(file_of(tmp_path, "a"))
+    assert check_version(version).published == 1
+
+
+def test_a_check_that_failed_elsewhere_is_no_success(tmp_path: Path) -> None:
+    version = make_version(tmp_path, checks=Checks(("integrity",), ("drift",)))
+    land(version, "a")
+    content = version.newest().content
+    version.attest([Attestation("drift", passed=False, content=content)])
+    report = check_version(version)
+    assert (report.ok, report.failed, report.missing) == (False, ("drift",), ())
