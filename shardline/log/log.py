@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from shardline.log.facts import Maker
     from shardline.storage import Store
 
-CHECKPOINT_INTERVAL = 128
+CHECKPOINT_INTERVAL = 192
 ENTRY_NAME = re.compile(r"(\d{20})\.json", re.ASCII)
 CHECKPOINT_NAME = re.compile(r"(\d{20})\.checkpoint", re.ASCII)
 _HINT = "newest-checkpoint.json"
