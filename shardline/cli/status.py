@@ -60,7 +60,9 @@ def status(name: str | None, *, root: str | None, as_json: bool) -> None:
     elif told:
         _print(told)
     else:
-        click.echo(f"no datasets in {escaped(store.uri)}")
+        inside = {"shards", "log"} & set(store.folders(""))
+        hint = ": this is the inside of a dataset, and the root is a folder above" if inside else ""
+        click.echo(f"no datasets in {escaped(store.uri)}{hint}")
     raise SystemExit(1 if unreadable else 0)
 
 

@@ -119,7 +119,11 @@ def _sorted_out(arguments: tuple[str, ...], root: str | None) -> tuple[list[Path
             expand([argument])
         except click.UsageError as error:
             if not looks_like_reference(argument):
-                raise
+                raise click.UsageError(
+                    f"{error.message}; a version of a dataset is written NAME/VERSION"
+                    if root
+                    else error.message
+                ) from None
             if not root:
                 raise click.UsageError(
                     f"{error.message}; or if {argument} is a version of a dataset, say where it "

@@ -74,6 +74,11 @@ class Feature:
             raise SchemaMismatchError(f"{what}: {self.kind} values cannot be NaN: leave nan out")
         if self.meaning is None:
             return
+        if not isinstance(self.meaning, get_args(Meaning)):
+            raise SchemaMismatchError(
+                f"{what}: a meaning is written as Text(), Category(), Embedding(), Image('png') or "
+                "Array('int32', (2, 3))"
+            )
         if self.kind not in self.meaning.kinds:
             raise SchemaMismatchError(
                 f"{what}: {self.kind} values cannot be {self.meaning}: "

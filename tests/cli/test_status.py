@@ -219,3 +219,9 @@ def test_the_root_may_be_an_object_store(s3_root: str) -> None:
     result = shardline("status", SHARDLINE_ROOT=s3_root)
     assert result.code == 0, result.err
     assert "digits/v1@1 is not published" in result.out
+
+
+def test_a_root_that_is_a_dataset_itself_is_told_from_an_empty_one(tmp_path: Path) -> None:
+    landed(tmp_path, "one")
+    assert "the root is a folder above" in on(tmp_path / "digits", "status").out
+    assert "above" not in on(tmp_path / "nothing", "status").out

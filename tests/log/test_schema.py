@@ -344,3 +344,9 @@ def test_bytes_of_another_size_are_refused_without_showing_them(
 def test_an_array_of_another_shape_is_refused(declared: Any, found: Any) -> None:  # noqa: ANN401
     with pytest.raises(SchemaMismatchError, match=r"is declared: reshape it first"):
         Array("int8", declared).encode(np.zeros(found, np.int8))
+
+
+@pytest.mark.parametrize("meaning", [Text, "text", 3])
+def test_a_meaning_must_be_one(meaning: object) -> None:
+    with pytest.raises(SchemaMismatchError, match=r"written as Text\(\)"):
+        Feature("t", "bytes", meaning=meaning)  # type: ignore[arg-type]
