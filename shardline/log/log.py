@@ -167,9 +167,7 @@ class Log:
                     self._try_checkpoint(after)
                 return after, entry
             _pause(lost)
-            for newer in self.follow(state):
-                if newer.id == own:
-                    return state, newer
+            self.follow(state)
         raise StorageError(f"{self.shown}: the commit lost every race; try again later")
 
     def _planned(
