@@ -13,7 +13,7 @@ from itertools import chain
 
 from rich.console import Console
 
-from benchmarks import lines, log_lines, memory, table, tensorflow_side
+from benchmarks import append_lines, lines, log_lines, memory, table, tensorflow_side
 from benchmarks.data import MEGABYTE, working_folder
 from shardline import kernel
 
@@ -38,9 +38,9 @@ def main(arguments: list[str] | None = None) -> None:
         "--memory-megabytes",
         type=int,
         nargs=2,
-        default=(40, 4000),
+        default=(100, 4000),
         metavar=("SMALL", "LARGE"),
-        help="the two file sizes for --memory (default: 40 4000)",
+        help="the two file sizes for --memory (default: 100 4000)",
     )
     options = parser.parse_args(arguments)
     if options.megabytes < 1 or options.rounds < 1 or min(options.memory_megabytes) < 1:
@@ -66,7 +66,9 @@ def _speed(options: argparse.Namespace, console: Console) -> None:
             f"{options.megabytes} MB, best of {options.rounds} rounds"
         )
         for line in chain(
-            lines.all_lines(folder, options.megabytes), log_lines.all_lines(options.only)
+            lines.all_lines(folder, options.megabytes),
+            append_lines.all_lines(folder, options.megabytes * MEGABYTE, options.only),
+            log_lines.all_lines(options.only),
         ):
             if options.only in line.name:
                 status.update(line.name)
@@ -79,7 +81,7 @@ def _speed(options: argparse.Namespace, console: Console) -> None:
 
 def _memory(options: argparse.Namespace, console: Console) -> None:
     small, large = options.memory_megabytes
-    with working_folder(2 * (small + large) * MEGABYTE) as folder:
+    with working_folder(3 * (small + large) * MEGABYTE) as folder:
         peaks = memory.measure_peaks(folder, small, large)
         title = f"peak memory, {small} MB and {large} MB files in {folder.parent}"
     if options.json:

@@ -56,7 +56,7 @@ def put_shards(root: Path, append: Append) -> None:
         (root / "digits/shards" / shard.name).write_bytes(_SHARD)
 
 
-def make_version(root: Path, appends: int) -> None:
+def make_version(root: Path, appends: int, schema: Schema = _SCHEMA) -> None:
     """Write the log of a version that was appended to so many times; no commit reads the shards."""
     log = Log(LocalStore(root), *NAME.split("/"))
     (root / log.folder).mkdir(parents=True)
@@ -64,7 +64,7 @@ def make_version(root: Path, appends: int) -> None:
     state = State(log.dataset, log.version)
     newest = (appends + 1) // CHECKPOINT_INTERVAL * CHECKPOINT_INTERVAL
     for number in range(1, appends + 2):
-        change: Change = Create(_SCHEMA) if number == 1 else append_of(number)
+        change: Change = Create(schema) if number == 1 else append_of(number)
         now = _BEGIN + timedelta(minutes=number)
         made = next_entry(state, change, id=f"{number:032x}", now=now, maker=Maker("0.1.0"))
         if made is None:

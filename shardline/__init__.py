@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from shardline.errors import (
         BadNameError,
+        BadRecordsError,
+        CancelledError,
         ColumnError,
         ConflictError,
         DamagedFileError,
@@ -19,12 +21,17 @@ if TYPE_CHECKING:
         ExampleError,
         IndexMismatchError,
         LogError,
+        PackageMissingError,
         SchemaMismatchError,
         ShardlineError,
         SnapshotMissingError,
+        SourceError,
         StorageError,
+        UnreadableSnapshotError,
         VersionMissingError,
+        WrongShardError,
     )
+    from shardline.execution.engine import Cancellation, Engine, Progress, Threads
     from shardline.files import (
         Compression,
         IndexedFile,
@@ -43,21 +50,33 @@ if TYPE_CHECKING:
     from shardline.log.snapshot import Snapshot, diff
     from shardline.log.tf_spec import from_tf_spec, to_tf_spec
     from shardline.log.version import Version
+    from shardline.operations.append import AppendReport, append
     from shardline.operations.check import check_version
     from shardline.operations.examples import read_examples, write_examples
+    from shardline.operations.export import export
     from shardline.operations.preview import preview
+    from shardline.operations.rebuild import RebuildReport, rebuild
+    from shardline.operations.rebuild_files import rebuild_files
+    from shardline.operations.repair import repair
     from shardline.operations.salvage import salvage
     from shardline.operations.schema import feature_spec, infer_schema, schema_of
     from shardline.operations.status import status_of
     from shardline.operations.vacuum import vacuum
     from shardline.operations.verify import FileReport, verify_file, verify_files
     from shardline.operations.verify_version import verify_version
+    from shardline.sources import as_source
     from shardline.storage import Store, open_store
 
 __version__ = "0.1.0"
 
 _HOMES = {
     "shardline.errors": (
+        "UnreadableSnapshotError",
+        "PackageMissingError",
+        "WrongShardError",
+        "SourceError",
+        "CancelledError",
+        "BadRecordsError",
         "BadNameError",
         "ColumnError",
         "ConflictError",
@@ -99,15 +118,26 @@ _HOMES = {
     "shardline.operations.vacuum": ("vacuum",),
     "shardline.operations.verify": ("FileReport", "verify_file", "verify_files"),
     "shardline.operations.verify_version": ("verify_version",),
+    "shardline.execution.engine": ("Cancellation", "Engine", "Progress", "Threads"),
+    "shardline.operations.append": ("AppendReport", "append"),
+    "shardline.operations.export": ("export",),
+    "shardline.operations.rebuild": ("RebuildReport", "rebuild"),
+    "shardline.operations.rebuild_files": ("rebuild_files",),
+    "shardline.operations.repair": ("repair",),
+    "shardline.sources": ("as_source",),
     "shardline.storage": ("Store", "open_store"),
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 
 __all__ = [
     "Append",
+    "AppendReport",
     "Array",
     "Attestation",
     "BadNameError",
+    "BadRecordsError",
+    "Cancellation",
+    "CancelledError",
     "Category",
     "Checks",
     "Column",
@@ -118,6 +148,7 @@ __all__ = [
     "DamagedLogError",
     "Derive",
     "Embedding",
+    "Engine",
     "ExampleError",
     "Fault",
     "Feature",
@@ -127,6 +158,9 @@ __all__ = [
     "IndexedFile",
     "Limits",
     "LogError",
+    "PackageMissingError",
+    "Progress",
+    "RebuildReport",
     "RecordFile",
     "RecordWriter",
     "Replace",
@@ -137,21 +171,31 @@ __all__ = [
     "Snapshot",
     "SnapshotMissingError",
     "Source",
+    "SourceError",
     "StorageError",
     "Store",
     "Text",
+    "Threads",
+    "UnreadableSnapshotError",
     "Version",
     "VersionMissingError",
+    "WrongShardError",
     "__version__",
+    "append",
+    "as_source",
     "check_version",
     "compare",
     "diff",
+    "export",
     "feature_spec",
     "from_tf_spec",
     "infer_schema",
     "open_store",
     "preview",
     "read_examples",
+    "rebuild",
+    "rebuild_files",
+    "repair",
     "salvage",
     "schema_of",
     "status_of",

@@ -45,6 +45,10 @@ def salvage_advice(file: str, kind: FaultKind) -> str:
     return f"To keep the intact records: shardline salvage {shlex.quote(file)} OUT"
 
 
+class WrongShardError(ShardlineError, ValueError):
+    """A shard that is not the file that was committed."""
+
+
 class ExampleError(ShardlineError, ValueError):
     """A payload that is not an Example or SequenceExample on which every parser agrees.
 
@@ -72,6 +76,27 @@ class ColumnError(ShardlineError, ValueError):
         self.detail = detail
 
 
+class SourceError(ShardlineError, ValueError):
+    """A source that cannot be read, or that changed while it was."""
+
+
+class BadRecordsError(ShardlineError, ValueError):
+    """Rows that cannot become records of a version, more of them than were allowed.
+
+    `bad` of `rows` rows were refused; those of them that are told in the message are `refused`.
+    """
+
+    def __init__(self, message: str, refused: tuple[object, ...], bad: int, rows: int) -> None:
+        super().__init__(message)
+        self.refused = refused
+        self.bad = bad
+        self.rows = rows
+
+
+class CancelledError(ShardlineError):
+    """Work that was stopped because someone asked for that."""
+
+
 class NothingToSalvageError(ShardlineError, ValueError):
     """A file in which no intact record was found."""
 
@@ -88,12 +113,31 @@ class KernelUnavailableError(ShardlineError, ImportError):
     """The kernel that was asked for by name cannot be loaded."""
 
 
+class UnreadableSnapshotError(ShardlineError, ValueError):
+    """A snapshot that cannot, or should not, be read in the way that was asked for."""
+
+
+class PackageMissingError(ShardlineError, ImportError):
+    """A package that is only needed for what was asked for, and is not installed."""
+
+
 class BadNameError(ShardlineError, ValueError):
     """A name, path or URI that is refused before anything is done with it."""
 
 
 class StorageError(ShardlineError, OSError):
-    """Storage that did not do what it was asked. The message never holds credentials."""
+    """Storage that did not do what it was asked. The message never holds credentials.
+
+    `transient` says that the same may well work when it is tried again a little later.
+    """
+
+    transient = False
+
+
+class UnavailableError(StorageError):
+    """Storage that did not answer, or asked to come back later."""
+
+    transient = True
 
 
 class ObjectMissingError(StorageError, FileNotFoundError):
@@ -107,9 +151,13 @@ class ObjectExistsError(StorageError, FileExistsError):
 class UncertainWriteError(StorageError):
     """A write that may or may not have happened: the answer was lost, or the sync failed."""
 
+    transient = True
+
 
 class UnsyncedWriteError(UncertainWriteError):
     """A write that can be seen but may not survive a power cut: the sync failed."""
+
+    transient = False
 
 
 class ConditionsIgnoredError(StorageError):

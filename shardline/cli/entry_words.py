@@ -10,10 +10,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from shardline.log.entry import Entry
-    from shardline.log.facts import Attestation, Maker
+    from shardline.log.facts import Attestation, Json, Maker
 
 _MOST_DETAIL = 160
 _SHOWN_RUN = 8
+_SHOWN_SHARD = 16
 _HAS_ITS_WORD = frozenset(
     {"attest", "create", "pin", "reject", "require", "restore", "tag", "vacuum"}
 )
@@ -67,15 +68,46 @@ def _parts(entry: Entry) -> Iterator[str]:
 
 
 def _data(entry: Entry) -> Iterator[str]:
-    if entry.added:
-        records = sum(one.shard.records for one in entry.added)
-        shards = counted(len(entry.added), "shard")
-        yield f"+{shards}, {counted(records, 'record')}"
-    if entry.removed:
-        yield f"-{counted(len(entry.removed), 'shard')}"
+    records = counted(sum(one.shard.records for one in entry.added), "record")
+    if entry.operation == "repair" and entry.removed:
+        yield from _repaired(entry)
+    elif entry.operation == "rebuild" and entry.added and entry.removed and not entry.inputs:
+        shards = counted(len(entry.removed), "shard")
+        yield f"{shards} rebuilt into {len(entry.added):,}, {records}"
+    else:
+        if entry.added:
+            yield f"+{counted(len(entry.added), 'shard')}, {records}"
+        elif entry.sources and not entry.removed:
+            yield f"{counted(len(entry.sources), 'source')} without a record"
+        if entry.removed:
+            yield f"-{counted(len(entry.removed), 'shard')}"
+    refused = _refused_rows(entry.parameters)
+    if refused:
+        yield f"{counted(refused, 'row')} in quarantine"
     if entry.inputs:
         names = [f"{one.dataset}/{one.version}@{one.snapshot}" for one in entry.inputs]
         yield f"from {escaped(listed(names))}"
+
+
+def _repaired(entry: Entry) -> Iterator[str]:
+    """How a shard was made anew, and what was lost."""
+    how = {
+        "inputs": "made anew of the shards it was rebuilt from",
+        "source": "made anew of its source",
+        "salvage": "kept what was intact" if entry.added else "nothing was left",
+    }.get(str(entry.parameters.get("how")), "made anew")
+    yield f"{escaped(_short(entry.removed[0], _SHOWN_SHARD))}: {how}"
+    lost = entry.parameters.get("lost_records")
+    if isinstance(lost, int) and lost > 0:
+        yield f"{counted(lost, 'record')} lost"
+
+
+def _refused_rows(parameters: Json) -> int:
+    """How many rows went to quarantine, as far as the parameters tell it as we do."""
+    told = parameters.get("quarantine")
+    listed = told if isinstance(told, list) else []
+    rows = [one.get("rows") for one in listed if isinstance(one, dict)]
+    return sum(count for count in rows if isinstance(count, int))
 
 
 def _attested(entry: Entry) -> Iterator[str]:
@@ -117,5 +149,5 @@ def _about(entry: Entry, told: Attestation) -> str:
     return f"the snapshot with content {told.content[:12]}…"
 
 
-def _short(text: str) -> str:
-    return text if len(text) <= _MOST_DETAIL else text[: _MOST_DETAIL - 1] + "…"
+def _short(text: str, most: int = _MOST_DETAIL) -> str:
+    return text if len(text) <= most else text[: most - 1] + "…"

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from shardline.cli.options import expand_one, json_option, limit_options, limits
+from shardline.cli.options import json_option, limit_options, limits, root_option
+from shardline.cli.references import find_snapshot, open_root, open_version
+from shardline.cli.targets import files_or_versions
 from shardline.cli.wording import counted, escaped, human_bytes
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from shardline.files import Limits
+    from shardline.log.snapshot import Snapshot
     from shardline.operations.preview import Record
 
 
@@ -19,9 +26,13 @@ if TYPE_CHECKING:
 Examples:
   shardline head train.tfrecord
   shardline head train.tfrecord -n 1 --skip 100000
-  shardline head train.tfrecord --json | jq .features.label""",
+  shardline head train.tfrecord --json | jq .features.label
+  shardline head digits/v1                 the newest snapshot of a version
+  shardline head digits/v1@published -n 3
+
+SNAPSHOT is a number, a tag, 'published', 'newest' (the default) or a time (UTC).""",
 )
-@click.argument("file", metavar="FILE")
+@click.argument("argument", metavar="FILE|NAME/VERSION[@SNAPSHOT]")
 @click.option(
     "-n", "count", type=click.IntRange(min=0), default=5, show_default=True, help="How many."
 )
@@ -32,11 +43,19 @@ Examples:
     help="Begin at this record; at once if the file has an index (see 'shardline index').",
 )
 @limit_options
+@root_option
 @json_option
 def head(
-    file: str, *, count: int, skip: int, max_record: int, max_unpacked: int, as_json: bool
+    argument: str,
+    *,
+    count: int,
+    skip: int,
+    max_record: int,
+    max_unpacked: int,
+    root: str | None,
+    as_json: bool,
 ) -> None:
-    """Show the first records of a file.
+    """Show the first records of a file, or of a version.
 
     Features are shown with their kind and first values; long bytes as their size and what they
     seem to be. A record that is no Example is shown as text, or as its size. With --json each
@@ -44,14 +63,41 @@ def head(
     """
     from shardline.operations.preview import preview
 
-    path = expand_one(file)
-    shown = 0
-    for record in preview(path, count=count, skip=skip, limits=limits(max_record, max_unpacked)):
+    within = limits(max_record, max_unpacked)
+    paths, references = files_or_versions([argument], root)
+    if len(paths) > 1:
+        raise click.UsageError(f"{argument} names {len(paths)} files: choose one")
+    if paths:
+        shown = str(paths[0])
+        records = preview(paths[0], count=count, skip=skip, limits=within)
+    else:
+        version = open_version(open_root(root), references[0])
+        snapshot = find_snapshot(version, references[0])
+        shown = str(snapshot)
+        records = _of_snapshot(snapshot, count, skip, within)
+    empty = True
+    for record in records:
         click.echo(json.dumps(_as_dict(record)) if as_json else _as_text(record))
-        shown += 1
-    if not shown and count and not as_json:
+        empty = False
+    if empty and count and not as_json:
         behind = f" behind the first {skip:,}" if skip else ""
-        click.echo(f"{path}: no records{behind}")
+        click.echo(f"{escaped(shown)}: no records{behind}")
+
+
+def _of_snapshot(snapshot: Snapshot, count: int, skip: int, limits: Limits) -> Iterator[Record]:
+    """Records of a snapshot, numbered throughout; shards before the first are not read."""
+    from shardline.operations.preview import preview
+    from shardline.readers.shards import shard_files
+
+    first = 0
+    for one in shard_files(snapshot):
+        inside = max(skip - first, 0)
+        left = min(count, one.shard.records - inside)
+        if left > 0:
+            for record in preview(one.file, count=left, skip=inside, limits=limits):
+                yield replace(record, number=first + record.number)
+            count -= left
+        first += one.shard.records
 
 
 def _as_dict(record: Record) -> dict[str, Any]:

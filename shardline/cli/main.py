@@ -11,12 +11,17 @@ from typing import Any
 import click
 
 from shardline import __version__
+from shardline.cli.append import append, reland
 from shardline.cli.check import check
 from shardline.cli.count import count
 from shardline.cli.diff import diff
+from shardline.cli.export import export
+from shardline.cli.files import files
 from shardline.cli.head import head
 from shardline.cli.index import index
 from shardline.cli.log import log
+from shardline.cli.rebuild import rebuild
+from shardline.cli.repair import repair
 from shardline.cli.restore import restore
 from shardline.cli.salvage import salvage
 from shardline.cli.schema import schema
@@ -24,17 +29,23 @@ from shardline.cli.status import status
 from shardline.cli.tag import tag
 from shardline.cli.vacuum import vacuum
 from shardline.cli.verify import verify
-from shardline.cli.wording import escaped
+from shardline.cli.wording import escaped, escaped_lines
 from shardline.errors import (
     BadNameError,
+    BadRecordsError,
     ConflictError,
     DamagedFileError,
     DamagedLogError,
     KernelUnavailableError,
+    PackageMissingError,
+    SchemaMismatchError,
     ShardlineError,
     SnapshotMissingError,
+    SourceError,
     UnknownFormatError,
+    UnreadableSnapshotError,
     VersionMissingError,
+    WrongShardError,
 )
 
 _PROBLEM = 1
@@ -43,13 +54,18 @@ _INTERRUPTED = 130
 _TERMINATED = 143
 
 _SECTIONS = {
-    "Files": (verify, salvage, schema, head, count, index),
+    "Files": (verify, salvage, schema, head, count, index, rebuild),
     "Datasets, which live in a root (--root or SHARDLINE_ROOT)": (
+        append,
         status,
         log,
         diff,
+        files,
+        export,
         check,
         restore,
+        reland,
+        repair,
         tag,
         vacuum,
     ),
@@ -59,11 +75,16 @@ _NOT_THE_DATA = (
     BadNameError,
     ConflictError,
     KernelUnavailableError,
+    PackageMissingError,
     SnapshotMissingError,
+    SourceError,
     UnknownFormatError,
+    UnreadableSnapshotError,
     VersionMissingError,
 )
 """What keeps a command from its work without anything being wrong with the data."""
+
+_OF_SEVERAL_LINES = (BadRecordsError, SchemaMismatchError, WrongShardError)
 
 
 class _Shardline(click.Group):
@@ -81,8 +102,7 @@ class _Shardline(click.Group):
             text = error.format_message()
             if "--json" in sys.argv:
                 click.echo(json.dumps({"ok": False, "error": text}))
-            shown = "\n".join(map(escaped, text.split("\n")))
-            raise click.UsageError(shown, ctx=error.ctx) from None
+            raise click.UsageError(escaped_lines(text), ctx=error.ctx) from None
         except ShardlineError as error:
             _tell(error)
             ctx.exit(_PROBLEM)
@@ -114,8 +134,11 @@ def _tell(error: Exception) -> None:
             told |= {"file": error.file, "fault": fault}
         if isinstance(error, DamagedLogError):
             told |= {"version": error.version, "entry": error.entry, "detail": error.detail}
+        if isinstance(error, BadRecordsError):
+            told |= {"bad": error.bad, "rows": error.rows, "reasons": list(error.refused)}
         click.echo(json.dumps(told))
-    click.echo(f"shardline: {escaped(text)}", err=True)
+    shown = escaped_lines(text) if isinstance(error, _OF_SEVERAL_LINES) else escaped(text)
+    click.echo(f"shardline: {shown}", err=True)
 
 
 @click.group(
@@ -128,11 +151,15 @@ Examples:
   shardline salvage broken.tfrecord ok.tfrecord
   shardline schema train.tfrecord --spec    a feature spec to paste
   shardline head train.tfrecord -n 3
+  shardline rebuild 'train-*' --output train.tfrecord
 \b
   export SHARDLINE_ROOT=s3://bucket/data    where the datasets live
-  shardline status                          how each of them stands
+  shardline append digits/v1 monday.jsonl   new records, checked and published
+  shardline files digits/v1                 what to hand to TensorFlow
+  shardline status                          how each dataset stands
   shardline log digits/v1                   what happened to a version
   shardline diff digits/v1@3 @7             what differs between two snapshots
+  shardline rebuild digits/v1               one file of all shards
 
 Exit codes: 0 fine, 1 a problem in the data, 2 wrong usage, something missing, a conflict with
 someone else's commit, or anything else that kept the command from its work.
@@ -141,7 +168,7 @@ Every command takes --json. 'shardline COMMAND --help' tells more.""",
 )
 @click.version_option(__version__, prog_name="shardline")
 def main() -> None:
-    """Look into TFRecord files and versioned datasets, check them, and save what can be saved.
+    """Keep versioned TFRecord datasets; look into TFRecord files, check them, and mend them.
 
     Files may be plain, GZIP or ZLIB: that is told from their content. Records may hold anything;
     only schema and 'verify --examples' want Examples. Datasets live in a root: a folder or an

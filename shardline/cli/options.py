@@ -19,11 +19,16 @@ if TYPE_CHECKING:
 Command = TypeVar("Command", bound="Callable[..., Any]")
 
 _RECORD_FILE = re.compile(r"tfrec|tfr$|-\d{5}-of-\d{5}", re.IGNORECASE)
+_BESIDE_RECORDS = (".export", ".index", ".receipt", ".tmp")
+"""What we write beside TFRecord files, and so is named like them."""
 _NOT_RECORDS = (
-    *(".bak", ".crc", ".csv", ".index", ".json", ".jsonl", ".log", ".md", ".md5"),
-    *(".pbtxt", ".py", ".sha1", ".sha256", ".tmp", ".txt"),
+    *_BESIDE_RECORDS,
+    *(".arrow", ".bak", ".crc", ".csv", ".csv.gz", ".feather", ".ipc", ".json", ".json.gz"),
+    *(".jsonl", ".jsonl.gz", ".log", ".md", ".md5", ".ndjson", ".ndjson.gz", ".parquet"),
+    *(".pbtxt", ".pq", ".py", ".sha1", ".sha256", ".txt"),
 )
 _SIZE = re.compile(r"(\d+)\s*(|[kmgt])i?b?", re.IGNORECASE)
+_SHARE = re.compile(r"(\d{1,3}(?:\.\d{1,9})?)%|(0(?:\.\d{1,12})?)", re.ASCII)
 _DURATION = re.compile(r"0|(\d{1,9})([wdhms])", re.ASCII)
 _SECONDS = {"w": 604_800, "d": 86_400, "h": 3_600, "m": 60, "s": 1}
 _LONGEST = timedelta(days=36_500)
@@ -33,6 +38,9 @@ class Size(click.ParamType):  # type: ignore[type-arg]  # generic in the newest 
     """A number of bytes: `1000000`, `64KB`, `256MiB`. Units are powers of 1024."""
 
     name = "size"
+
+    def __init__(self, least: int = 0) -> None:
+        self._least = least
 
     def convert(
         self,
@@ -47,7 +55,33 @@ class Size(click.ParamType):  # type: ignore[type-arg]  # generic in the newest 
         if match is None:
             self.fail(f"{value!r} is not a size; write it like 1000000, 64KB or 256MB", param, ctx)
         power = " kmgt".index(match[2].lower() or " ")
-        return int(match[1]) * int(1024**power)
+        size = int(match[1]) * int(1024**power)
+        if size < self._least:
+            self.fail(f"{value!r} is too little; at least {self._least}", param, ctx)
+        return size
+
+
+class Share(click.ParamType):  # type: ignore[type-arg]  # generic in the newest click only
+    """A part of all: `1%`, `0.01`, `0`. A bare `1` could mean either end, and is refused."""
+
+    name = "share"
+
+    def convert(
+        self,
+        value: Any,  # noqa: ANN401 - click's own signature
+        param: click.Parameter | None,
+        ctx: click.Context | None,
+    ) -> float:
+        """Read a share from the command line."""
+        if isinstance(value, float):
+            return value
+        match = _SHARE.fullmatch(str(value))
+        share = 2.0 if match is None else float(match[1]) / 100 if match[1] else float(match[2])
+        if share > 1:
+            self.fail(
+                f"{value!r} is no share; write it like 1% or 0.01, from 0 to 100%", param, ctx
+            )
+        return share
 
 
 class Duration(click.ParamType):  # type: ignore[type-arg]  # generic in the newest click only
@@ -137,6 +171,26 @@ def workers_option(command: Command) -> Command:
     )(command)
 
 
+def compression_option(default: str | None, otherwise: str = "") -> Callable[[Command], Command]:
+    """--compression, of what is put behind each other: ZLIB cannot be."""
+    return click.option(
+        "--compression",
+        type=click.Choice(["none", "gzip"]),
+        default=default,
+        show_default=default is not None,
+        help=f"How to pack what is written.{otherwise}",
+    )
+
+
+def no_check_option(command: Command) -> Command:
+    """--no-check."""
+    return click.option(
+        "--no-check",
+        is_flag=True,
+        help="Do not check the new snapshot: it is not published until 'shardline check' is run.",
+    )(command)
+
+
 def limits(max_record: int, max_unpacked: int) -> Limits:
     """The limits that were asked for."""
     from shardline.files import Limits
@@ -171,7 +225,7 @@ def _expand_one(pattern: str) -> list[Path]:
     if not pattern:
         raise click.UsageError("an empty file name: is a variable not set?")
     if path.is_dir():
-        files = [file for file in sorted(path.rglob("*")) if _looks_like_records(file)]
+        files = [file for file in sorted(path.rglob("*")) if looks_like_records(file)]
         if not files:
             raise click.UsageError(
                 f"no TFRecord files in the folder {pattern}: looked for names like x.tfrecord and "
@@ -182,18 +236,20 @@ def _expand_one(pattern: str) -> list[Path]:
         return [path]
     if glob.has_magic(pattern):
         matches = sorted(glob.glob(pattern, recursive=True))  # noqa: PTH207 - as a shell reads it
-        files = [file for match in matches if (file := Path(match)).is_file() and _wanted(file)]
+        files = [file for match in matches if (file := Path(match)).is_file() and wanted(file)]
         if files:
             return files
         raise click.UsageError(f"no file matches {pattern}")
     raise click.UsageError(f"no such file: {pattern}")
 
 
-def _wanted(file: Path) -> bool:
-    return file.suffix not in {".index", ".tmp"}
+def wanted(file: Path) -> bool:
+    """Whether a file that matches a glob can be meant by it."""
+    return file.suffix not in _BESIDE_RECORDS
 
 
-def _looks_like_records(file: Path) -> bool:
+def looks_like_records(file: Path) -> bool:
+    """Whether a file is named like a TFRecord file."""
     name = file.name
     return (
         file.is_file()

@@ -25,7 +25,7 @@ def file_progress(
 @contextmanager
 def byte_progress(title: str, total: int) -> Iterator[Callable[[Hashable, int], None]]:
     """Give a function that is told how far each part of `total` bytes is."""
-    _warn_if_slow(total)
+    warn_if_slow(total)
     if not sys.stderr.isatty():
         yield lambda _part, _position: None
         return
@@ -73,7 +73,20 @@ def count_progress(title: str, total: int) -> Iterator[Callable[[], None]]:
         yield lambda: bar.advance(task)
 
 
-def _warn_if_slow(total: int) -> None:
+@contextmanager
+def at_work(title: str) -> Iterator[None]:
+    """Say on a terminal that something is being done which does not tell how far it is."""
+    if not sys.stderr.isatty():
+        yield
+        return
+    from rich.console import Console
+
+    with Console(stderr=True).status(title):
+        yield
+
+
+def warn_if_slow(total: int) -> None:
+    """Say it where reading so many bytes will take long for want of the compiled kernel."""
     from shardline import kernel
 
     if kernel.NAME == "reference" and total > _SLOW_BYTES:

@@ -42,6 +42,11 @@ class Reference:
         """The snapshot that is meant: the newest if nothing was said."""
         return self.snapshot or "newest"
 
+    @property
+    def readable(self) -> str:
+        """The snapshot that is meant where data is read: the published one if nothing was said."""
+        return self.snapshot or "published"
+
 
 def looks_like_reference(text: str) -> bool:
     """Whether a text can be meant as NAME/VERSION or NAME/VERSION@SNAPSHOT."""
@@ -69,8 +74,12 @@ def parse_version(text: str) -> Reference:
     return reference
 
 
-def open_root(root: str | None) -> Store:
-    """The store in which the datasets live; a usage error if none was told or it is not there."""
+def open_root(root: str | None, *, may_be_new: bool = False) -> Store:
+    """The store in which the datasets live; a usage error if none was told or it is not there.
+
+    With `may_be_new`, a folder that is not there will be made with the first file, and that is
+    told, since its name may be a slip.
+    """
     from shardline.storage import open_store, parse_location
 
     if not root:
@@ -80,7 +89,13 @@ def open_root(root: str | None) -> Store:
         )
     location = parse_location(root)
     if location.scheme == "file" and not Path(location.path).is_dir():
-        raise click.UsageError(f"the root is no folder: {location.path}")
+        if not may_be_new or Path(location.path).exists():
+            raise click.UsageError(f"the root is no folder: {location.path}")
+        click.echo(
+            f"shardline: the root {escaped(location.path)} is not there yet: it is made with the "
+            "first dataset",
+            err=True,
+        )
     _show_warnings()
     return open_store(root)
 
@@ -95,13 +110,13 @@ def open_version(store: Store, reference: Reference) -> Version:
     return version
 
 
-def find_snapshot(version: Version, reference: Reference) -> Snapshot:
-    """The snapshot that a reference means."""
+def find_snapshot(version: Version, reference: Reference, which: str | None = None) -> Snapshot:
+    """The snapshot that a reference means, or of its version the one that is told."""
     from shardline.errors import SnapshotMissingError
 
     if not version.state.snapshot:
         raise SnapshotMissingError(f"{version.name} has no snapshot yet: nothing was appended")
-    return version.find(reference.which)
+    return version.find(which or reference.which)
 
 
 def refuse_missing(store: Store, name: str) -> NoReturn:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 
 import click
 
+from shardline.cli.aside import run_aside, stoppable
 from shardline.cli.options import expand_one, json_option, limit_options, limits
 from shardline.cli.progress import file_progress
 from shardline.cli.wording import counted, human_bytes
@@ -55,20 +57,24 @@ def salvage(
     Exits with 0 when OUT is written, and tells what was lost; with 1 when there was nothing to
     keep.
     """
+    from shardline.execution.engine import Cancellation
     from shardline.operations.salvage import salvage as run
 
     path = expand_one(source)
     if quarantine is not None and quarantine.resolve() == out.resolve():
         raise click.UsageError("OUT and --quarantine must be two files")
+    cancellation = Cancellation()
     with file_progress("salvaging", [path]) as progress:
-        report = run(
+        work = partial(
+            run,
             path,
             out,
             compression=compression,
             quarantine=quarantine,
             limits=limits(max_record, max_unpacked),
-            progress=lambda position: progress(path, position),
+            progress=partial(stoppable(progress, cancellation), path),
         )
+        report = run_aside(work, cancellation)
     if as_json:
         told = {
             "ok": True,

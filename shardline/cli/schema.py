@@ -8,18 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from shardline.cli.options import (
-    expand,
-    files_argument,
-    json_option,
-    limit_options,
-    limits,
-    workers_option,
-)
+from shardline.cli.declared import declare_sources, is_version, show_declared
+from shardline.cli.options import json_option, limit_options, limits, root_option, workers_option
 from shardline.cli.progress import file_progress
+from shardline.cli.source_arguments import format_by_name, format_option
+from shardline.cli.targets import files_or_versions
 from shardline.cli.wording import counted, escaped
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from shardline.operations.schema import FeatureSchema, FileSchema, SchemaReport
 
 
@@ -29,35 +27,66 @@ if TYPE_CHECKING:
 Examples:
   shardline schema train.tfrecord
   shardline schema 'train-*' --json
-  shardline schema train.tfrecord --spec >> input_pipeline.py""",
+  shardline schema train.tfrecord --spec >> input_pipeline.py
+  shardline schema digits/v1                the schema of a version
+\b
+  shardline schema monday.csv --declare > digits.json
+  shardline append digits/v1 monday.csv --schema digits.json""",
 )
-@files_argument
+@click.argument("arguments", nargs=-1, required=True, metavar="FILE...|NAME/VERSION")
 @click.option("--spec", is_flag=True, help="Print only the tf.io feature spec, ready to paste.")
+@click.option(
+    "--declare",
+    is_flag=True,
+    help="Print only the schema that 'append' would give a new version, as JSON to edit and use "
+    "with --schema. Also of JSON lines, CSV, Parquet, Arrow, and folders.",
+)
+@format_option("the files are, with --declare")
 @workers_option
 @limit_options
+@root_option
 @json_option
 def schema(
-    files: tuple[str, ...],
+    arguments: tuple[str, ...],
     *,
     spec: bool,
+    declare: bool,
+    format_: str | None,
     workers: int | None,
     max_record: int,
     max_unpacked: int,
+    root: str | None,
     as_json: bool,
 ) -> None:
-    """Tell which features the records have, from all records of all files.
+    """Tell which features the records have: of TFRecord files from all their records.
 
     Shows each feature's kind, shape ([] one value, [8] eight, [?] any number), how many records
-    have it, and the range of its values; and where several files differ, feature by feature.
+    have it, and the range of its values; and where several files differ, feature by feature. Of a
+    version, shows the schema that its records are held to.
+
     Exits with 1 if a file is damaged, a record is no Example, or a feature has two kinds.
     """
     from shardline.operations.schema import feature_spec, infer_schema
 
-    paths = expand(files)
-    with file_progress("reading", paths) as progress:
-        report = infer_schema(
-            paths, limits=limits(max_record, max_unpacked), workers=workers, progress=progress
+    if spec and declare:
+        raise click.UsageError("--spec and --declare: choose one")
+    if format_ is not None and not declare:
+        raise click.UsageError(
+            "--format goes with --declare; without that, TFRecord files are read"
         )
+    within = limits(max_record, max_unpacked)
+    if len(arguments) == 1 and is_version(arguments[0], root):
+        show_declared(arguments[0], root, spec=spec, declare=declare, as_json=as_json)
+        return
+    if declare:
+        declare_sources(arguments, format_, within, as_json=as_json)
+        return
+    paths, references = files_or_versions(arguments, root)
+    if references:
+        raise click.UsageError(f"{references[0]} is a version: ask for one at a time, by itself")
+    _refuse_other_formats(paths)
+    with file_progress("reading", paths) as progress:
+        report = infer_schema(paths, limits=within, workers=workers, progress=progress)
     ok = all(len(feature.kinds) < 2 for feature in report.merged.features)
     if as_json:
         click.echo(json.dumps(_as_dict(report, feature_spec(report.merged), ok=ok)))
@@ -66,6 +95,17 @@ def schema(
     else:
         _print(report, feature_spec(report.merged))
     raise SystemExit(0 if ok else 1)
+
+
+def _refuse_other_formats(paths: list[Path]) -> None:
+    """Refuse what is no TFRecord file by its name: it would only seem to be damaged."""
+    for path in paths:
+        told = format_by_name(path)
+        if told not in {None, "tfrecord"}:
+            raise click.UsageError(
+                f"{path} is named like {told}, and this reads TFRecord files; --declare tells the "
+                "schema that 'append' would give it"
+            )
 
 
 def _as_dict(report: SchemaReport, spec: str, *, ok: bool) -> dict[str, Any]:

@@ -191,5 +191,7 @@ def _advice(told: VersionStatus, held: Held) -> Iterator[str]:
     if missing - _RUN_HERE:
         others = escaped(listed(sorted(missing - _RUN_HERE)))
         yield f"  Not run by this command: {others}; Version.attest writes down its result"
+    if "integrity" in failed:
+        yield f"  To make anew what is damaged: {next_command('repair', told.version)}"
     if failed and told.published is not None:
         yield f"  To go back: {next_command('restore', str(told.published))}"

@@ -9,16 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from shardline.cli.options import (
-    expand,
-    json_option,
-    limit_options,
-    limits,
-    root_option,
-    workers_option,
-)
+from shardline.cli.options import json_option, limit_options, limits, root_option, workers_option
 from shardline.cli.progress import file_progress
-from shardline.cli.references import looks_like_reference, parse_reference
+from shardline.cli.targets import files_or_versions
 from shardline.cli.wording import counted, escaped, human_bytes
 from shardline.errors import salvage_advice
 
@@ -81,7 +74,7 @@ def verify(
     from shardline.cli.verify_version import print_version, verify_one, version_json
     from shardline.operations.verify import verify_files
 
-    paths, references = _sorted_out(arguments, root)
+    paths, references = files_or_versions(arguments, root)
     _refuse_misfits(paths, references, quick=quick, for_files=examples or every_fault)
     asked = limits(max_record, max_unpacked)
     told: dict[str, Any] = {"ok": True}
@@ -109,30 +102,6 @@ def verify(
     if as_json:
         click.echo(json.dumps(told))
     raise SystemExit(0 if told["ok"] else 1)
-
-
-def _sorted_out(arguments: tuple[str, ...], root: str | None) -> tuple[list[Path], list[Reference]]:
-    """The files and the versions that the arguments name: what is there as a file is one."""
-    patterns, references = [], []
-    for argument in arguments:
-        try:
-            expand([argument])
-        except click.UsageError as error:
-            if not looks_like_reference(argument):
-                raise click.UsageError(
-                    f"{error.message}; a version of a dataset is written NAME/VERSION"
-                    if root
-                    else error.message
-                ) from None
-            if not root:
-                raise click.UsageError(
-                    f"{error.message}; or if {argument} is a version of a dataset, say where it "
-                    "lives: --root FOLDER, or set SHARDLINE_ROOT"
-                ) from None
-            references.append(parse_reference(argument))
-        else:
-            patterns.append(argument)
-    return expand(patterns), references
 
 
 def _refuse_misfits(

@@ -97,6 +97,7 @@ def print_version(reference: Reference, report: VersionReport, seconds: float) -
     if damaged:
         command = next_command("check", str(snapshot), "--again")
         click.echo(f"Nothing was changed. To write it to the log, and unpublish it:\n  {command}")
+        click.echo(f"To make anew what is damaged:\n  {next_command('repair', snapshot.version)}")
 
 
 def _print_shards(report: VersionReport) -> None:

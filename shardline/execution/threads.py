@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 from collections import deque
+from collections.abc import Sized
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator
 
 _AHEAD = 2  # tasks begun per worker before the oldest result is taken
 
@@ -17,14 +18,21 @@ Result = TypeVar("Result")
 
 
 def run_tasks(
-    run: Callable[[Task], Result], tasks: Sequence[Task], *, workers: int | None = None
+    run: Callable[[Task], Result],
+    tasks: Iterable[Task],
+    *,
+    workers: int | None = None,
+    stop: Callable[[], None] | None = None,
 ) -> Iterator[Result]:
     """Give each task's result in the order of the tasks; the first error stops the rest.
 
     Only a few tasks are begun ahead of the result that is waited for, so memory does not grow
-    with their number.
+    with their number. Those that have begun are waited for in any case: `stop` is called before,
+    to hurry them.
     """
-    count = min(len(tasks), workers or os.cpu_count() or 1)
+    count = workers or os.cpu_count() or 1
+    if isinstance(tasks, Sized):
+        count = min(count, len(tasks))
     if count <= 1:
         yield from map(run, tasks)
         return
@@ -37,6 +45,21 @@ def run_tasks(
                     yield begun.popleft().result()
             while begun:
                 yield begun.popleft().result()
+        finally:
+            if stop is not None:
+                stop()
+            pool.shutdown(wait=True, cancel_futures=True)
+
+
+def ahead(items: Iterator[Task], depth: int = 3) -> Iterator[Task]:
+    """The same items, taken by a thread of its own while those before them are worked on."""
+    end = object()
+    with ThreadPoolExecutor(1, thread_name_prefix="shardline-ahead") as pool:
+        begun = deque(pool.submit(next, items, end) for _ in range(depth))
+        try:
+            while (item := begun.popleft().result()) is not end:
+                begun.append(pool.submit(next, items, end))
+                yield item  # type: ignore[misc] # it is not the end
         finally:
             pool.shutdown(wait=True, cancel_futures=True)
 

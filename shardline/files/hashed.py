@@ -6,6 +6,8 @@ import hashlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from shardline.files.opened import OpenFile
 
 _CHUNK_BYTES = 1024 * 1024
@@ -15,11 +17,12 @@ class HashedFile:
     """An open file that hashes what is read from it, as far as that is in order.
 
     A RecordFile over it reads in order, so that `finish` has nothing left to read unless the
-    reading stopped early.
+    reading stopped early. What is hashed is handed to `also`, if that is given.
     """
 
-    def __init__(self, file: OpenFile) -> None:
+    def __init__(self, file: OpenFile, also: Callable[[memoryview], None] | None = None) -> None:
         self._file = file
+        self._also = also
         self._position = 0
         self._hash = hashlib.sha256()
         self._hashed = 0
@@ -65,4 +68,6 @@ class HashedFile:
         known = self._hashed - offset
         if 0 <= known < len(data):
             self._hash.update(data[known:])
+            if self._also is not None:
+                self._also(data[known:])
             self._hashed = offset + len(data)

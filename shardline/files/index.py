@@ -25,14 +25,17 @@ from shardline.kernel.types import FOOTER_BYTES, FRAME_BYTES, HEADER_BYTES
 from shardline.storage.local import DurableFile
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
     from shardline.files.opened import OpenFile
+    from shardline.kernel.types import Buffer, IntArray
+    from shardline.storage.store import ObjectWriter, Store
 
 _MAGIC = b"SHARDIX1"
 _SKIP_BYTES = 1024 * 1024
+_OFFSETS_AT_ONCE = 128 * 1024
 _HEADER = struct.Struct("<8sQQQQQII")
 """Magic, the file's size and time, compression, records, members, fingerprint, own crc32c."""
 _FINGERPRINT_BYTES = 64 * 1024
@@ -56,28 +59,83 @@ def write_index(
     damaged.
     """
     path = Path(path)
-    records = end = 0
+    end = 0
     with (
         RecordFile(path, limits=limits) as source,
-        DurableFile(index_path(path), overwrite=True) as index,
+        DurableFile(index_path(path), overwrite=True) as file,
     ):
-        index.write(bytes(_HEADER.size))
+        index = IndexWriter(file)
         for block in source.blocks():
-            offsets = block.starts + (block.offset - HEADER_BYTES)
-            index.write(offsets.astype("<u8").tobytes())
-            records += len(offsets)
+            index.add(block.starts + (block.offset - HEADER_BYTES))
             end = block.offset + len(block.data)
             if progress is not None:
                 progress(source.stream.position)
-        members = source.stream.members if isinstance(source.stream, PackedStream) else []
-        index.write(struct.pack("<Q", end))
-        index.write(np.array(members, "<u8").tobytes())
-        size, compression = source.stream.size, _COMPRESSIONS.index(source.compression)
-        with open_regular(path) as file:
-            fields = (size, path.stat().st_mtime_ns, compression, records, len(members))
-            header = _HEADER.pack(_MAGIC, *fields, _fingerprint(file, size), 0)
-        index.rewrite(0, header[:-4] + struct.pack("<I", kernel.crc32c(header[:-4])))
-    return records
+        with open_regular(path) as indexed:
+            fingerprint = _fingerprint(indexed, source.stream.size)
+        index.finish(
+            end=end,
+            members=source.stream.members if isinstance(source.stream, PackedStream) else [],
+            size=source.stream.size,
+            written=path.stat().st_mtime_ns,
+            compression=source.compression,
+            fingerprint=fingerprint,
+        )
+    return index.records
+
+
+class IndexWriter:
+    """An index being written, while the file that it belongs to is read or written."""
+
+    def __init__(self, file: ObjectWriter) -> None:
+        self.records = 0
+        self._file = file
+        self._file.write(bytes(_HEADER.size))
+
+    def add(self, offsets: IntArray) -> None:
+        """Tell where the next records begin in the unpacked file."""
+        self._file.write(offsets.astype("<u8").tobytes())
+        self.records += len(offsets)
+
+    def finish(
+        self,
+        *,
+        end: int,
+        members: Sequence[tuple[int, int]],
+        size: int,
+        compression: Compression,
+        fingerprint: int,
+        written: int = 0,
+    ) -> None:
+        """Tell what is known only at the end. `written` is the file's time; 0: never mind it."""
+        self._file.write(struct.pack("<Q", end))
+        self._file.write(np.array(members, "<u8").tobytes())
+        fields = (size, written, _COMPRESSIONS.index(compression), self.records, len(members))
+        header = _HEADER.pack(_MAGIC, *fields, fingerprint, 0)
+        self._file.rewrite(0, header[:-4] + struct.pack("<I", kernel.crc32c(header[:-4])))
+
+
+class Fingerprint:
+    """The fingerprint of a file that is being written."""
+
+    def __init__(self) -> None:
+        self._head = bytearray()
+        self._tail = bytearray()
+
+    def add(self, data: Buffer) -> None:
+        """Take in what comes next in the file."""
+        view = memoryview(data)
+        if len(self._head) < _FINGERPRINT_BYTES:
+            self._head += view[: _FINGERPRINT_BYTES - len(self._head)]
+        self._tail += view[-_FINGERPRINT_BYTES:]
+        if len(self._tail) > 2 * _FINGERPRINT_BYTES:
+            del self._tail[:-_FINGERPRINT_BYTES]
+
+    @property
+    def value(self) -> int:
+        """The fingerprint of what was written."""
+        return kernel.crc32c(
+            bytes(self._tail[-_FINGERPRINT_BYTES:]), kernel.crc32c(bytes(self._head))
+        )
 
 
 def _fingerprint(file: OpenFile, size: int) -> int:
@@ -89,6 +147,35 @@ def _fingerprint(file: OpenFile, size: int) -> int:
     head = file.pread(_FINGERPRINT_BYTES, 0)
     tail = file.pread(_FINGERPRINT_BYTES, max(size - _FINGERPRINT_BYTES, 0))
     return kernel.crc32c(tail, kernel.crc32c(head))
+
+
+def read_offsets(store: Store, name: str, size: int, records: int) -> Iterator[IntArray]:
+    """Where the records of a file of a store begin and the last one ends, some at a time.
+
+    Raises IndexMismatchError, maybe late, if it has no index, or one that is damaged or of a file
+    of another size or number of records.
+    """
+    index = f"{name}.index"
+    info = store.info(index)
+    if info is None or info.size < _HEADER.size:
+        raise IndexMismatchError(f"{index} is not there, or cut off")
+    (header,) = store.read_ranges(index, [(0, _HEADER.size)])
+    magic, of_size, _, _, of_records, members, _, checksum = _HEADER.unpack(header)
+    if (
+        (magic, of_size, of_records) != (_MAGIC, size, records)
+        or checksum != kernel.crc32c(header[:-4])
+        or info.size != _HEADER.size + 8 * (records + 1 + 2 * members)
+    ):
+        raise IndexMismatchError(f"{index} is damaged, or of another file")
+    last = -FRAME_BYTES
+    for first in range(0, records + 1, _OFFSETS_AT_ONCE):
+        count = min(_OFFSETS_AT_ONCE, records + 1 - first)
+        (data,) = store.read_ranges(index, [(_HEADER.size + 8 * first, 8 * count)])
+        offsets = np.frombuffer(data, "<i8").astype(np.int64)
+        if (np.diff(offsets, prepend=last) < FRAME_BYTES).any():
+            raise IndexMismatchError(f"{index} tells of records that cannot be")
+        last = int(offsets[-1])
+        yield offsets
 
 
 class IndexedFile:

@@ -1,17 +1,14 @@
-"""Write a TFRecord file that is whole under its name, or not there at all.
-
-GZIP files are written as members that hold whole records each, so that a reader can start at any
-member; TensorFlow reads them as usual.
-"""
+"""Write a TFRecord file that is whole under its name, or not there at all."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Self
 
-from isal import igzip_lib, isal_zlib
+import numpy as np
 
 from shardline import kernel
 from shardline.files.compression import Compression
+from shardline.files.packing import Packer
 from shardline.kernel.types import FRAME_BYTES
 from shardline.storage.local import DurableFile
 
@@ -23,7 +20,6 @@ if TYPE_CHECKING:
     from shardline.kernel.types import Buffer
 
 _BLOCK_BYTES = 1024 * 1024
-_LEVEL = 2  # of 0 to 3: the best ratio that still writes faster than most disks
 
 
 class RecordWriter:
@@ -37,12 +33,11 @@ class RecordWriter:
         overwrite: bool = False,
     ) -> None:
         self.records = 0
-        self._compression = Compression(compression)
         self._payloads: list[Buffer] = []
         self._payload_bytes = 0
-        self._packed = bytearray()
-        self._zlib = isal_zlib.compressobj(_LEVEL)
+        packing = Compression(compression)
         self._file = DurableFile(path, overwrite=overwrite)
+        self._packer = Packer(self._file.write, packing)
 
     def write(self, payload: Buffer) -> None:
         """Add one record. The payload must not change until the file is closed."""
@@ -65,20 +60,7 @@ class RecordWriter:
             self._payload_bytes = 0
 
     def _put(self, frames: Buffer) -> None:
-        if self._compression is Compression.NONE:
-            self._file.write(frames)
-        elif self._compression is Compression.ZLIB:
-            self._file.write(self._zlib.compress(frames))
-        else:
-            self._packed += frames
-            if len(self._packed) >= _BLOCK_BYTES:
-                self._put_member()
-
-    def _put_member(self) -> None:
-        if self._packed:
-            member = igzip_lib.compress(self._packed, _LEVEL, igzip_lib.COMP_GZIP)
-            self._file.write(member)
-            self._packed.clear()
+        self._packer.add(frames, np.array([len(frames)]))
 
     def __enter__(self) -> Self:
         return self
@@ -99,13 +81,7 @@ class RecordWriter:
 
     def _finish(self) -> None:
         self._flush_payloads()
-        if self._compression is Compression.ZLIB:
-            self._file.write(self._zlib.flush())
-        elif self._compression is Compression.GZIP:
-            if not self.records:
-                self._packed = bytearray()
-                self._file.write(igzip_lib.compress(b"", _LEVEL, igzip_lib.COMP_GZIP))
-            self._put_member()
+        self._packer.finish()
 
 
 def write_records(

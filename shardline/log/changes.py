@@ -22,7 +22,7 @@ from shardline.log.schema_diff import compare
 from shardline.log.state import MAX_CHECKS, REJECTION, RESERVED_CHECKS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from shardline.log.schema import Schema
     from shardline.log.state import State
@@ -98,7 +98,8 @@ class Append:
     """New shards behind those that are there. Each says which of the sources it came from.
 
     A source that landed or was rejected before is left out with its shards; with `reland`, one
-    that was rejected or rolled back comes in again.
+    that was rejected or rolled back comes in again. `quarantine` tells, by the key of a source,
+    where its rows are that gave no record.
     """
 
     shards: Sequence[Shard]
@@ -108,6 +109,7 @@ class Append:
     inputs: tuple[Input, ...] = ()
     fingerprint: str | None = None
     reland: bool = False
+    quarantine: Mapping[str, Json] = field(default_factory=dict)
 
     def on(self, state: State) -> Draft | None:
         """Keep both; what landed meanwhile is left out."""
@@ -123,9 +125,14 @@ class Append:
         shards = [shard for shard in self.shards if shard.source in keys]
         before = any(state.has_landed(shard.name) for shard in shards)
         _refuse_unfit(state, shards, _live_names(state) if before else ())
+        refused = [
+            {"source": source.key, **self.quarantine[source.key]}
+            for source in wanted
+            if source.key in self.quarantine
+        ]
         return Draft(
             operation=self.operation,
-            parameters=self.parameters,
+            parameters={**self.parameters, **({"quarantine": refused} if refused else {})},
             inputs=self.inputs,
             added=tuple(Added(shard) for shard in shards),
             sources=tuple(wanted),
@@ -135,10 +142,10 @@ class Append:
         entry = state.sources.get(source.key)
         if entry is None:
             return True
-        return self.reland and not _is_held(state, source, entry)
+        return self.reland and not is_held(state, source, entry)
 
 
-def _is_held(state: State, source: Source, entry: int) -> bool:
+def is_held(state: State, source: Source, entry: int) -> bool:
     """Whether the newest snapshot holds what came from a source, by itself or in a rebuilt shard.
 
     A negative `entry` rejected it; else it landed with it, and is held unless it was rolled back.
@@ -234,7 +241,7 @@ class Restore:
         _refuse_moved_head(state, self.head, "restore")
         target = [stay.shard for stay in state.stays.at(self.snapshot)]
         refuse_condemned(state, target, f"snapshot {self.snapshot} cannot be restored: ")
-        added, removed = _edit(state, target)
+        added, removed = edit(state, target)
         if not added and not removed:
             return None
         lifted = _rejected(state, (one.shard.name for one in added))
@@ -290,7 +297,7 @@ class Reject:
         live = [stay.shard for stay in state.stays.at(state.snapshot)]
         moved = {shard.name for shard in self.taken}
         leaving = {s.name for s in self.brought if s.name not in moved} & {s.name for s in live}
-        added, removed = _edit(state, self._undone(state, live, leaving))
+        added, removed = edit(state, self._undone(state, live, leaving))
         gone = {shard.source for shard in live if shard.name in leaving}
         marked = (Attestation(REJECTION, False, self.new),) if self.new else ()  # noqa: FBT003
         return Draft(
@@ -374,7 +381,7 @@ def _hold(state: State, holds: dict[str, Hold], hold: Hold, what: str) -> Draft 
     return Draft(operation=what, tag=hold) if what == "tag" else Draft(operation=what, pin=hold)
 
 
-def _edit(state: State, target: Sequence[Shard]) -> tuple[tuple[Added, ...], tuple[str, ...]]:
+def edit(state: State, target: Sequence[Shard]) -> tuple[tuple[Added, ...], tuple[str, ...]]:
     """How the head's list becomes `target`: what is put in where, and what is taken out."""
     live = _live_names(state)
     place_of = {shard.name: place for place, shard in enumerate(target)}

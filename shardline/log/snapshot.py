@@ -9,12 +9,18 @@ from typing import TYPE_CHECKING
 from shardline.log.schema_diff import compare
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator, Sequence
     from datetime import datetime
 
-    from shardline.log.facts import Shard, Totals
+    import pandas as pd
+    import pyarrow as pa
+    import tensorflow as tf
+
+    from shardline.files.reader import Limits
+    from shardline.log.facts import Checks, Shard, Totals
     from shardline.log.schema import Schema
     from shardline.log.schema_diff import SchemaDiff
+    from shardline.storage import Store
 
 
 @dataclass(frozen=True, eq=False)
@@ -22,7 +28,8 @@ class Snapshot:
     """What one commit made of a version. `published` and `rejected` are as of when it was opened.
 
     `version` is the version's name, `entry` the number of the log entry, `content` the digest of
-    schema and shards. The shards are looked up when they are first asked for.
+    schema and shards, `checks` what it needs to be published. The shards are looked up when they
+    are first asked for; `shard_name` tells where one lies in `store`.
     """
 
     version: str
@@ -34,7 +41,10 @@ class Snapshot:
     schema: Schema
     published: bool
     rejected: bool
+    checks: Checks
     list_shards: Callable[[], tuple[Shard, ...]] = field(repr=False)
+    store: Store = field(repr=False)
+    shard_name: Callable[[Shard], str] = field(repr=False)
 
     @property
     def records(self) -> int:
@@ -53,6 +63,107 @@ class Snapshot:
 
     def __str__(self) -> str:
         return f"{self.version}@{self.number}"
+
+    def files(self) -> list[str]:
+        """Its files in order, as paths on a local disk or else as URIs.
+
+        They are plain TFRecord files: `tf.data.TFRecordDataset(s.files(), s.compression)`. Nothing
+        is looked at, so check first that it is published. Overlays are refused.
+        """
+        from shardline.readers.shards import shard_files  # noqa: PLC0415 - it builds on us
+
+        return [file.path for file in shard_files(self)]
+
+    @property
+    def compression(self) -> str:
+        """How all its files are packed, as TensorFlow spells it: "", "GZIP" or "ZLIB".
+
+        Raises UnreadableSnapshotError if they are packed in several ways: TensorFlow would take
+        None for "not packed".
+        """
+        from shardline.readers.shards import one_compression  # noqa: PLC0415 - it builds on us
+
+        return one_compression(self)
+
+    def to_tf(
+        self,
+        *,
+        parse: bool = True,
+        columns: Sequence[str] | None = None,
+        batch: int | None = None,
+        drop_remainder: bool = False,
+        interleave: bool = False,
+        deterministic: bool = False,
+        unchecked: bool = False,
+        limits: Limits | None = None,
+    ) -> tf.data.Dataset:
+        """Its records as a tf.data.Dataset that knows how many there are.
+
+        Each is a dict of features by name, those of `columns` if given; of SequenceExamples a pair
+        of dicts, the context and the feature_lists. With `parse=False` each is the record's bytes.
+        `batch` puts so many together. A feature that may be missing, or have any number of values,
+        is ragged in a batch and has one more dimension than its shape in a single record: missing
+        is empty, and an optional scalar a vector of none or one. Raw arrays are decoded.
+
+        The order is that of the shards; with `interleave` several are read at once, which is
+        faster, and in an order that differs each time unless `deterministic`. Files on a local
+        disk are read by TensorFlow. It knows no object stores, so there our reader reads them, in
+        order always and within `limits`, and the dataset cannot be saved or sent elsewhere.
+
+        TensorFlow can crash on damaged bytes. So a snapshot is refused that is not published, or
+        whose version does not require the checks of integrity and schema, unless `unchecked`.
+        """
+        from shardline.readers.tf import to_tf  # noqa: PLC0415 - it builds on us
+
+        return to_tf(
+            self,
+            parse=parse,
+            columns=columns,
+            batch=batch,
+            drop_remainder=drop_remainder,
+            interleave=interleave,
+            deterministic=deterministic,
+            unchecked=unchecked,
+            limits=limits,
+        )
+
+    def to_arrow(
+        self,
+        columns: Sequence[str] | None = None,
+        *,
+        workers: int | None = None,
+        batch_bytes: int | None = None,
+        limits: Limits | None = None,
+    ) -> pa.RecordBatchReader:
+        """Its records as Arrow record batches, in order, decoded by threads ahead of you.
+
+        A batch is made of about `batch_bytes` of records, 1 MiB unless told; memory holds a few
+        of them for each of the `workers`. `shardline.readers.arrow_columns` tells the types. Any
+        snapshot may be read, published or not: each record is checked. Raises DamagedFileError at
+        the first that is damaged, ColumnError at one that does not fit the schema, StorageError
+        if a file is not there or has more or fewer records than the log says.
+        """
+        from shardline.readers.arrow import to_arrow  # noqa: PLC0415 - it builds on us
+
+        return to_arrow(self, columns, workers=workers, batch_bytes=batch_bytes, limits=limits)
+
+    def to_pandas(
+        self,
+        columns: Sequence[str] | None = None,
+        *,
+        workers: int | None = None,
+        batch_bytes: int | None = None,
+        limits: Limits | None = None,
+    ) -> Iterator[pd.DataFrame]:
+        """Its records as DataFrames, one for each record batch of `to_arrow`, indexed throughout.
+
+        Text is `str`, an optional int64 `Int64`, a missing float NaN. What has a shape is an array
+        of that shape in each cell, or None; steps that differ in length are a list of arrays. Raw
+        arrays and images are bytes.
+        """
+        from shardline.readers.pandas import to_pandas  # noqa: PLC0415 - it builds on us
+
+        return to_pandas(self, columns, workers=workers, batch_bytes=batch_bytes, limits=limits)
 
 
 @dataclass(frozen=True, slots=True)

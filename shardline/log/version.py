@@ -157,7 +157,10 @@ class Version:
             schema,
             number == state.published or (older and is_published(state, number)),
             moment.rejected > 0,
+            state.checks_of(number),
             lambda: self._shards(state, number),
+            self.store,
+            self.shard_name,
         )
 
     def _shards(self, state: State, number: int) -> tuple[Shard, ...]:

@@ -9,7 +9,7 @@ from shardline.errors import DamagedFileError, ObjectMissingError
 from shardline.files.hashed import HashedFile
 from shardline.files.reader import DEFAULT_LIMITS, Limits, RecordFile
 from shardline.files.stored import StoredFile
-from shardline.operations.conform import Violation, violations
+from shardline.log.conform import Violation, violations
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -14,11 +14,13 @@ from shardline import kernel
 from shardline.errors import DamagedFileError, ExampleError, IndexMismatchError
 from shardline.files.index import IndexedFile, index_path
 from shardline.files.reader import DEFAULT_LIMITS, Limits, RecordFile
+from shardline.files.stored import StoredFile
 from shardline.kernel.types import Column
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from shardline.files.stored import Source
     from shardline.kernel.types import ColumnBuffers
 
 _SHOWN_VALUES = 8
@@ -49,19 +51,20 @@ class Record:
 
 
 def preview(
-    path: Path | str, *, count: int = 5, skip: int = 0, limits: Limits = DEFAULT_LIMITS
+    source: Source, *, count: int = 5, skip: int = 0, limits: Limits = DEFAULT_LIMITS
 ) -> Iterator[Record]:
     """The records from `skip` on, at most `count`. An index beside the file is used to get there.
 
     Raises DamagedFileError at damage before or among them.
     """
-    payloads = _payloads(Path(path), skip, limits)
+    payloads = _payloads(source, skip, limits)
     for number, payload in enumerate(islice(payloads, count), skip):
         yield _record(number, payload)
 
 
-def _payloads(path: Path, skip: int, limits: Limits) -> Iterator[bytes]:
-    if skip and index_path(path).exists():
+def _payloads(source: Source, skip: int, limits: Limits) -> Iterator[bytes]:
+    path = _path_of(source)
+    if skip and path is not None and index_path(path).exists():
         try:
             with IndexedFile(path, limits=limits) as indexed:
                 for record in indexed.read(skip):
@@ -70,12 +73,18 @@ def _payloads(path: Path, skip: int, limits: Limits) -> Iterator[bytes]:
                 return
         except (IndexMismatchError, DamagedFileError):
             pass  # a wrong index is only a lost shortcut, and damage is told better without it
-    with RecordFile(path, limits=limits) as file:
+    with RecordFile(source, limits=limits) as file:
         for block in file.blocks():
             first = max(skip - block.record, 0)
             if first < len(block.starts):
                 for payload in islice(block.payloads(), first, None):
                     yield bytes(payload)
+
+
+def _path_of(source: Source) -> Path | None:
+    if isinstance(source, StoredFile):
+        return source.store.local_path(source.name)
+    return Path(source)
 
 
 def _record(number: int, payload: bytes) -> Record:

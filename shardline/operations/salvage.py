@@ -15,29 +15,15 @@ from typing import TYPE_CHECKING
 
 from shardline.errors import NothingToSalvageError
 from shardline.files.compression import Compression
-from shardline.files.packed import PackedStream
-from shardline.files.reader import DEFAULT_LIMITS, Block, Damage, Limits, Lost, RecordFile
+from shardline.files.gaps import Doubt, Gap, note_lost, repeat_gap
+from shardline.files.reader import DEFAULT_LIMITS, Block, Damage, Limits, RecordFile
 from shardline.files.writer import RecordWriter
 from shardline.storage.local import DurableFile
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from shardline.files.compression import Stream
+    from collections.abc import Callable
 
 _QUARANTINE_PIECE_BYTES = 48 * 1024
-_DEFLATE_WINDOW_BYTES = 32 * 1024
-
-
-@dataclass(slots=True)
-class Gap:
-    """A damaged span. If `packed`, it is one of the packed file, not of the unpacked bytes."""
-
-    offset: int
-    bytes: int
-    kind: str
-    detail: str
-    packed: bool
 
 
 @dataclass(slots=True)
@@ -77,12 +63,12 @@ def salvage(
         packing = file.compression if compression is None else Compression(compression)
         kept = stack.enter_context(RecordWriter(out, compression=packing))
         lost = None if quarantine is None else stack.enter_context(DurableFile(quarantine))
-        doubt = _Doubt(file.stream)
+        doubt = Doubt(file.stream)
         for event in file.events(go_on=True):
             if isinstance(event, Block):
                 for block in doubt.cut(event):
                     if doubt.is_repeat(block):
-                        report.gaps.append(_repeat_gap(block))
+                        report.gaps.append(repeat_gap(block))
                         _write_lost(lost, source, report.gaps[-1], block.offset, block.data)
                     else:
                         kept.write_frames(block.data, len(block.starts))
@@ -92,7 +78,7 @@ def salvage(
                 report.gaps.append(gap)
                 doubt.note(event)
             else:
-                _note_lost(report, event)
+                note_lost(report.gaps, event)
                 for offset, data in file.bytes_of(event) if lost else ():
                     _write_lost(lost, source, report.gaps[-1], offset, data)
             if progress is not None:
@@ -104,64 +90,6 @@ def salvage(
             )
     report.recovered = kept.records
     return report
-
-
-class _Doubt:
-    """Tells records that a damaged deflate stream may have made up.
-
-    Such a stream is full of instructions to copy earlier bytes. A damaged one can bring an intact
-    record a second time, with checksums that match. So behind damage in a packed member that does
-    not match its own checksum, a record that stood just before is not kept again.
-    """
-
-    def __init__(self, stream: Stream) -> None:
-        self._stream = stream if isinstance(stream, PackedStream) else None
-        self._member = -1
-        self._recent = b""
-
-    def note(self, damage: Damage) -> None:
-        """Remember in which member the damage lies, if that one is not to be trusted."""
-        if self._stream is not None and not damage.packed:
-            member = self._stream.member_at(damage.fault.offset)
-            if member != self._member and not self._stream.is_sound(member):
-                self._member = member
-
-    def _covers(self, block: Block) -> bool:
-        return self._stream is not None and self._stream.member_at(block.offset) == self._member
-
-    def cut(self, block: Block) -> Iterator[Block]:
-        """The block as it is, or record by record where each has to be looked at."""
-        if self._covers(block):
-            yield from block.records()
-        else:
-            yield block
-
-    def is_repeat(self, block: Block) -> bool:
-        """Whether a doubtful record has just been there; remembers it if not."""
-        if self._stream is None:
-            return False
-        frames = bytes(block.data[-_DEFLATE_WINDOW_BYTES:])
-        if self._covers(block) and frames in self._recent:
-            return True
-        self._recent = (self._recent + frames)[-2 * _DEFLATE_WINDOW_BYTES :]
-        return False
-
-
-def _repeat_gap(block: Block) -> Gap:
-    detail = "the damaged packed data repeats a record that stood just before"
-    return Gap(block.offset, len(block.data), "compression", detail, packed=False)
-
-
-def _note_lost(report: SalvageReport, lost: Lost) -> None:
-    """Add lost bytes to the gap they belong to, or to a new one if they lie elsewhere."""
-    gap = report.gaps[-1]
-    if gap.packed == (lost.data is None) and gap.offset + gap.bytes == lost.offset:
-        gap.bytes += lost.size
-    elif gap.packed == (lost.data is None) and not gap.bytes:
-        gap.offset, gap.bytes = lost.offset, lost.size
-    else:
-        new = Gap(lost.offset, lost.size, gap.kind, gap.detail, packed=lost.data is None)
-        report.gaps.append(new)
 
 
 def _write_lost(

@@ -10,6 +10,7 @@ slow writers need not do their work again.
 from __future__ import annotations
 
 import contextlib
+import re
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING, Literal, TypeAlias
@@ -33,13 +34,13 @@ if TYPE_CHECKING:
 
 DEFAULT_KEEP = timedelta(days=7)
 _KEPT_CHECKPOINTS = 2
-_INDEX = ".index"
+_BESIDE = re.compile(r"\.(index|receipt)$")
 
 Why: TypeAlias = Literal[
     "in no snapshot that is kept",
     "written and never committed",
     "announced by an earlier vacuum",
-    "an index without its shard",
+    "beside a shard that goes or is gone",
     "left behind by a writer that was stopped",
     "a newer checkpoint replaces it",
 ]
@@ -129,7 +130,7 @@ def _owners(files: list[ObjectInfo]) -> set[str]:
     """The versions to which the files in the shards folder belong, by their names."""
     found = set()
     for file in files:
-        match = SHARD_NAME.fullmatch(_leaf(file.name).removesuffix(_INDEX))
+        match = SHARD_NAME.fullmatch(_BESIDE.sub("", _leaf(file.name)))
         if match:
             with contextlib.suppress(BadNameError):
                 found.add(check_name(match["version"], "version"))
@@ -184,26 +185,26 @@ def _shards_to_go(
         if name not in chosen and version.state.condemned_in(name) is not None:
             chosen[name] = "announced by an earlier vacuum"
     doomed = [_doomed(own[name], why) for name, why in chosen.items()]
-    return doomed + _indexes_to_go(version, files, set(own) - set(chosen), set(chosen), oldest)
+    return doomed + _files_beside_to_go(version, files, set(own) - set(chosen), set(chosen), oldest)
 
 
-def _indexes_to_go(
+def _files_beside_to_go(
     version: Version,
     files: list[ObjectInfo],
     staying: set[str],
     going: set[str],
     oldest: datetime,
 ) -> list[Doomed]:
-    """The indexes of shards that go or are gone."""
+    """The indexes and receipts of shards that go or are gone."""
     doomed = []
     for file in files:
-        shard = _leaf(file.name).removesuffix(_INDEX)
+        shard, beside = _BESIDE.subn("", _leaf(file.name))
         match = SHARD_NAME.fullmatch(shard)
-        if not file.name.endswith(_INDEX) or not match or shard in staying:
+        if not beside or not match or shard in staying:
             continue
         gone = shard in going or version.state.condemned_in(shard) is not None
         if match["version"] == version.log.version and (gone or file.modified < oldest):
-            doomed.append(_doomed(file, "an index without its shard"))
+            doomed.append(_doomed(file, "beside a shard that goes or is gone"))
     return doomed
 
 

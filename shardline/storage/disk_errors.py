@@ -6,7 +6,7 @@ import errno
 import os
 from typing import TYPE_CHECKING
 
-from shardline.errors import StorageError
+from shardline.errors import StorageError, UnavailableError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -25,13 +25,15 @@ _ADVICE = {
     errno.ENOTDIR: "a file is where a folder should be: move it away, or choose another name",
     errno.EISDIR: "a folder has that name: choose another",
 }
+_TRANSIENT = {errno.EAGAIN, errno.EINTR, errno.ESTALE, errno.ETIMEDOUT}
 
 
 def storage_error(error: OSError, path: Path | str, *, unchanged: bool = False) -> StorageError:
     """The error to raise for one of the system. `unchanged` adds that nothing was changed."""
     what = os.strerror(error.errno) if error.errno else "an unknown error"
     advice = _ADVICE.get(error.errno or 0, _RUN_AGAIN)
-    told = StorageError(f"{path}: {what}. {'Nothing was changed; ' if unchanged else ''}{advice}")
+    kind = UnavailableError if error.errno in _TRANSIENT else StorageError
+    told = kind(f"{path}: {what}. {'Nothing was changed; ' if unchanged else ''}{advice}")
     told.errno = error.errno
     return told
 

@@ -109,8 +109,13 @@ class DurableFile:
 
     def rewrite(self, offset: int, data: bytes) -> None:
         """Write over what stands at `offset`: a header that is known only at the end."""
-        self._file.seek(offset)
-        self.write(data)
+        try:
+            self._file.seek(offset)
+            self.write(data)
+            self._file.seek(0, os.SEEK_END)
+        except OSError as error:
+            error.filename = str(self.path)
+            raise
 
     def __enter__(self) -> Self:
         return self

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 from itertools import groupby
 from typing import TYPE_CHECKING
@@ -25,8 +25,11 @@ from shardline.storage.store import ObjectInfo
 
 if TYPE_CHECKING:
     import builtins
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
+    from contextlib import AbstractContextManager
     from pathlib import Path
+
+    from shardline.kernel.types import Buffer
 
 # Where a pipe has an object's name, opening it must not wait for its writer.
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -39,9 +42,13 @@ class LocalStore:
         self._folders = LocalFolders(root)
         self.uri = str(self._folders.root)
         self.requests_at_once = 1
+        self.largest_create = None
 
     def __repr__(self) -> str:
         return f"LocalStore({self.uri!r})"
+
+    def __reduce__(self) -> tuple[type[LocalStore], tuple[str]]:
+        return LocalStore, (self.uri,)
 
     def read(self, name: str) -> bytes:
         """All bytes of an object."""
@@ -81,21 +88,45 @@ class LocalStore:
 
     def create(self, name: str, data: bytes) -> None:
         """Put an object, durably, if there is none of that name."""
-        with self._writing(name) as folder:
+        with self.writer(name) as file:
+            file.write(data)
+
+    @contextmanager
+    def writer(self, name: str, *, derived: bool = False) -> Iterator[_LocalWriter]:
+        """Put an object piece by piece: durably if there is none of that name, or a derived one."""
+        with ExitStack() as opened:
+            with self._creating(name):
+                folder = opened.enter_context(self._folders.made(_folder_of(name)))
+                if derived:
+                    self._refuse_what_is_no_file(name, folder)
+                path = self._path(name)
+                file = DurableFile(path, overwrite=derived, synced=not derived, folder=folder)
+                writer = _LocalWriter(file, lambda: self._told(name, unchanged=True))
             try:
-                with DurableFile(self._path(name), folder=folder) as file:
-                    file.write(data)
+                yield writer
+            except BaseException as error:
+                # What the caller ran into is not the store's, and is passed on as it is.
+                file.__exit__(type(error), error, error.__traceback__)
+                raise
+            with self._creating(name):
+                file.__exit__(None, None, None)
+
+    @contextmanager
+    def _creating(self, name: str) -> Iterator[None]:
+        check_object_name(name)
+        with self._told(name, unchanged=True):
+            try:
+                yield
             except FileExistsAlreadyError:
-                self._refuse_what_is_no_file(name, folder)
+                with self._folders.entered(_folder_of(name)) as folder:
+                    if folder is not None:
+                        self._refuse_what_is_no_file(name, folder)
                 raise ObjectExistsError(f"{self._path(name)} exists already") from None
 
     def replace(self, name: str, data: bytes) -> None:
         """Put an object whether or not there is one; it is not waited for until it is on disk."""
-        with self._writing(name) as folder:
-            self._refuse_what_is_no_file(name, folder)
-            path = self._path(name)
-            with DurableFile(path, overwrite=True, synced=False, folder=folder) as file:
-                file.write(data)
+        with self.writer(name, derived=True) as file:
+            file.write(data)
 
     def delete(self, name: str) -> None:
         """Remove an object, durably; a missing one is fine."""
@@ -189,13 +220,6 @@ class LocalStore:
             raise storage_error(error, self._path(name), unchanged=unchanged) from None
 
     @contextmanager
-    def _writing(self, name: str) -> Iterator[int]:
-        """The folder in which to write an object."""
-        check_object_name(name)
-        with self._told(name, unchanged=True), self._folders.made(_folder_of(name)) as folder:
-            yield folder
-
-    @contextmanager
     def _object(self, name: str) -> Iterator[int | None]:
         check_object_name(name)
         with (
@@ -241,6 +265,22 @@ class LocalStore:
                 f"{self._path(name)} is {what}: nothing was changed; move it away, or choose "
                 "another name"
             )
+
+
+class _LocalWriter:
+    """A file being written, whose errors are told as the store's."""
+
+    def __init__(self, file: DurableFile, told: Callable[[], AbstractContextManager[None]]) -> None:
+        self._file = file
+        self._told = told
+
+    def write(self, data: Buffer) -> None:
+        with self._told():
+            self._file.write(data)
+
+    def rewrite(self, offset: int, data: bytes) -> None:
+        with self._told():
+            self._file.rewrite(offset, data)
 
 
 def _folder_of(name: str) -> str:

@@ -23,6 +23,7 @@ from shardline.errors import (
     ObjectMissingError,
     ShardlineError,
     StorageError,
+    UnavailableError,
     UncertainWriteError,
 )
 
@@ -66,14 +67,22 @@ def _told(error: Exception, where: str, doing: str) -> StorageError:
             f"{where}: the endpoint in the environment cannot be used; check how it is written "
             "(one that begins with http:// needs AWS_ALLOW_HTTP=true too)"
         )
-    if doing == "write":
-        return _told_of_write(error, where, status)
-    what, advice = _answer(status), "run again, and check the endpoint if it happens once more"
+    return (
+        _told_of_write(error, where, status)
+        if doing == "write"
+        else _told_of_read(text, where, status)
+    )
+
+
+def _told_of_read(text: str, where: str, status: int | None) -> StorageError:
     if status == 416:
-        what, advice = "it is shorter than was expected", "it is not the right object"
+        return StorageError(f"{where}: it is shorter than was expected; it is not the right object")
     if status is None and _NO_CREDENTIALS.search(text):
-        what, advice = "no credentials were found", _CHECK_CREDENTIALS
-    return StorageError(f"{where}: {what}; {advice}")
+        return StorageError(f"{where}: no credentials were found; {_CHECK_CREDENTIALS}")
+    kind = UnavailableError if _may_work_later(status) else StorageError
+    return kind(
+        f"{where}: {_answer(status)}; run again, and check the endpoint if it happens once more"
+    )
 
 
 def _told_of_write(error: Exception, where: str, status: int | None) -> StorageError:
@@ -84,7 +93,7 @@ def _told_of_write(error: Exception, where: str, status: int | None) -> StorageE
             f"{where}: create-if-absent is switched off in the environment (AWS_CONDITIONAL_PUT), "
             "and nothing is written without it; switch it on"
         )
-    if status is not None and 400 <= status < 500 and status not in {408, 425, 429}:
+    if not _may_work_later(status):
         return StorageError(
             f"{where}: {_answer(status)}; nothing was changed. Check the endpoint and region in "
             "the environment"
@@ -94,6 +103,10 @@ def _told_of_write(error: Exception, where: str, status: int | None) -> StorageE
         f"{where}: {_answer(status)}, so it may be written or not; look whether it is there "
         "before you run again"
     )
+
+
+def _may_work_later(status: int | None) -> bool:
+    return status is None or status >= 500 or status in {408, 425, 429}
 
 
 def _answer(status: int | None) -> str:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -18,21 +18,26 @@ from shardline.errors import ObjectMissingError, StorageError
 from shardline.storage.names import check_folder_name, check_object_name, is_object_name
 from shardline.storage.object_errors import told
 from shardline.storage.probe import probe_conditions
-from shardline.storage.store import ObjectInfo
+from shardline.storage.spool import Spool
+from shardline.storage.store import ObjectInfo, open_store
 
 if TYPE_CHECKING:
     import builtins
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from obstore import ObjectMeta
     from obstore.store import RetryConfig
 
     from shardline.storage.location import Location
+    from shardline.storage.store import Store
 
 _REQUESTS_AT_ONCE = 16
 _RETRIES: RetryConfig = {"max_retries": 6, "retry_timeout": timedelta(seconds=60)}
 _TIMEOUT = "120s"
-"""Of one request: a shard is sent in one, since only then it is created if absent."""
+"""Of one request: most shards are sent in one, since only then they are created if absent."""
+_LARGEST_CREATE = 256 * 1024 * 1024
+_PART_BYTES = 8 * 1024 * 1024
+_MOST_PARTS = 9_000
 _ENVIRONMENTS = {"s3": "AWS_", "gs": "GOOGLE_", "az": "AZURE_"}
 
 _Client = S3Store | GCSStore | AzureStore | MemoryStore
@@ -47,10 +52,15 @@ class ObjectStore:
         self.uri = str(location)
         self._location = location
         self._client = _connect(location)
+        self.largest_create = _LARGEST_CREATE
         self.requests_at_once = 1 if location.scheme == "memory" else _REQUESTS_AT_ONCE
 
     def __repr__(self) -> str:
         return f"ObjectStore({self.uri!r})"
+
+    def __reduce__(self) -> tuple[Callable[[str], Store], tuple[str]]:
+        """It is opened anew where it is sent to, with the settings of the environment there."""
+        return open_store, (self.uri,)
 
     def read(self, name: str) -> bytes:
         """All bytes of an object."""
@@ -114,6 +124,20 @@ class ObjectStore:
         """Put an object if there is none of that name, in one request."""
         with told(self._uri(name), "write"):
             self._client.put(self._key(name), data, mode="create", use_multipart=False)
+
+    @contextmanager
+    def writer(self, name: str, *, derived: bool = False) -> Iterator[Spool]:
+        """Put an object piece by piece: it is gathered on a local disk, then sent."""
+        key = self._key(name)
+        with Spool() as spool:
+            yield spool
+            file, size = spool.rewound()
+            if size <= _LARGEST_CREATE and not derived:
+                self.create(name, file.read())
+                return
+            part = max(_PART_BYTES, size // _MOST_PARTS)
+            with told(self._uri(name), "write"):
+                self._client.put(key, file, chunk_size=part)
 
     def replace(self, name: str, data: bytes) -> None:
         """Put an object whether or not there is one."""

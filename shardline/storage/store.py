@@ -11,8 +11,11 @@ from shardline.storage.location import parse_location
 if TYPE_CHECKING:
     import builtins
     from collections.abc import Sequence
+    from contextlib import AbstractContextManager
     from datetime import datetime
     from pathlib import Path
+
+    from shardline.kernel.types import Buffer
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +25,18 @@ class ObjectInfo:
     name: str
     size: int
     modified: datetime
+
+
+class ObjectWriter(Protocol):
+    """An object being written."""
+
+    def write(self, data: Buffer) -> None:
+        """Add bytes at the end."""
+        ...
+
+    def rewrite(self, offset: int, data: bytes) -> None:
+        """Write over what stands at `offset`: a header that is known only at the end."""
+        ...
 
 
 class Store(Protocol):
@@ -66,6 +81,22 @@ class Store(Protocol):
         ObjectExistsError if there is one. It may be our own: an answer that was lost on the way
         is asked for again, so read it back and compare. UncertainWriteError if the object may be
         there and may not. After any other error nothing was changed.
+        """
+        ...
+
+    @property
+    def largest_create(self) -> int | None:
+        """The largest object that can be put only if absent; None if any can.
+
+        A larger one overwrites, so its name must be one that nobody else writes.
+        """
+        ...
+
+    def writer(self, name: str, *, derived: bool = False) -> AbstractContextManager[ObjectWriter]:
+        """Put an object as `create` does, or a `derived` one as `replace` does, piece by piece.
+
+        It is there when the block ends well. What is written does not stay in memory.
+        ObjectExistsError may come at the start already.
         """
         ...
 

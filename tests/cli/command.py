@@ -1,15 +1,21 @@
-"""The `shardline` command as a person runs it: a process of its own."""
+"""The `shardline` command as a person runs it: a process of its own; and quicker, in this one."""
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import pty
+import signal
 import subprocess
 import sys
+from contextlib import chdir, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
+
+from shardline.cli.main import main
 
 ROOT = Path(__file__).parents[2]
 
@@ -45,6 +51,28 @@ def shardline(*arguments: str | Path, cwd: Path | None = None, **environment: st
         env=_environment(**environment),
     )
     return Result(result.returncode, result.stdout, result.stderr)
+
+
+def inside(*arguments: str | Path, cwd: Path | None = None, **environment: str) -> Result:
+    """Run the command in this process: all of it but the interpreter's start and end."""
+    out, err = io.StringIO(), io.StringIO()
+    listed = list(map(str, arguments))
+    before = signal.getsignal(signal.SIGTERM)
+    code: object = 0
+    with (
+        chdir(cwd or ROOT),
+        patch.dict(os.environ, _environment(**environment), clear=True),
+        patch.object(sys, "argv", ["shardline", *listed]),
+        redirect_stdout(out),
+        redirect_stderr(err),
+    ):
+        try:
+            main(listed)
+        except SystemExit as end:
+            code = end.code
+        finally:
+            signal.signal(signal.SIGTERM, before)
+    return Result(code if isinstance(code, int) else 0, out.getvalue(), err.getvalue())
 
 
 def on_terminal(*arguments: str | Path) -> tuple[int, str]:

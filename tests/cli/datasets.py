@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import hashlib
+import json
+from pathlib import Path
 from typing import TYPE_CHECKING
+
+import tensorflow as tf
 
 from shardline.log.changes import Append
 from shardline.log.facts import Shard
 from shardline.operations.check import check_version
-from tests.cli.command import shardline
-from tests.files.samples import example_of, flipped
+from tests.cli.command import inside, shardline
+from tests.files.samples import example_of, flipped, read_by_tensorflow
 from tests.kernel.frames import framed
 from tests.log.versions import NAME, make_version, shard_name, source_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
+    from collections.abc import Iterable, Sequence
 
     from shardline.log.entry import Entry
     from shardline.log.version import Version
@@ -66,6 +69,30 @@ def damage(path: Path, bit: int = 13 * 8) -> None:
 def on(root: Path | str, *arguments: str | Path, **environment: str) -> Result:
     """Run the command on the datasets of a root."""
     return shardline(*arguments, cwd=None, SHARDLINE_ROOT=str(root), **environment)
+
+
+def here(root: Path | str, *arguments: str | Path, cwd: Path | None = None) -> Result:
+    """Run the command on the datasets of a root, in this process."""
+    return inside(*arguments, cwd=cwd, SHARDLINE_ROOT=str(root))
+
+
+def write_rows(path: Path, numbers: Iterable[object]) -> Path:
+    """A file of JSON lines whose `x` are these."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(json.dumps({"x": number}) + "\n" for number in numbers))
+    return path
+
+
+def numbers_of(version: Version, which: str = "newest") -> list[int]:
+    """The `x` of every record of a snapshot, as TensorFlow reads them from its files."""
+    snapshot = version.find(which)
+    spec = {"x": tf.io.FixedLenFeature([], tf.int64)}
+    payloads = [
+        payload
+        for file in snapshot.files()
+        for payload in read_by_tensorflow(Path(file), snapshot.compression)
+    ]
+    return [int(tf.io.parse_single_example(payload, spec)["x"]) for payload in payloads]
 
 
 def narrow(root: Path | str, *arguments: str) -> Result:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from shardline.log.changes import Append, Replace
 from shardline.log.facts import Attestation, Checks
 from shardline.log.version import Version
 from shardline.operations.check import check_version
@@ -17,13 +18,23 @@ from tests.cli.datasets import (
     MISFIT,
     damage,
     entry_file,
+    here,
     land,
     landed,
     narrow,
     on,
     squeezed,
 )
-from tests.log.versions import NAME, Clock, append, make_version, rebuild, shard_name
+from tests.log.versions import (
+    NAME,
+    Clock,
+    append,
+    make_version,
+    rebuild,
+    shard_name,
+    source_of,
+    write_shard,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -80,12 +91,31 @@ def test_rebuilds_snapshot_checks_and_vacuums_are_told_too(tmp_path: Path) -> No
     assert told(tmp_path, "-n", "6") == {
         2: "append 1 - +2 shards, 3 records",
         3: "attest 1 1 counts passed on snapshot 1",
-        4: "rebuild 2 1 +1 shard, 3 records; -2 shards",
+        4: "rebuild 2 1 2 shards rebuilt into 1, 3 records",
         5: "attest 2 - counts failed on the snapshot with content "
         f"{version.snapshot(1).content[:12]}…: too few",
         6: "attest 2 2 counts passed on snapshot 2",
         7: "vacuum 2 2 vacuum of 2 files",
     }
+
+
+def test_what_others_write_into_parameters_is_no_trouble(tmp_path: Path) -> None:
+    version = make_version(tmp_path)
+    append(version, "a")
+    for number, quarantine in enumerate([HOSTILE, 7, [7], [{"rows": "x"}], {"rows": 1}, None]):
+        label = f"b{number}"
+        change = Append(
+            shards=[write_shard(version, label, source=source_of(label))],
+            sources=[source_of(label)],
+            parameters={"quarantine": quarantine, "how": [HOSTILE], "lost_records": HOSTILE},
+            operation=HOSTILE if number else "append",
+        )
+        version.commit(change)
+    version.commit(Replace(removed=[shard_name("a")], added=[], operation="repair"))
+    result = here(tmp_path, "log", NAME)
+    assert (result.code, "\x1b" in result.out) == (0, False)
+    assert "made anew" in result.out
+    assert "quarantine" not in result.out
 
 
 def test_the_newest_comes_first_and_n_says_how_many(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from shardline import __version__
-from tests.cli.command import ROOT, on_terminal, shardline
+from tests.cli.command import ROOT, inside, on_terminal, shardline
 from tests.files.samples import big_file, bulk_needs_the_compiled_kernel, example_of, made
 from tests.kernel.frames import framed
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 COMMANDS = ["verify", "salvage", "schema", "head", "count", "index"]
+WITH_OUTPUT = ["rebuild", "export", "append", "reland", "repair"]
 OVER_FILES = ["verify", "schema", "count", "index"]
 
 
@@ -30,9 +31,9 @@ def test_help_lists_every_command_the_exit_codes_and_examples() -> None:
     assert shardline("-h").out == result.out
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("command", [*COMMANDS, *WITH_OUTPUT])
 def test_help_of_each_command_has_examples_and_its_options(command: str) -> None:
-    result = shardline(command, "--help")
+    result = inside(command, "--help")
     assert result.code == 0
     assert "Examples:" in result.out
     assert f"shardline {command} " in result.out
@@ -49,7 +50,8 @@ HEAVY = {"numpy", "pyarrow", "rich", "tensorflow", "dagster", "great_expectation
 
 
 @pytest.mark.parametrize(
-    "arguments", [["--help"], ["--version"], *([name, "--help"] for name in ("verify", "log"))]
+    "arguments",
+    [["--help"], ["--version"], *([name, "--help"] for name in ("verify", "log", "append"))],
 )
 def test_help_loads_none_of_the_libraries_that_take_time(arguments: list[str]) -> None:
     program = (
@@ -166,7 +168,10 @@ def test_files_globs_and_folders_may_be_mixed_and_each_file_counts_once(tmp_path
     ):  # fmt: skip
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         made(tmp_path / name, framed(b"x"))
-    for name in ("deep/readme.md", "deep/.hidden.tfrecord", "deep/x.tfrec.index", "deep/a.csv"):
+    for name in (
+        "deep/readme.md", "deep/.hidden.tfrecord", "deep/x.tfrec.index", "deep/a.csv",
+        "deep/x.tfrec.receipt", "deep/y.tfr.export", "deep/z-00000-of-00002.parquet",
+    ):  # fmt: skip
         made(tmp_path / name, b"no records")
     in_folder = [
         "deep/er/c.tfrecord.gz", "deep/train-00000-of-00002", "deep/train-00001-of-00002",

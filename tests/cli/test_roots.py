@@ -9,40 +9,46 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.cli.command import ROOT, shardline
-from tests.cli.datasets import HOSTILE, damage, entry_file, land, landed, on, squeezed
+from tests.cli.command import ROOT, inside, shardline
+from tests.cli.datasets import HOSTILE, damage, entry_file, here, land, landed, on, squeezed
 from tests.files.samples import made
 from tests.log.versions import NAME
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-ON_FILES = ["verify", "salvage", "schema", "head", "count", "index"]
+ON_FILES = ["verify", "salvage", "schema", "head", "count", "index", "rebuild"]
 ON_DATASETS = {
     "status": [NAME],
     "log": [NAME],
     "diff": [f"{NAME}@1"],
+    "files": [NAME],
     "check": [NAME],
     "restore": [f"{NAME}@1"],
+    "repair": [NAME],
     "tag": [NAME],
     "vacuum": ["digits"],
 }
+WITH_MORE = ["append", "export", "reland", "rebuild", "verify", "head", "schema"]
+"""Those that need more than a dataset, or take files too."""
 
 
 def test_help_tells_the_commands_for_files_from_those_for_datasets() -> None:
     out = shardline("--help").out
     files, datasets = out.index("\nFiles:\n"), out.index("\nDatasets, which live in a root")
-    places = [out.index(f"\n  {command} ") for command in (*ON_FILES, *ON_DATASETS)]
-    assert places == sorted(places)
-    assert files < places[0] < places[len(ON_FILES) - 1] < datasets < places[len(ON_FILES)]
+    on_datasets = {*ON_DATASETS, *WITH_MORE} - set(ON_FILES)
+    for command in ON_FILES:
+        assert files < out.index(f"\n  {command} ") < datasets
+    for command in on_datasets:
+        assert datasets < out.index(f"\n  {command} ")
     assert "a conflict with someone else's commit" in squeezed(out)
 
 
-@pytest.mark.parametrize("command", [*ON_DATASETS, "verify"])
+@pytest.mark.parametrize("command", [*ON_DATASETS, *WITH_MORE])
 def test_help_of_each_dataset_command_tells_where_datasets_live(command: str) -> None:
-    result = shardline(command, "--help", COLUMNS="80")
+    result = inside(command, "--help", COLUMNS="80")
     assert result.code == 0
-    for words in ("Examples:", f"shardline {command} digits", "--json", "--root", "SHARDLINE_ROOT"):
+    for words in ("Examples:", f"shardline {command} ", "--json", "--root", "SHARDLINE_ROOT"):
         assert words in result.out
     assert max(map(len, result.out.splitlines())) <= 80
 
@@ -95,11 +101,12 @@ def test_a_bad_root_is_told_with_code_2_and_without_its_secrets(tmp_path: Path, 
 HOSTILE_NAMES = [HOSTILE, f"digits/{HOSTILE}", f"{NAME}@{HOSTILE}", "../../nowhere/v1", "//", "@"]
 
 
-@pytest.mark.parametrize("command", [*ON_DATASETS, "verify"])
+@pytest.mark.parametrize("command", [*ON_DATASETS, *WITH_MORE])
 def test_a_hostile_name_is_refused_with_code_2_and_not_obeyed(tmp_path: Path, command: str) -> None:
     landed(tmp_path, "one")
+    more = ["out"] if command in {"append", "export", "reland"} else []
     for name in HOSTILE_NAMES:
-        result = on(tmp_path, command, name)
+        result = here(tmp_path, command, name, *more)
         assert result.code == 2, (name, result)
         assert result.out == ""
         assert "\x1b" not in result.err

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 
+import pytest
 import tensorflow as tf
 
-from tests.cli.command import shardline
+from shardline.cli.schema_file import declaration, read_schema
+from shardline.log.schema import Feature, Schema, Text
+from shardline.log.version import Version
+from tests.cli.command import inside, shardline
+from tests.cli.datasets import HOSTILE, here
 from tests.files.samples import example_of, made, read_by_tensorflow, sequence_of
 from tests.kernel.frames import framed
+from tests.log.versions import NAME
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -124,3 +131,73 @@ def test_no_name_can_command_the_terminal(tmp_path: Path) -> None:
         result = shardline("schema", *arguments, cwd=tmp_path)
         assert "\x1b" not in result.out + result.err
         assert "a\\x1b[2Jb" in result.out or "a\\u001b[2Jb" in result.out
+
+
+def test_of_a_version_the_declared_schema_is_told(tmp_path: Path) -> None:
+    schema = Schema(
+        (
+            Feature("label", "int64", doc="0 to 9"),
+            Feature("vector", "float", (None, 2), required=False, nan=True),
+            Feature("step", "bytes", sequence=True, meaning=Text()),
+        ),
+        "sequence_example",
+        HOSTILE,
+    )
+    Version(tmp_path, NAME).create(schema)
+    result = here(tmp_path, "schema", NAME)
+    assert result.code == 0, result.err
+    lines = [line.split("  ") for line in result.out.splitlines()]
+    rows = [[cell.strip() for cell in line if cell.strip()] for line in lines]
+    assert result.out.startswith("digits/v1: sequence_example records, 3 features\n")
+    assert ["label", "int64", "[]", "required", "0 to 9"] in rows
+    assert ["vector", "float", "[?, 2]", "optional, may be NaN"] in rows
+    assert ["step", "bytes", "[]", "required, per step", "text"] in rows
+    assert "\x1b" not in result.out
+    told = here(tmp_path, "schema", NAME, "--json").json
+    assert (told["ok"], told["version"], told["fingerprint"]) == (True, NAME, schema.fingerprint)
+    assert Schema.from_json(told["schema"]) == schema
+    assert here(tmp_path, "schema", NAME, "--spec").out.endswith(told["spec"])
+    assert Schema.from_json(json.loads(here(tmp_path, "schema", NAME, "--declare").out)) == schema
+
+
+@pytest.mark.parametrize("schema", [Schema.opaque(), Schema((Feature("x", "int64"),), doc="one")])
+def test_a_declaration_can_be_read_again(tmp_path: Path, schema: Schema) -> None:
+    path = made(tmp_path / "s.json", declaration(schema).encode())
+    assert read_schema(path) == schema
+
+
+def test_sources_of_any_format_are_declared_as_append_would(tmp_path: Path) -> None:
+    made(tmp_path / "a.csv", b"x,name\n1,one\n2,two\n")
+    result = inside("schema", "a.csv", "--declare", cwd=tmp_path)
+    assert (result.code, result.err) == (0, "")
+    assert result.out == (
+        '{\n  "payload": "example",\n  "features": [\n'
+        '    {"name": "name", "kind": "bytes", "meaning": {"is": "text"}},\n'
+        '    {"name": "x", "kind": "int64"}\n  ]\n}\n'
+    )
+    assert here(tmp_path / "root", "append", NAME, tmp_path / "a.csv").code == 0
+    assert here(tmp_path / "root", "schema", NAME, "--declare").out == result.out
+    told = inside("schema", "a.csv", "--declare", "--json", cwd=tmp_path).json
+    assert (told["ok"], told["schema"]) == (True, json.loads(result.out))
+    made(tmp_path / "b.tfrecord", framed(*RECORDS))
+    assert '"weights", "kind": "float", "shape": [2]' in (
+        inside("schema", "b.tfrecord", "--declare", cwd=tmp_path).out
+    )
+
+
+def test_what_has_no_schema_to_tell_is_refused(tmp_path: Path) -> None:
+    made(tmp_path / "a.csv", b"x\n1\n")
+    made(tmp_path / "empty.jsonl", b"")
+    for arguments, code, words in (
+        (["a.csv"], 2, "a.csv is named like csv"),
+        (["a.csv", "--format", "csv"], 2, "--format goes with --declare"),
+        (["a.csv", "--spec", "--declare"], 2, "choose one"),
+        (["empty.jsonl", "--declare"], 1, "nothing in empty.jsonl tells a schema"),
+        (["missing.csv", "--declare"], 2, "no such file: missing.csv"),
+        ([NAME], 2, "say where it lives: --root"),
+    ):
+        result = inside("schema", *arguments, cwd=tmp_path)
+        assert (result.code, result.out) == (code, ""), arguments
+        assert words in result.err
+    result = here(tmp_path, "schema", NAME, "digits/v2")
+    assert (result.code, "ask for one at a time" in result.err) == (2, True)

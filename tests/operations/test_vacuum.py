@@ -27,7 +27,7 @@ DATASET = "digits"
 COMMITTED = "in no snapshot that is kept"
 ORPHAN = "written and never committed"
 ANNOUNCED = "announced by an earlier vacuum"
-INDEX = "an index without its shard"
+INDEX = "beside a shard that goes or is gone"
 LEFT_BEHIND = "left behind by a writer that was stopped"
 CHECKPOINT = "a newer checkpoint replaces it"
 

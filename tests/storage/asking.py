@@ -9,6 +9,23 @@ if TYPE_CHECKING:
 
     from shardline.storage import Store
 
+
+def write(
+    store: Store,
+    name: str,
+    data: bytes = b"1",
+    *,
+    derived: bool = False,
+    then: Callable[[], object] | None = None,
+) -> None:
+    """Write an object piece by piece; `then` is done before the block ends, and may raise."""
+    with store.writer(name, derived=derived) as file:
+        file.write(data[:1])
+        file.write(data[1:])
+        if then is not None:
+            then()
+
+
 ASK: dict[str, Callable[[Store, str], object]] = {
     "read": lambda store, name: store.read(name),
     "read_many": lambda store, name: store.read_many(["fine", name]),
@@ -16,6 +33,8 @@ ASK: dict[str, Callable[[Store, str], object]] = {
     "info": lambda store, name: store.info(name),
     "create": lambda store, name: store.create(name, b"1"),
     "replace": lambda store, name: store.replace(name, b"1"),
+    "writer": write,
+    "derived writer": lambda store, name: write(store, name, derived=True),
     "delete": lambda store, name: store.delete(name),
     "list": lambda store, name: store.list(name),
     "folders": lambda store, name: store.folders(name),

@@ -5,14 +5,16 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Callable, Mapping
+from contextlib import contextmanager
 from enum import Enum
 from typing import TYPE_CHECKING, TypeVar
 
 from shardline.errors import ObjectExistsError, StorageError, UncertainWriteError
+from shardline.storage.spool import Spool
 
 if TYPE_CHECKING:
     import builtins
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from shardline.storage import ObjectInfo, Store
@@ -78,6 +80,17 @@ class FaultyStore:
 
     def create(self, name: str, data: bytes) -> None:
         self._ask("create", lambda: self.inner.create(name, data))
+
+    @property
+    def largest_create(self) -> int | None:
+        return self.inner.largest_create
+
+    @contextmanager
+    def writer(self, name: str, *, derived: bool = False) -> Iterator[Spool]:
+        with Spool() as spool:
+            yield spool
+            put = self.replace if derived else self.create
+            put(name, spool.rewound()[0].read())
 
     def replace(self, name: str, data: bytes) -> None:
         self._ask("replace", lambda: self.inner.replace(name, data))

@@ -6,18 +6,19 @@ import secrets
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from threading import Barrier
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 import pytest
 
 from shardline.errors import BadNameError, ObjectExistsError, ObjectMissingError, StorageError
 from shardline.storage import PROBE_NAME, open_store
 from shardline.storage.probe import probe_conditions
-from tests.storage.asking import ASK, names
+from tests.storage.asking import ASK, names, write
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from shardline.kernel.types import Buffer
     from shardline.storage import Store
 
 
@@ -141,6 +142,111 @@ def test_replace_creates_and_overwrites(store: Store) -> None:
     store.replace("a/b", b"second")
     assert store.read("a/b") == b"second"
     assert names(store, hidden=True) == ["a/b"]
+
+
+def test_what_is_written_piece_by_piece_is_there_whole_when_the_block_ends(store: Store) -> None:
+    pieces: list[Buffer] = [b"one", bytearray(b" two"), memoryview(b" three"), b"", bytes(9)]
+    with store.writer("a/b") as file:
+        for piece in pieces:
+            file.write(piece)
+            assert store.info("a/b") is None
+            assert names(store, "a") == []
+    assert store.read("a/b") == b"".join(pieces)
+    assert names(store, hidden=True) == ["a/b"]
+
+
+def test_nothing_written_is_an_empty_object(store: Store) -> None:
+    with store.writer("a"):
+        pass
+    assert store.read("a") == b""
+
+
+@pytest.mark.parametrize("derived", [False, True])
+def test_a_header_can_be_written_when_it_is_known(store: Store, derived: bool) -> None:  # noqa: FBT001
+    with store.writer("a", derived=derived) as file:
+        file.write(bytes(4))
+        file.write(b"body")
+        file.rewrite(0, b"head")
+        file.rewrite(2, b"!!")
+    assert store.read("a") == b"he!!body"
+
+
+def test_writing_goes_on_at_the_end_after_a_header(store: Store) -> None:
+    with store.writer("a") as file:
+        file.write(b"....: ")
+        file.rewrite(0, b"head")
+        file.write(b"body")
+    assert store.read("a") == b"head: body"
+
+
+def test_a_writer_refuses_an_object_that_exists_and_leaves_it_as_it_is(store: Store) -> None:
+    store.create("a/b", b"first")
+    with pytest.raises(ObjectExistsError) as caught:
+        write(store, "a/b", b"second")
+    assert str(caught.value).startswith(f"{store.uri}/a/b")
+    assert store.read("a/b") == b"first"
+    assert names(store, hidden=True) == ["a/b"]
+
+
+def test_a_writer_refuses_an_object_that_came_meanwhile(store: Store) -> None:
+    with pytest.raises(ObjectExistsError):
+        write(store, "a/b", b"second", then=lambda: store.create("a/b", b"first"))
+    assert store.read("a/b") == b"first"
+    assert names(store, hidden=True) == ["a/b"]
+
+
+def test_of_two_writers_of_one_name_the_first_to_end_wins(store: Store) -> None:
+    with pytest.raises(ObjectExistsError):
+        write(store, "a", b"late", then=lambda: write(store, "a", b"early"))
+    assert store.read("a") == b"early"
+
+
+def test_a_writer_of_what_is_derived_overwrites_when_it_ends(store: Store) -> None:
+    store.create("a/b", b"first and long")
+    with store.writer("a/b", derived=True) as file:
+        file.write(b"second")
+        assert store.read("a/b") == b"first and long"
+    assert store.read("a/b") == b"second"
+    assert names(store, hidden=True) == ["a/b"]
+
+
+OWN_ERRORS: list[BaseException] = [
+    ValueError("of the caller"),
+    OSError(5, "Input/output error", "a source of the caller"),
+    FileExistsError(17, "File exists", "a file of the caller"),
+    ObjectMissingError("a source in another store: there is no such object"),
+    ObjectExistsError("an object in another store exists already"),
+    KeyboardInterrupt(),
+]
+
+
+def fail(error: BaseException) -> NoReturn:
+    raise error
+
+
+@pytest.mark.parametrize("error", OWN_ERRORS, ids=lambda error: type(error).__name__)
+@pytest.mark.parametrize("derived", [False, True])
+def test_an_error_of_the_caller_is_passed_on_as_it_is_and_leaves_nothing(
+    store: Store,
+    error: BaseException,
+    derived: bool,  # noqa: FBT001
+) -> None:
+    """It may be what reading the caller's own source ran into: that is not the store's."""
+    store.create("other", b"1")
+    with pytest.raises(type(error)) as caught:
+        write(store, "a/b", b"half", derived=derived, then=lambda: fail(error))
+    assert caught.value is error
+    assert names(store, hidden=True) == ["other"]
+    write(store, "a/b", b"whole", derived=derived)
+    assert store.read("a/b") == b"whole"
+
+
+def test_what_is_derived_stays_as_it_was_if_it_is_not_finished(store: Store) -> None:
+    store.create("a", b"first")
+    with pytest.raises(ValueError, match="of the caller"):
+        write(store, "a", b"second", derived=True, then=lambda: fail(OWN_ERRORS[0]))
+    assert store.read("a") == b"first"
+    assert names(store, hidden=True) == ["a"]
 
 
 def test_delete_removes_one_and_a_missing_one_is_fine(store: Store) -> None:

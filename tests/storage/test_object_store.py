@@ -15,6 +15,7 @@ from shardline.errors import (
     ObjectExistsError,
     ObjectMissingError,
     StorageError,
+    UnavailableError,
     UncertainWriteError,
 )
 from shardline.storage import open_store
@@ -101,8 +102,8 @@ READS: list[tuple[Answer, type[StorageError], str]] = [
     (Answer(403, TELLTALE), StorageError, r"access was refused \(403\)"),
     (Answer(404, TELLTALE), ObjectMissingError, "there is no such object"),
     (Answer(404, NO_BUCKET), StorageError, "the bucket or container is not there"),
-    (Answer(503, TELLTALE), StorageError, r"an error \(503\); run again"),
-    (DROP, StorageError, "did not answer; run again"),
+    (Answer(503, TELLTALE), UnavailableError, r"an error \(503\); run again"),
+    (DROP, UnavailableError, "did not answer; run again"),
 ]
 
 

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from shardline.errors import SchemaMismatchError
 from shardline.files.reader import Block, RecordFile
+from shardline.log.conform import Violation, violations
 from shardline.log.schema import Array, Category, Feature, Image, Schema, Text
-from shardline.operations.conform import Violation, violations
 from shardline.operations.schema import infer_schema, schema_of
 from tests.files.samples import example_of, made, sequence_of
 from tests.kernel import examples

@@ -1,0 +1,163 @@
+"""What an append did, for people and for machines."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from shardline.cli.checked import checked_json
+from shardline.cli.json_forms import snapshot_json
+from shardline.cli.places import place, shown_source
+from shardline.cli.references import next_command
+from shardline.cli.wording import counted, escaped, human_bytes, rate
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from shardline.cli.checked import Checked
+    from shardline.log.version import Version
+    from shardline.operations.append import AppendReport
+
+_SHOWN = 10
+
+
+def appended_json(
+    report: AppendReport,
+    version: Version,
+    checked: Checked | None,
+    seconds: float,
+    *,
+    dry_run: bool,
+) -> dict[str, Any]:
+    """What an append did, for machines."""
+    after = version.snapshot(report.snapshot) if report.snapshot else None
+    return {
+        "ok": checked is None or checked.ok,
+        "version": report.version,
+        "dry_run": dry_run,
+        "created": report.created,
+        "entry": report.entry and report.entry.number,
+        "snapshot": after and snapshot_json(after),
+        "records": report.records,
+        "bytes": report.bytes,
+        "shards": [shard.to_json() for one in report.landed for shard in one.shards],
+        "seconds": round(seconds, 6),
+        "landed": [
+            {
+                **landing.source.to_json(),
+                "rows": landing.rows,
+                "records": landing.records,
+                "quarantined": landing.refused,
+            }
+            for landing in report.landed
+        ],
+        "new": [source.to_json() for source in report.new],
+        "skipped": [{**one.source.to_json(), "why": one.why} for one in report.skipped],
+        "quarantine": {
+            "rows": report.refused,
+            "files": [place(version, name) for name in report.quarantine],
+            "reasons": [why for landing in report.landed for why in landing.told],
+        },
+        "check": None if checked is None else checked_json(checked),
+        "published": after is not None and after.published,
+    }
+
+
+def print_appended(
+    report: AppendReport, version: Version, seconds: float, *, dry_run: bool
+) -> None:
+    """What an append did, before any check."""
+    if report.created:
+        _print_created(version)
+    if dry_run:
+        _print_plan(report, version)
+    elif report.snapshot is not None:
+        sources = counted(len(report.landed), "source")
+        shards = counted(sum(len(landing.shards) for landing in report.landed), "shard")
+        click.echo(
+            f"{report.version}@{report.snapshot}: +{counted(report.records, 'record')} of {sources}"
+            f", {human_bytes(report.bytes)} in {shards}"
+        )
+        click.echo(f"  {rate(report.records, report.bytes, seconds)}")
+    elif report.landed:
+        click.echo(
+            f"{report.version}: {counted(len(report.landed), 'source')} gave no record, so there "
+            "is no new snapshot"
+        )
+    else:
+        click.echo(f"{report.version}: nothing is new, and nothing was changed")
+    if report.refused:
+        _print_quarantine(report, version)
+    if report.skipped:
+        _print_skipped(report, version)
+
+
+def print_next(report: AppendReport, version: Version, checked: Checked | None) -> None:
+    """What to run next."""
+    if report.snapshot is None:
+        state = version.state
+        if not report.new and state.snapshot and state.published != state.snapshot:
+            newest = f"{version.name}@{state.snapshot}"
+            click.echo(
+                f"{newest} is not published. To see why: {next_command('status', version.name)}"
+            )
+        return
+    made = version.snapshot(report.snapshot)
+    if made.published:
+        click.echo(f"To read it: {next_command('files', version.name)}")
+    elif checked is None:
+        click.echo(f"To check it, and so publish it: {next_command('check', str(made))}")
+
+
+def _print_created(version: Version) -> None:
+    schema = version.schema
+    what = counted(len(schema.features), "feature") if schema.features else "opaque records"
+    click.echo(f"created {version.name}, whose schema has {what}:")
+    _print_some(f"{escaped(feature.name)}: {feature}" for feature in schema.features)
+
+
+def _print_plan(report: AppendReport, version: Version) -> None:
+    if report.new:
+        creates = "" if version.exists else f", and {version.name} be created"
+        click.echo(f"{report.version}: {counted(len(report.new), 'source')} would land{creates}:")
+        _print_some(shown_source(source) for source in report.new)
+        click.echo("Nothing was changed, and no row was looked at. To do it, leave out --dry-run")
+    else:
+        click.echo(f"{report.version}: nothing is new")
+
+
+def _print_quarantine(report: AppendReport, version: Version) -> None:
+    rows = sum(landing.rows for landing in report.landed)
+    click.echo(
+        f"{counted(report.refused, 'row')} of {rows:,} did not fit and went to quarantine "
+        f"({report.refused / max(rows, 1):.2%}):"
+    )
+    reasons = [escaped(why) for landing in report.landed for why in landing.told]
+    _print_some(reasons, report.refused)
+    click.echo("They are, each with its reason, in:")
+    _print_some(escaped(place(version, name)) for name in report.quarantine)
+
+
+def _print_skipped(report: AppendReport, version: Version) -> None:
+    from shardline.log.changes import is_held
+
+    click.echo(f"skipped {counted(len(report.skipped), 'source')}:")
+    _print_some(f"{shown_source(one.source)}: {escaped(one.why)}" for one in report.skipped)
+    state = version.state
+    landed = ((one.source, state.sources.get(one.source.key)) for one in report.skipped)
+    out = [source for source, entry in landed if entry and not is_held(state, source, entry)]
+    if out:
+        again = next_command("reland", report.version, shown_source(out[0]))
+        click.echo(f"To append what was taken out all the same: {again}")
+
+
+def _print_some(lines: Iterable[str], of: int | None = None) -> None:
+    """The first lines, and how many more there are."""
+    listed = list(lines)
+    for line in listed[:_SHOWN]:
+        click.echo(f"  {line}")
+    if len(listed) > _SHOWN:
+        click.echo(f"  … and {len(listed) - _SHOWN:,} more; --json lists all")
+    elif of is not None and of > len(listed):
+        click.echo(f"  … and {of - len(listed):,} more")

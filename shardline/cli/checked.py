@@ -1,0 +1,143 @@
+"""A check of a snapshot, as every command tells it that runs one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from shardline.cli.json_forms import shard_report_json, snapshot_json
+from shardline.cli.progress import byte_progress
+from shardline.cli.references import next_command
+from shardline.cli.wording import counted, escaped, human_bytes, listed
+
+if TYPE_CHECKING:
+    from shardline.files import Limits
+    from shardline.log.snapshot import Snapshot
+    from shardline.log.version import Version
+    from shardline.operations.check import CheckReport
+    from shardline.operations.inspect import ShardReport
+
+_SHOWN_SHARDS = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """What a check found, and how the snapshot and its version stand after it."""
+
+    report: CheckReport
+    after: Snapshot
+    newest: Snapshot
+
+    @property
+    def ok(self) -> bool:
+        """Whether no check failed."""
+        return self.report.ok
+
+
+def check_snapshot(
+    version: Version,
+    number: int,
+    *,
+    again: bool = False,
+    limits: Limits,
+    workers: int | None = None,
+) -> Checked:
+    """Check a snapshot, with a progress bar."""
+    from shardline.operations.check import check_version, shards_to_check
+
+    snapshot = version.snapshot(number)
+    total = sum(s.shard.bytes for s in shards_to_check(version, snapshot, again=again))
+    with byte_progress("checking", total) as progress:
+        report = check_version(
+            version,
+            str(number),
+            again=again,
+            limits=limits,
+            workers=workers,
+            progress=lambda shard, position: progress(shard.name, position),
+        )
+    return Checked(report, version.snapshot(number), version.newest())
+
+
+def checked_json(checked: Checked) -> dict[str, Any]:
+    """What a check found, for machines."""
+    report = checked.report
+    return {
+        "ok": report.ok,
+        "snapshot": snapshot_json(checked.after),
+        "shards": [shard_report_json(shard) for shard in report.shards],
+        "missing": list(report.missing),
+        "failed": list(report.failed),
+        "rejected": list(report.rejected),
+        "newest": checked.newest.number,
+        "published": report.published,
+    }
+
+
+def print_checked(checked: Checked) -> None:
+    """What a check found, for people."""
+    report, after = checked.report, checked.after
+    failed = [shard for shard in report.shards if not shard.ok]
+    for shard in failed[:_SHOWN_SHARDS]:
+        _print_failure(shard)
+    if len(failed) > _SHOWN_SHARDS:
+        click.echo(f"… and {counted(len(failed) - _SHOWN_SHARDS, 'more shard')}; --json lists all")
+    before = after.totals.shards - len(report.shards)
+    if report.shards or not before:
+        size = human_bytes(sum(shard.shard.bytes for shard in report.shards))
+        passed = f"; {before:,} had passed before" if before else ""
+        read = counted(len(report.shards), "shard")
+        click.echo(f"{after}: {read} checked ({size}), {len(failed)} failed{passed}")
+    else:
+        click.echo(f"{after}: nothing to check, {counted(before, 'shard')} passed before")
+        click.echo(f"To check them again: {next_command('check', f'{after}', '--again')}")
+    if report.failed:
+        click.echo(f"{escaped(listed(report.failed))} failed when it was last run")
+    if report.missing:
+        click.echo(
+            f"still missing: {escaped(listed(report.missing))}, which this command cannot run; "
+            "whoever runs it writes down the result with Version.attest"
+        )
+    _print_outcome(checked)
+
+
+def _print_failure(report: ShardReport) -> None:
+    mark = click.style("FAILED", fg="red")
+    click.echo(f"{mark} {report.name}")
+    for problem in report.problems:
+        click.echo(f"       {escaped(problem)}")
+    for one in report.violations:
+        feature = "" if one.feature is None else f", feature {one.feature!r}"
+        click.echo(f"       record {one.record}{feature}: {escaped(one.detail)}")
+
+
+def _print_outcome(checked: Checked) -> None:
+    report, after = checked.report, checked.after
+    if report.rejected:
+        snapshots = listed(str(number) for number in report.rejected)
+        plural = "s" if len(report.rejected) > 1 else ""
+        click.echo(
+            f"rejected snapshot{plural} {snapshots}; without what came with it, the newest is "
+            f"{checked.newest}"
+        )
+    elif not all(shard.ok for shard in report.shards):
+        click.echo(
+            "nothing was rejected: what failed had passed before, or had been rejected already"
+        )
+        newest = checked.newest
+        held = {shard.name for shard in newest.shards}
+        if any(shard.problems and shard.shard.name in held for shard in report.shards):
+            click.echo(f"To make anew what is damaged: {next_command('repair', newest.version)}")
+    if after.published:
+        click.echo(f"{after} is published")
+    elif not after.totals.shards:
+        click.echo(f"{after} holds no shards, and is not published for that")
+    else:
+        click.echo(f"{after} is {'rejected' if after.rejected else 'not published'}")
+        if after.rejected and report.ok:
+            click.echo(f"To bring it back: {next_command('restore', f'{after}')}")
+    if not after.published or report.published != after.number:
+        newest_good = f"{after.version}@{report.published}" if report.published else "none"
+        click.echo(f"the newest published snapshot: {newest_good}")

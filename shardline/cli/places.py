@@ -1,0 +1,27 @@
+"""Where things lie, as people know it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from shardline.cli.wording import escaped
+
+if TYPE_CHECKING:
+    from shardline.log.facts import Source
+    from shardline.log.version import Version
+
+
+def place(version: Version, name: str) -> str:
+    """Where an object of a version's store lies: its path on a local disk, or else its URI."""
+    from shardline.storage import object_uri
+
+    return str(version.store.local_path(name) or object_uri(version.store, name))
+
+
+def shown_source(source: Source) -> str:
+    """A source by its path, from the folder on in which the command runs, or by its batch."""
+    if source.path is None:
+        return escaped(str(source))
+    path, here = Path(source.path), Path.cwd()
+    return escaped(str(path.relative_to(here)) if path.is_relative_to(here) else source.path)

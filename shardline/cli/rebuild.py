@@ -1,0 +1,235 @@
+"""`shardline rebuild`."""
+
+from __future__ import annotations
+
+import glob
+import json
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from shardline.cli.checked import check_snapshot, checked_json, print_checked
+from shardline.cli.json_forms import snapshot_json
+from shardline.cli.options import (
+    Size,
+    compression_option,
+    json_option,
+    limit_options,
+    limits,
+    no_check_option,
+    root_option,
+    workers_option,
+)
+from shardline.cli.rebuild_loose import rebuild_loose
+from shardline.cli.references import (
+    find_snapshot,
+    looks_like_reference,
+    next_command,
+    open_root,
+    open_version,
+    parse_reference,
+    parse_version,
+)
+from shardline.cli.steps import drawing_engine
+from shardline.cli.wording import counted, human_bytes, rate
+
+if TYPE_CHECKING:
+    from shardline.cli.checked import Checked
+    from shardline.cli.references import Reference
+    from shardline.log.snapshot import Snapshot
+    from shardline.log.version import Version
+    from shardline.operations.rebuild import RebuildReport
+
+
+@click.command(
+    short_help="Make one file of many: of a version's shards, or of loose files.",
+    epilog="""\b
+Examples:
+  shardline rebuild digits/v1                         all shards into one
+  shardline rebuild digits/v1 --target-size 256MB     into even ones
+  shardline rebuild digits/v1@7 --into v2             into another version
+  shardline rebuild 'train-*' --output train.tfrecord
+  shardline rebuild data/ --output even/ --target-size 64MB
+
+SNAPSHOT is a number, a tag, 'published' (the default), 'newest' or a time (UTC).
+
+Older snapshots keep the old shards, until 'shardline vacuum' finds that nobody needs them.""",
+)
+@click.argument("arguments", nargs=-1, required=True, metavar="NAME/VERSION[@SNAPSHOT]|FILE...")
+@click.option(
+    "--into",
+    metavar="VERSION",
+    help="Make it the content of another version, which may be new: v2, or digits/v2.",
+)
+@click.option(
+    "--output",
+    type=click.Path(path_type=Path),
+    metavar="OUT",
+    help="Of files: write this file; with --target-size, this new folder of files.",
+)
+@click.option(
+    "--target-size",
+    type=Size(least=1),
+    help="Make files of up to so many bytes, unpacked.  [default: one file]",
+)
+@compression_option(None, "  [default: as before]")
+@click.option("--overwrite", is_flag=True, help="Of files: replace OUT if it is there.")
+@no_check_option
+@workers_option
+@limit_options
+@root_option
+@json_option
+def rebuild(
+    arguments: tuple[str, ...],
+    *,
+    into: str | None,
+    output: Path | None,
+    target_size: int | None,
+    compression: str | None,
+    overwrite: bool,
+    no_check: bool,
+    workers: int | None,
+    max_record: int,
+    max_unpacked: int,
+    root: str | None,
+    as_json: bool,
+) -> None:
+    """Make one file of the shards of a version, or with --output of loose files.
+
+    Each record is kept byte for byte and in order, and checked while it is copied. In a version
+    the new shards take the place of the old ones in a new snapshot, which is checked and so
+    published; what was appended behind them stays. With --into they become the content of another
+    version in the same root; what it has of them already is not copied again.
+
+    Exits with 1 at a damaged record, with nothing changed, or if the check failed.
+    """
+    from shardline.operations.rebuild import rebuild as run
+
+    within = limits(max_record, max_unpacked)
+    if output is not None:
+        if into is not None or no_check:
+            raise click.UsageError("--into and --no-check are for versions, --output is for files")
+        rebuild_loose(
+            arguments,
+            output,
+            target_size,
+            compression,
+            within,
+            overwrite=overwrite,
+            as_json=as_json,
+        )
+        return
+    wanted = _one_version(arguments)
+    if overwrite:
+        raise click.UsageError("--overwrite is for files: in a dataset nothing is overwritten")
+    version = open_version(open_root(root), wanted)
+    snapshot = find_snapshot(version, wanted, wanted.readable)
+    target = _version_into(version, into) if into else None
+    if target is None:
+        _refuse_left_behind(version, snapshot)
+    began = time.perf_counter()
+    with drawing_engine(workers) as engine:
+        report = run(
+            version,
+            snapshot.number,
+            into=target,
+            target_bytes=target_size,
+            compression=compression,
+            limits=within,
+            engine=engine,
+        )
+    seconds = time.perf_counter() - began
+    changed = target or version
+    if not as_json:
+        _print(report, seconds)
+    checked = None
+    if report.snapshot is not None and not no_check:
+        checked = check_snapshot(changed, report.snapshot, limits=within, workers=workers)
+    if as_json:
+        click.echo(json.dumps(_as_dict(report, changed, checked, seconds)))
+    else:
+        _print_outcome(report, checked)
+    raise SystemExit(0 if checked is None or checked.ok else 1)
+
+
+def _one_version(arguments: tuple[str, ...]) -> Reference:
+    """The version to rebuild; a usage error where files are meant."""
+    first = arguments[0]
+    file = not looks_like_reference(first) and (Path(first).exists() or glob.has_magic(first))
+    if len(arguments) > 1 or file:
+        raise click.UsageError(
+            "to rebuild files, say where to: --output OUT; of versions, name one at a time"
+        )
+    return parse_reference(first)
+
+
+def _refuse_left_behind(version: Version, snapshot: Snapshot) -> None:
+    """Refuse to rebuild in place what the newest snapshot no longer holds."""
+    newest = version.newest()
+    if not {shard.name for shard in snapshot.shards} <= {shard.name for shard in newest.shards}:
+        raise click.UsageError(
+            f"{newest} no longer holds all of {snapshot}: rebuild {version.name}@newest, or "
+            f"rebuild {snapshot} --into another version"
+        )
+
+
+def _version_into(version: Version, into: str) -> Version:
+    from shardline.log.version import Version
+
+    dataset = version.log.dataset
+    name = parse_version(into if "/" in into else f"{dataset}/{into}").version
+    if name == version.name:
+        raise click.UsageError(f"--into {into} is the version itself: leave it out")
+    return Version(version.store, name)
+
+
+def _as_dict(
+    report: RebuildReport, changed: Version, checked: Checked | None, seconds: float
+) -> dict[str, Any]:
+    after = None if report.snapshot is None else changed.snapshot(report.snapshot)
+    return {
+        "ok": checked is None or checked.ok,
+        "version": report.version,
+        "source": snapshot_json(report.source),
+        "created": report.created,
+        "entry": report.entry and report.entry.number,
+        "snapshot": after and snapshot_json(after),
+        "read_shards": report.read,
+        "records": report.records,
+        "bytes": report.bytes,
+        "shards": [shard.to_json() for shard in report.made],
+        "seconds": round(seconds, 6),
+        "check": None if checked is None else checked_json(checked),
+        "published": after is not None and after.published,
+    }
+
+
+def _print(report: RebuildReport, seconds: float) -> None:
+    source = report.source
+    if report.created:
+        click.echo(f"created {report.version}, with the schema of {source.version}")
+    if report.entry is None:
+        same = "its shards are" if report.version == source.version else f"{report.version} is"
+        click.echo(f"{source}: nothing to do, {same} as asked already")
+        return
+    made = f"{report.version}@{report.snapshot}"
+    if not report.made:
+        click.echo(f"{made}: follows {source}, and nothing had to be copied")
+        return
+    click.echo(
+        f"{made}: {counted(report.read, 'shard')} of {source} rebuilt into {len(report.made):,}, "
+        f"{counted(report.records, 'record')}, {human_bytes(report.bytes)}"
+    )
+    click.echo(f"  {rate(report.records, report.bytes, seconds)}")
+
+
+def _print_outcome(report: RebuildReport, checked: Checked | None) -> None:
+    if checked is not None:
+        print_checked(checked)
+        if checked.after.published:
+            click.echo(f"To read it: {next_command('files', report.version)}")
+    elif report.snapshot is not None:
+        made = f"{report.version}@{report.snapshot}"
+        click.echo(f"To check it, and so publish it: {next_command('check', made)}")

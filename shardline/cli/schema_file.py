@@ -1,0 +1,51 @@
+"""Schemas in files: `shardline schema --declare` writes them, `append --schema` reads them."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from shardline.log.schema import Schema
+
+
+def declaration(schema: Schema) -> str:
+    """The schema as JSON with a feature on each line, to be edited by hand."""
+    told = schema.to_json()
+    features = ",\n".join(f"    {json.dumps(feature)}" for feature in told.pop("features"))
+    head = "".join(f"  {json.dumps(name)}: {json.dumps(value)},\n" for name, value in told.items())
+    listed = f"[\n{features}\n  ]" if features else "[]"
+    return f'{{\n{head}  "features": {listed}\n}}\n'
+
+
+def read_schema(path: Path) -> Schema:
+    """The schema in a file; a usage error says what is wrong with it.
+
+    What has a schema in it, such as a log's first entry, will do.
+    """
+    from shardline.errors import SchemaMismatchError
+    from shardline.log.schema import Schema
+
+    try:
+        told = json.loads(path.read_bytes())
+    except json.JSONDecodeError as error:
+        raise click.UsageError(
+            f"{path}: this is no JSON: line {error.lineno}, column {error.colno}: {error.msg}"
+        ) from None
+    except UnicodeDecodeError:
+        raise click.UsageError(f"{path}: this is no JSON, nor any text") from None
+    except (OSError, RecursionError) as error:
+        why = getattr(error, "strerror", None) or "this is no schema"
+        raise click.UsageError(f"{path}: {why}") from None
+    if isinstance(told, dict) and isinstance(told.get("schema"), dict):
+        told = told["schema"]
+    try:
+        return Schema.from_json(told)
+    except SchemaMismatchError as error:
+        raise click.UsageError(
+            f"{path}: {error}. 'shardline schema FILE --declare' writes one to begin with"
+        ) from None

@@ -1,0 +1,132 @@
+"""Sources on the command line: files, globs, folders and URIs, and which of them are meant."""
+
+from __future__ import annotations
+
+import glob
+import os
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from shardline.cli.options import looks_like_records, wanted
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from shardline.cli.options import Command
+
+FORMATS = ("tfrecord", "jsonl", "csv", "parquet", "arrow", "folder")
+_ENDINGS = {
+    "jsonl": (".jsonl", ".ndjson", ".json", ".jsonl.gz", ".ndjson.gz", ".json.gz"),
+    "csv": (".csv", ".csv.gz"),
+    "parquet": (".parquet", ".pq"),
+    "arrow": (".arrow", ".feather", ".ipc"),
+}
+_NOT_DATA = re.compile(r"_.*|(readme|license).*|.*\.(md|crc|md5|sha1|sha256|log)", re.IGNORECASE)
+_SHOWN = 3
+
+
+def format_option(what: str) -> Callable[[Command], Command]:
+    """--format."""
+    return click.option(
+        "format_",
+        "--format",
+        type=click.Choice(FORMATS),
+        help=f"What {what}, where the names do not tell. 'folder': each file is a record.",
+    )
+
+
+def find_sources(arguments: Iterable[str], format_: str | None) -> list[Path | str]:
+    """The sources that the arguments name, each once; a usage error for one that names none."""
+    found: dict[Path | str, None] = {}
+    for argument in arguments:
+        found.update(dict.fromkeys(_find(argument, format_)))
+    unreadable = [
+        str(one) for one in found if isinstance(one, Path) and not os.access(one, os.R_OK)
+    ]
+    if unreadable:
+        raise click.UsageError(f"may not be read: {', '.join(unreadable)}")
+    return list(found)
+
+
+def format_by_name(file: Path) -> str | None:
+    """The format that a file's name tells, None if it tells none."""
+    name = file.name.lower()
+    told = (one for one, endings in _ENDINGS.items() if name.endswith(endings))
+    return next(told, "tfrecord" if looks_like_records(file) else None)
+
+
+def _find(argument: str, format_: str | None) -> list[Path | str]:
+    if not argument:
+        raise click.UsageError("an empty source: is a variable not set?")
+    if "://" in argument:
+        if glob.has_magic(argument):
+            raise click.UsageError(
+                f"{argument}: globs are for local files; name the objects one by one"
+            )
+        return [argument]
+    path = Path(argument)
+    if path.is_dir():
+        return list(_in_folder(path, format_))
+    if format_ == "folder":
+        raise click.UsageError(f"--format folder is for folders, and {argument} is none")
+    if path.exists():
+        return [path]
+    if not glob.has_magic(argument):
+        raise click.UsageError(f"no such file: {argument}")
+    matches = sorted(glob.glob(argument, recursive=True))  # noqa: PTH207 - as a shell reads it
+    files: list[Path | str] = [
+        file for match in matches if (file := Path(match)).is_file() and wanted(file)
+    ]
+    if not files:
+        only = ", only folders do: leave out the quotes to name these" if matches else ""
+        raise click.UsageError(f"no file matches {argument}{only}")
+    return files
+
+
+def _in_folder(folder: Path, format_: str | None) -> Iterator[Path]:
+    """The files of a folder that hold records, or the folder itself if its files are records."""
+    if format_ == "folder":
+        yield folder
+        return
+    files = list(_visible(folder))
+    if not files:
+        raise click.UsageError(f"there are no files in the folder {folder}")
+    told = {file: format_by_name(file) for file in files}
+    known = [file for file in files if told[file]]
+    if format_ is not None:
+        known = [file for file in known if told[file] == format_]
+        if not known:
+            raise click.UsageError(
+                f"no files in the folder {folder} are named like {format_}; name the files "
+                f"themselves, or '{folder}/*'"
+            )
+        yield from known
+        return
+    others = [file for file in files if not told[file] and _may_be_data(file)]
+    if known and others:
+        raise click.UsageError(
+            f"the folder {folder} holds {_named(known)}, and also {_named(others)}: say --format "
+            f"{told[known[0]]} to append only the former, or --format folder to make one record of "
+            "each file"
+        )
+    yield from known or [folder]
+
+
+def _may_be_data(file: Path) -> bool:
+    return wanted(file) and _NOT_DATA.fullmatch(file.name) is None
+
+
+def _visible(folder: Path) -> Iterator[Path]:
+    """Every file below a folder, in order; hidden ones are left out."""
+    for file in sorted(folder.rglob("*")):
+        inside = file.relative_to(folder).parts
+        if file.is_file() and not any(part.startswith(".") for part in inside):
+            yield file
+
+
+def _named(files: list[Path]) -> str:
+    names = ", ".join(file.name for file in files[:_SHOWN])
+    return names if len(files) <= _SHOWN else f"{names} and {len(files) - _SHOWN:,} more"

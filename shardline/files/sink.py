@@ -1,0 +1,109 @@
+"""Where the records of a TFRecord file go while it is written: packed, hashed and indexed."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from shardline.files.compression import Compression
+from shardline.files.index import Fingerprint, IndexWriter
+from shardline.files.packing import Packer, frame_ends
+from shardline.kernel.types import HEADER_BYTES
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from shardline.kernel.types import Buffer, IntArray
+    from shardline.storage.store import ObjectWriter
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What a file that was written holds."""
+
+    records: int
+    bytes: int
+    sha256: str
+
+
+class RecordSink:
+    """A TFRecord file being written to `file`, and its index to `index` if that is given."""
+
+    def __init__(
+        self, file: ObjectWriter, compression: Compression, index: ObjectWriter | None = None
+    ) -> None:
+        self.records = 0
+        self._file = file
+        self._index = None if index is None else IndexWriter(index)
+        self._fingerprint = Fingerprint()
+        self._hash = hashlib.sha256()
+        self._unpacked = 0
+        self._packer = Packer(self._put, compression)
+
+    @property
+    def compression(self) -> Compression:
+        """How it is packed."""
+        return self._packer.compression
+
+    def add(self, frames: Buffer, starts: IntArray, lengths: IntArray) -> None:
+        """Add whole frames as they are; it is for the caller to know that they are intact."""
+        self._packer.add(frames, frame_ends(starts, lengths))
+        self._note(starts, len(frames))
+
+    def begin_packed(self) -> None:
+        """Make ready for a whole GZIP file, which is added as it is."""
+        self._packer.begin_packed()
+
+    def add_packed(self, data: Buffer) -> None:
+        """Add bytes of that file."""
+        self._packer.add_packed(data)
+
+    def note_packed(self, starts: IntArray, size: int) -> None:
+        """Tell of the next frames in that file, in so many bytes."""
+        self._note(starts, size)
+
+    def end_packed(self, members: Sequence[tuple[int, int]], unpacked: int) -> None:
+        """Tell where in that file its members begin, and its unpacked size."""
+        self._packer.end_packed(members, unpacked)
+
+    def _note(self, starts: IntArray, size: int) -> None:
+        if self._index is not None:
+            self._index.add(starts + (self._unpacked - HEADER_BYTES))
+        self._unpacked += size
+        self.records += len(starts)
+
+    def fitting(self, ends: IntArray, target: int | None) -> int:
+        """How many of the frames that end at `ends` to add before asking again; 0 if it is full.
+
+        A file is full when the next record would take it over `target` bytes; a packed one when
+        it has reached them. One record always fits.
+        """
+        if target is None:
+            return len(ends)
+        if self.compression is Compression.NONE:
+            count = int(np.searchsorted(ends, target - self._packer.packed, "right"))
+            return count or int(not self.records)
+        if self._packer.packed >= target:
+            return 0
+        return min(int(np.searchsorted(ends, self._packer.room)) + 1, len(ends))
+
+    def _put(self, data: Buffer) -> None:
+        self._hash.update(data)
+        self._fingerprint.add(data)
+        self._file.write(data)
+
+    def finish(self) -> Written:
+        """Put the end of the file; nothing can be added after that."""
+        self._packer.finish()
+        if self._index is not None:
+            self._index.finish(
+                end=self._unpacked,
+                members=self._packer.members,
+                size=self._packer.packed,
+                compression=self.compression,
+                fingerprint=self._fingerprint.value,
+            )
+        return Written(self.records, self._packer.packed, self._hash.hexdigest())

@@ -1,0 +1,25 @@
+"""Write a TFRecord file into a store, with its index, in one pass."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from shardline.files.sink import RecordSink
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from shardline.files.compression import Compression
+    from shardline.storage.store import Store
+
+
+@contextmanager
+def write_stored(store: Store, name: str, compression: Compression) -> Iterator[RecordSink]:
+    """A file of a store to write to: it and its index are there when the block ends well.
+
+    ObjectExistsError at the start or at the end if there is one of that name.
+    """
+    # The index is entered first, and so put in place last: none is there without its file.
+    with store.writer(f"{name}.index", derived=True) as index, store.writer(name) as file:
+        yield RecordSink(file, compression, index)

@@ -1,0 +1,323 @@
+"""Append: the records of new sources in new shards, each source exactly once.
+
+Plan: which of the sources are new. Execute: each becomes shards, which nobody sees yet. Commit: one
+entry, in which a source that landed meanwhile is left out.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from shardline.errors import CondemnedShardError, SchemaMismatchError
+from shardline.execution.engine import Threads
+from shardline.files.compression import Compression
+from shardline.files.reader import DEFAULT_LIMITS
+from shardline.log.changes import Append, is_held
+from shardline.log.facts import Checks
+from shardline.log.schema_diff import compare
+from shardline.log.state import name_key
+from shardline.operations.landing import (
+    TARGET_BYTES,
+    LandingOptions,
+    LandingTask,
+    land,
+    refuse_too_many,
+)
+from shardline.sources import as_source, infer_schema_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from shardline.execution.engine import Engine, Listener, Running
+    from shardline.files.reader import Limits
+    from shardline.log.entry import Entry
+    from shardline.log.facts import Source as Identity
+    from shardline.log.schema import Schema
+    from shardline.log.version import Version
+    from shardline.operations.landing import Landing
+    from shardline.sources import Format, RecordSource
+
+
+@dataclass(frozen=True, slots=True)
+class Skipped:
+    """A source that was left out, and why."""
+
+    source: Identity
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class AppendReport:
+    """What an append did: which sources landed, and which were left out.
+
+    `entry` is None if there was nothing to commit. `new` is filled by a dry run alone: the sources
+    that would land.
+    """
+
+    version: str
+    entry: Entry | None
+    landed: tuple[Landing, ...] = ()
+    skipped: tuple[Skipped, ...] = ()
+    new: tuple[Identity, ...] = ()
+    created: bool = False
+
+    @property
+    def snapshot(self) -> int | None:
+        """The snapshot that it made."""
+        return self.entry.snapshot if self.entry is not None and self.entry.added else None
+
+    @property
+    def records(self) -> int:
+        """How many records landed."""
+        return sum(landing.records for landing in self.landed)
+
+    @property
+    def bytes(self) -> int:
+        """How many bytes their shards have."""
+        return sum(landing.bytes for landing in self.landed)
+
+    @property
+    def refused(self) -> int:
+        """How many rows went to quarantine."""
+        return sum(landing.refused for landing in self.landed)
+
+    @property
+    def quarantine(self) -> tuple[str, ...]:
+        """The files in which those rows are, by their names in the store."""
+        return tuple(name for landing in self.landed for name in landing.quarantine)
+
+
+def append(
+    version: Version,
+    sources: Any,  # noqa: ANN401 - anything that can be a source
+    *,
+    schema: Schema | None = None,
+    checks: Checks = Checks(),
+    batch: str | None = None,
+    format: Format | None = None,  # noqa: A002 - the word that people expect
+    target_bytes: int = TARGET_BYTES,
+    compression: Compression | str = Compression.NONE,
+    quarantine_share: float = 0.0,
+    salvage: bool = False,
+    reland: bool = False,
+    dry_run: bool = False,
+    limits: Limits = DEFAULT_LIMITS,
+    engine: Engine | None = None,
+    progress: Listener | None = None,
+) -> AppendReport:
+    """Append the records of sources to a version, and create it if it is not there.
+
+    A source is a file (JSON lines, CSV, Parquet, Arrow, TFRecord), a folder of files, a pandas or
+    Arrow table, a dict of NumPy arrays, a `tf.data.Dataset` or an iterable of dicts; or several
+    of these in a list. Data that is in memory needs a `batch` that names it: the same one never
+    lands twice. A new version gets `schema`, or the one that the sources suggest, and `checks`.
+
+    Raises BadRecordsError if more than `quarantine_share` of the rows do not fit the schema,
+    SchemaMismatchError if a source has another one, DamagedFileError at a damaged TFRecord file
+    unless `salvage` is set. Nothing is committed then. With `reland`, sources that were rejected
+    or rolled back come in again.
+    """
+    options = LandingOptions(
+        target_bytes,
+        Compression(compression),
+        quarantine_share,
+        salvage,
+        format,
+        limits.max_record_bytes,
+    )
+    engine = engine or Threads()
+    opened = [
+        as_source(one, batch=batch, format=format, salvage=salvage, limits=limits)
+        for one in _each(sources)
+    ]
+    version.refresh()
+    identified = engine.run(_identify, [_IdentifyTask(source) for source in opened], progress)
+    new, skipped = _choose(version, identified, reland=reland)
+    if dry_run or not new:
+        told = tuple(identity for _, identity in new)
+        return AppendReport(version.name, None, skipped=skipped, new=told)
+    wanted = _schema(version, schema, [source for source, _ in new])
+    tasks = [_task(version, source, identity, wanted, options) for source, identity in new]
+    created = False
+    while True:
+        tasks, landings = _execute(version, tasks, engine, progress)
+        refuse_too_many(version.name, landings, quarantine_share)
+        if not version.exists:
+            created = version.create(wanted, checks) is not None
+        try:
+            entry = version.commit(_change(landings, wanted, options, reland=reland))
+        except CondemnedShardError:
+            continue  # vacuum took what an append before this one had left: make it anew
+        break
+    landed = {source.key for source in entry.sources} if entry is not None else set()
+    return AppendReport(
+        version.name,
+        entry,
+        tuple(landing for landing in landings if landing.source.key in landed),
+        (
+            *skipped,
+            *(
+                Skipped(landing.source, "it has landed meanwhile")
+                for landing in landings
+                if landing.source.key not in landed
+            ),
+        ),
+        created=created,
+    )
+
+
+def _each(sources: Any) -> list[Any]:  # noqa: ANN401 - anything that can be a source
+    """Several sources as a list; a list of rows is one source."""
+    if isinstance(sources, list | tuple) and not any(isinstance(one, Mapping) for one in sources):
+        return list(sources)
+    return [sources]
+
+
+@dataclass(frozen=True, slots=True)
+class _IdentifyTask:
+    """A source to be read once, to know whether it has landed."""
+
+    source: RecordSource
+
+    step = "identifying"
+
+    @property
+    def label(self) -> str:
+        return self.source.shown
+
+    @property
+    def size(self) -> int | None:
+        return self.source.size
+
+
+def _identify(task: _IdentifyTask, running: Running) -> tuple[RecordSource, Identity]:
+    """The source too: it knows now how it was when it was read, wherever that happened."""
+    identity = task.source.identity(lambda done: running.tell(done, 0))
+    return task.source, identity
+
+
+def _choose(
+    version: Version, sources: Iterable[tuple[RecordSource, Identity]], *, reland: bool
+) -> tuple[list[tuple[RecordSource, Identity]], tuple[Skipped, ...]]:
+    """The sources that have not landed, each once, and why the others are left out."""
+    new: dict[str, tuple[RecordSource, Identity]] = {}
+    skipped = []
+    for source, identity in sources:
+        entry = version.state.sources.get(identity.key)
+        held = entry is not None and is_held(version.state, identity, entry)
+        if identity.key in new:
+            skipped.append(Skipped(identity, "it is named twice"))
+        elif entry is None or (reland and not held):
+            new[identity.key] = (source, identity)
+        elif entry < 0:
+            skipped.append(Skipped(identity, f"it was rejected in entry {-entry} of the log"))
+        else:
+            since = "" if held else ", and was rolled back since"
+            skipped.append(Skipped(identity, f"it landed in entry {entry} of the log{since}"))
+    return list(new.values()), tuple(skipped)
+
+
+def _schema(version: Version, declared: Schema | None, sources: Sequence[RecordSource]) -> Schema:
+    """The schema of the version; of a new one, what was declared or what the sources suggest."""
+    if not version.exists:
+        return declared if declared is not None else _inferred(version, sources)
+    if declared is not None and declared.fingerprint != version.schema.fingerprint:
+        raise SchemaMismatchError(
+            f"{version.name} has another schema:\n{compare(version.schema, declared)}\n"
+            "A version has one schema: append to a new version instead"
+        )
+    return version.schema
+
+
+def _inferred(version: Version, sources: Sequence[RecordSource]) -> Schema:
+    found = infer_schema_of(sources)
+    if not found.features and found.payload != "opaque":
+        raise SchemaMismatchError(
+            f"{version.name} does not exist, and nothing in {sources[0].shown}"
+            + (f" and {len(sources) - 1} more" if len(sources) > 1 else "")
+            + " tells what schema to give it: declare the schema, or begin with a source that has "
+            "some records"
+        )
+    return found
+
+
+def _task(
+    version: Version,
+    source: RecordSource,
+    identity: Identity,
+    schema: Schema,
+    options: LandingOptions,
+) -> LandingTask:
+    log = version.log
+    # The name of a batch does not tell which rows are in it: they may have been mended since.
+    run = secrets.token_hex(8) if identity.batch is not None else ""
+    return LandingTask(
+        version.store, log.dataset, log.version, source, identity, schema, options, run
+    )
+
+
+def _execute(
+    version: Version, tasks: list[LandingTask], engine: Engine, progress: Listener | None
+) -> tuple[list[LandingTask], list[Landing]]:
+    """Make the shards of every source, under names that the log has never seen.
+
+    One that it has seen was rejected or rolled back, or went to vacuum: what the log says of it
+    would be taken to be true of the new one.
+    """
+    while True:
+        tasks = [_with_fresh_name(version, task) for task in tasks]
+        landings = list(engine.run(land, tasks, progress))
+        stale = {
+            landing.source.key
+            for landing in landings
+            if any(_is_known(version, shard.name) for shard in landing.shards)
+        }
+        if not stale:
+            return tasks, landings
+        tasks = [
+            replace(task, attempt=task.attempt + 1) if task.identity.key in stale else task
+            for task in tasks
+        ]
+
+
+def _with_fresh_name(version: Version, task: LandingTask) -> LandingTask:
+    while _is_known(version, task.plan(0, 0).name(task.attempt)):
+        task = replace(task, attempt=task.attempt + 1)
+    return task
+
+
+def _is_known(version: Version, shard: str) -> bool:
+    return version.state.shard_names.get(name_key(shard)) is not None
+
+
+def _change(
+    landings: Sequence[Landing],
+    schema: Schema,
+    options: LandingOptions,
+    *,
+    reland: bool,
+) -> Append:
+    """What to commit. The parameters suffice to make the shards once more."""
+    parameters: dict[str, Any] = {
+        "target_bytes": options.target_bytes,
+        "compression": options.compression.value,
+    }
+    if options.salvage:
+        parameters["salvage"] = True
+    if options.format is not None:
+        parameters["format"] = options.format
+    return Append(
+        shards=[shard for landing in landings for shard in landing.shards],
+        sources=[landing.source for landing in landings],
+        parameters=parameters,
+        fingerprint=schema.fingerprint,
+        reland=reland,
+        quarantine={
+            landing.source.key: {"rows": landing.refused, "files": list(landing.quarantine)}
+            for landing in landings
+            if landing.refused
+        },
+    )

@@ -1,0 +1,176 @@
+"""Copy records from one TFRecord file into another, byte for byte, checked on the way."""
+
+from __future__ import annotations
+
+import os
+from contextlib import closing
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from shardline.errors import WrongShardError
+from shardline.execution.threads import ahead
+from shardline.files.compression import Compression
+from shardline.files.detect import detect
+from shardline.files.hashed import HashedFile
+from shardline.files.packed import PackedStream
+from shardline.files.reader import DEFAULT_LIMITS, Block, Limits, RecordFile
+from shardline.files.stored import open_source
+from shardline.kernel.types import HEADER_BYTES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from shardline.files.opened import OpenFile
+    from shardline.files.sink import RecordSink
+    from shardline.files.stored import Source
+
+_SIZE_BYTES = 4
+"""A GZIP member ends with the size of its data."""
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """The records of a file from `first` up to `end`, which lie at these bytes when unpacked."""
+
+    first: int
+    end: int
+    start_byte: int
+    end_byte: int
+
+
+def copy_file(
+    source: Source,
+    sink: RecordSink,
+    *,
+    sha256: str | None = None,
+    records: int | None = None,
+    limits: Limits = DEFAULT_LIMITS,
+    workers: int | None = None,
+    tell: Callable[[int, int], None] | None = None,
+) -> int:
+    """Copy every record of a file, and say how many.
+
+    A GZIP file goes into a GZIP file as it is, unless its last member is empty; whatever else is
+    packed is unpacked. `sha256` and `records` are what the file must have. Raises
+    DamagedFileError or WrongShardError if it has not; then what went into the sink is no good.
+    `tell` hears of the bytes read and the records.
+    """
+    count = unpacked = 0
+    with closing(open_source(source)) as opened:
+        packing = detect(opened)
+        as_it_is = packing is sink.compression is Compression.GZIP and not _ends_empty(opened)
+        file = HashedFile(opened, sink.add_packed if as_it_is else None)
+        if as_it_is:
+            sink.begin_packed()
+        read = RecordFile(file, limits=limits, compression=packing)
+        for block, position in _read_ahead(read, workers=1 if as_it_is else workers):
+            if as_it_is:
+                sink.note_packed(block.starts, len(block.data))
+            else:
+                sink.add(block.data, block.starts, block.lengths)
+            count += len(block.starts)
+            unpacked += len(block.data)
+            if tell is not None:
+                tell(position, count)
+        digest = file.finish()
+        if as_it_is and isinstance(read.stream, PackedStream):
+            sink.end_packed(read.stream.members, unpacked)
+    refuse_wrong(source, digest, count, sha256=sha256, records=records)
+    return count
+
+
+def _ends_empty(file: OpenFile) -> bool:
+    """Whether the last GZIP member of a file is empty: TensorFlow may stop there, if more follows.
+
+    One of 4 GiB looks the same, and loses nothing by being packed anew.
+    """
+    return not any(file.pread(_SIZE_BYTES, max(file.size - _SIZE_BYTES, 0)))
+
+
+def _read_ahead(read: RecordFile, *, workers: int | None) -> Iterator[tuple[Block, int]]:
+    """The blocks of a file and how far it was read for each.
+
+    With more than one worker they are read, hashed and checked while those before are written.
+    """
+    if (workers or os.cpu_count() or 1) == 1:
+        return ((block, read.stream.position) for block in read.blocks())
+    # A block is good until the next one is taken, so each gets bytes of its own.
+    return ahead(
+        (replace(block, data=memoryview(bytes(block.data))), read.stream.position)
+        for block in read.blocks()
+    )
+
+
+def copy_span(
+    source: Source,
+    span: Span,
+    sink: RecordSink,
+    *,
+    limits: Limits = DEFAULT_LIMITS,
+    tell: Callable[[int, int], None] | None = None,
+) -> int:
+    """Copy the records of a span, and say how many. Raises as `copy_file` does.
+
+    What lies outside the span is not looked at: it is for the caller to know that the file is the
+    one that was committed.
+    """
+    count = 0
+    with RecordFile(source, limits=limits) as read:
+        for block in _blocks(read, span):
+            sink.add(block.data, block.starts, block.lengths)
+            count += len(block.starts)
+            if tell is not None:
+                tell(block.offset + len(block.data) - span.start_byte, count)
+    if count != span.end - span.first:
+        raise _wrong(source, f"a span of it has {count} records, not {span.end - span.first}")
+    return count
+
+
+def _blocks(read: RecordFile, span: Span) -> Iterator[Block]:
+    if read.compression is Compression.NONE:
+        yield from read.blocks_between(
+            span.start_byte, span.end_byte, record=span.first, search=False
+        )
+        return
+    for block in read.blocks():
+        if block.offset >= span.end_byte:
+            return
+        kept = _behind(block, span.start_byte).before(span.end_byte)
+        if len(kept.starts):
+            yield kept
+
+
+def _behind(block: Block, start: int) -> Block:
+    """The part of a block whose frames begin from `start` of the file on."""
+    skip = len(block.before(start).starts)
+    if not skip:
+        return block
+    if skip == len(block.starts):
+        return Block(
+            block.data[:0], block.offset, block.record, block.starts[:0], block.lengths[:0]
+        )
+    first = int(block.starts[skip]) - HEADER_BYTES
+    return Block(
+        block.data[first:],
+        block.offset + first,
+        block.record + skip,
+        block.starts[skip:] - first,
+        block.lengths[skip:],
+    )
+
+
+def refuse_wrong(
+    source: Source, digest: str, count: int, *, sha256: str | None, records: int | None
+) -> None:
+    """Refuse a file that has another digest or number of records than the one committed."""
+    if records is not None and count != records:
+        raise _wrong(source, f"it has {count} records and should have {records}")
+    if sha256 is not None and digest != sha256:
+        raise _wrong(source, "its sha256 is not the one that was committed")
+
+
+def _wrong(source: Source, what: str) -> WrongShardError:
+    return WrongShardError(
+        f"{source}: {what}. It is not the file that was committed: see 'shardline verify', and "
+        "make it anew with 'shardline repair'"
+    )

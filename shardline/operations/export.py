@@ -1,0 +1,208 @@
+"""Export: a snapshot as one file under a stable path, which is replaced when the version moves on.
+
+Beside the file lies `NAME.export`, which says what is in it, so that nothing is done when nothing
+is new. Whoever reads the file sees the old one or the new one, whole.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from shardline.errors import FileExistsAlreadyError
+from shardline.execution.engine import Threads
+from shardline.files.reader import DEFAULT_LIMITS
+from shardline.files.sink import RecordSink
+from shardline.files.stored import StoredFile
+from shardline.log import canonical
+from shardline.log.facts import Fields
+from shardline.operations.copying import copy_file
+from shardline.operations.rebuild import packing_of
+from shardline.storage.local import DurableFile
+
+if TYPE_CHECKING:
+    from shardline.execution.engine import Engine, Listener, Running
+    from shardline.files.compression import Compression
+    from shardline.files.reader import Limits
+    from shardline.files.sink import Written
+    from shardline.log.facts import Json, Shard
+    from shardline.log.snapshot import Snapshot
+    from shardline.log.version import Version
+    from shardline.storage import Store
+
+
+@dataclass(frozen=True, slots=True)
+class Exported:
+    """What an exported file holds, as it is told beside it. `modified` is the file's time."""
+
+    version: str
+    snapshot: int
+    content: str
+    compression: str
+    records: int
+    bytes: int
+    sha256: str
+    modified: int
+
+    def to_json(self) -> Json:
+        """As it lies beside the file."""
+        return {name: getattr(self, name) for name in self.__slots__}
+
+    @classmethod
+    def from_json(cls, value: object) -> Exported:
+        """Read it back; refuses with ValueError what is none."""
+        fields = Fields("an export", value)
+        told = cls(
+            fields.take("version", str),
+            fields.take("snapshot", int),
+            fields.take("content", str),
+            fields.take("compression", str),
+            fields.take("records", int),
+            fields.take("bytes", int),
+            fields.take("sha256", str),
+            fields.take("modified", int),
+        )
+        fields.end()
+        return told
+
+
+@dataclass(frozen=True, slots=True)
+class ExportReport:
+    """What is in the file now; `written` is False if it was there already."""
+
+    path: Path
+    exported: Exported
+    written: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ExportTask:
+    """A snapshot's shards to be copied into a file.
+
+    `claim` is what to say beside it before it has its name, so that it is known as an export even
+    if nothing more can be said.
+    """
+
+    store: Store
+    shards: tuple[tuple[str, Shard], ...]
+    path: Path
+    compression: Compression
+    limits: Limits
+    claim: Exported | None = None
+
+    step = "exporting"
+
+    @property
+    def label(self) -> str:
+        """What people call it."""
+        return str(self.path)
+
+    @property
+    def size(self) -> int:
+        """How many bytes it reads."""
+        return sum(shard.bytes for _, shard in self.shards)
+
+
+def export(
+    version: Version,
+    path: Path | str,
+    which: str | int = "published",
+    *,
+    compression: Compression | str | None = None,
+    overwrite: bool = False,
+    limits: Limits = DEFAULT_LIMITS,
+    engine: Engine | None = None,
+    progress: Listener | None = None,
+) -> ExportReport:
+    """Write the records of a snapshot to one file, unless it holds just them already.
+
+    A file that is there is replaced if it is an earlier export of the same version, whatever it
+    is if `overwrite` is set, and else refused. Raises DamagedFileError at a damaged record; the
+    file is then as it was.
+    """
+    path = Path(path)
+    version.refresh()
+    snapshot = version.find(which)
+    packing = packing_of(snapshot, compression)
+    before = read_export(path)
+    if before is not None and _is_current(path, before, snapshot, packing):
+        return ExportReport(path, before, written=False)
+    ours = before is not None and before.version == version.name
+    if (path.exists() or path.is_symlink()) and not overwrite and not ours:
+        raise FileExistsAlreadyError(
+            f"{path} exists already and is no export of {version.name}: choose another name, or "
+            "say that it may be overwritten"
+        )
+    shards = tuple((version.shard_name(shard), shard) for shard in snapshot.shards)
+    claim = Exported(
+        version.name, snapshot.number, snapshot.content, packing.value, 0, 0, "", modified=0
+    )
+    task = ExportTask(version.store, shards, path, packing, limits, None if ours else claim)
+    (written,) = (engine or Threads()).run(_write, [task], progress)
+    exported = replace(
+        claim,
+        records=written.records,
+        bytes=written.bytes,
+        sha256=written.sha256,
+        modified=path.stat().st_mtime_ns,
+    )
+    _write_beside(path, exported)
+    return ExportReport(path, exported, written=True)
+
+
+def _write_beside(path: Path, exported: Exported) -> None:
+    with DurableFile(_beside(path), overwrite=True) as told:
+        told.write(canonical.encode(exported.to_json()) + b"\n")
+
+
+def _beside(path: Path) -> Path:
+    return path.with_name(path.name + ".export")
+
+
+def read_export(path: Path) -> Exported | None:
+    """What is told beside a file of what was exported to it; None if nothing is."""
+    try:
+        told = canonical.decode(_beside(path).read_bytes().removesuffix(b"\n"))
+        return Exported.from_json(told)
+    except (OSError, ValueError):
+        return None
+
+
+def _is_current(path: Path, told: Exported, snapshot: Snapshot, packing: Compression) -> bool:
+    """Whether the file is the one that is told of, and holds what is wanted."""
+    if not path.is_file():
+        return False
+    status = path.stat()
+    return (told.bytes, told.modified, told.version, told.content, told.compression) == (
+        status.st_size,
+        status.st_mtime_ns,
+        snapshot.version,
+        snapshot.content,
+        packing.value,
+    )
+
+
+def _write(task: ExportTask, running: Running) -> Written:
+    done = records = 0
+    with DurableFile(task.path, overwrite=True) as file:
+        sink = RecordSink(file, task.compression)
+        for name, shard in task.shards:
+
+            def tell(read: int, count: int, done: int = done, before: int = records) -> None:
+                running.tell(done + read, before + count)
+
+            records += copy_file(
+                StoredFile(task.store, name),
+                sink,
+                sha256=shard.sha256,
+                records=shard.records,
+                limits=task.limits,
+                workers=running.workers,
+                tell=tell,
+            )
+            done += shard.bytes
+        written = sink.finish()
+        if task.claim is not None:
+            _write_beside(task.path, task.claim)
+    return written

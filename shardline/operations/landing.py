@@ -1,0 +1,219 @@
+"""One source becomes shards: the task of an append, which any engine can run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING
+
+from shardline.errors import BadRecordsError
+from shardline.execution.threads import run_tasks
+from shardline.files.compression import Compression
+from shardline.files.reader import DEFAULT_LIMITS
+from shardline.operations.row_stream import RowStream
+from shardline.operations.shards import ShardPlan, make_shard
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from shardline.execution.engine import Running
+    from shardline.log.facts import Shard
+    from shardline.log.facts import Source as Identity
+    from shardline.log.schema import Schema
+    from shardline.operations.receipt import Receipt
+    from shardline.operations.shards import Part
+    from shardline.sources import Chunk, Frames, RecordSource
+    from shardline.storage import Store
+
+TARGET_BYTES = 128 * 1024 * 1024
+_TOLD = 10
+
+
+@dataclass(frozen=True, slots=True)
+class LandingOptions:
+    """How shards are made. `quarantine_share` is how many of the rows may be refused, of 1.
+
+    `format` and `max_record_bytes` are how the source is read.
+    """
+
+    target_bytes: int = TARGET_BYTES
+    compression: Compression = Compression.NONE
+    quarantine_share: float = 0.0
+    salvage: bool = False
+    format: str | None = None
+    max_record_bytes: int = DEFAULT_LIMITS.max_record_bytes
+
+    def __post_init__(self) -> None:
+        """Refuse what no shard can be made by."""
+        if self.compression is Compression.ZLIB:
+            raise ValueError("shards are plain or GZIP: ZLIB files cannot be put behind each other")
+        if self.target_bytes < 1:
+            raise ValueError(f"shards of {self.target_bytes} bytes: the target must be 1 or more")
+        if not 0 <= self.quarantine_share <= 1:
+            raise ValueError(f"a share of {self.quarantine_share}: it must be from 0 to 1")
+
+
+@dataclass(frozen=True, slots=True)
+class LandingTask:
+    """A source to make shards of.
+
+    `run` tells one append from others, where the identity of the source does not tell its content:
+    what another one left is not used then.
+    """
+
+    store: Store
+    dataset: str
+    version: str
+    source: RecordSource
+    identity: Identity
+    schema: Schema
+    options: LandingOptions
+    run: str = ""
+    attempt: int = 0
+
+    step = "appending"
+
+    @property
+    def label(self) -> str:
+        """What people call it."""
+        return self.source.shown
+
+    @property
+    def size(self) -> int | None:
+        """How many bytes it reads."""
+        return self.source.size
+
+    def plan(self, part: int, first: int) -> ShardPlan:
+        """One of its shards. The name depends on all that can make a difference to its bytes."""
+        return ShardPlan(
+            self.store,
+            self.dataset,
+            self.version,
+            {
+                "operation": "append",
+                "source": self.identity.key,
+                "schema": self.schema.fingerprint,
+                "target_bytes": self.options.target_bytes,
+                "compression": self.options.compression.value,
+                "salvage": self.options.salvage,
+                "format": self.options.format,
+                "max_record_bytes": self.options.max_record_bytes,
+                "run": self.run,
+                "part": part,
+            },
+            self.options.compression,
+            self.identity.key,
+            self.label,
+            first,
+            self.options.target_bytes,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Landing:
+    """What was made of one source: its shards, and how many of its rows went to quarantine.
+
+    So many of those are `damaged` spots of a file that was salvaged.
+    """
+
+    source: Identity
+    shards: tuple[Shard, ...]
+    rows: int
+    refused: int = 0
+    damaged: int = 0
+    quarantine: tuple[str, ...] = ()
+    told: tuple[str, ...] = field(default=(), repr=False)
+
+    @property
+    def records(self) -> int:
+        """How many records it gave."""
+        return sum(shard.records for shard in self.shards)
+
+    @property
+    def bytes(self) -> int:
+        """How many bytes its shards have."""
+        return sum(shard.bytes for shard in self.shards)
+
+
+def land(task: LandingTask, running: Running) -> Landing:
+    """Do one task: make the shards of a source, or find those that are made already."""
+    receipts: list[Receipt] = []
+    stream = RowStream(partial(_frames, task, running))
+    try:
+        while not receipts or not receipts[-1].last:
+            first = receipts[-1].end if receipts else 0
+            plan = task.plan(len(receipts), first)
+            filling = _Filling(stream, first, task.options.target_bytes)
+            receipts.append(make_shard(plan, filling, attempt=task.attempt))
+    finally:
+        stream.close()
+    told = tuple(f"{task.label}, {why}" for receipt in receipts for why in receipt.told)
+    return Landing(
+        task.identity,
+        tuple(receipt.shard for receipt in receipts if receipt.shard is not None),
+        receipts[-1].end,
+        sum(receipt.refused_rows for receipt in receipts),
+        sum(receipt.damaged for receipt in receipts),
+        tuple(receipt.quarantine for receipt in receipts if receipt.quarantine is not None),
+        told[:_TOLD],
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Filling:
+    stream: RowStream
+    first: int
+    target_bytes: int
+
+    def begin(self) -> None:
+        self.stream.seek(self.first)
+
+    def fill(self, part: Part) -> bool:
+        return self.stream.fill(part, self.target_bytes)
+
+
+def _frames(task: LandingTask, running: Running, row: int) -> Iterator[tuple[Frames, int]]:
+    """The records of a source from a row on, made side by side, with the row behind each lot."""
+
+    def make(chunk: Chunk) -> tuple[Frames, Chunk]:
+        return chunk.frames(), chunk
+
+    records = 0
+    chunks = task.source.chunks(task.schema, row)
+    for frames, chunk in run_tasks(make, chunks, workers=running.workers):
+        bad = [one for one in frames.refused if not one.damage]
+        if bad and not task.options.quarantine_share:
+            told = tuple(f"{task.label}, {one}" for one in bad[:_TOLD])
+            raise bad_records(f"{task.dataset}/{task.version}", told, len(bad), chunk.end)
+        records += len(frames.starts)
+        running.tell(chunk.position, records)
+        yield frames, chunk.end
+
+
+def refuse_too_many(name: str, landings: Sequence[Landing], share: float) -> None:
+    """Refuse to commit if more than a share of the rows do not fit.
+
+    What was salvaged of a damaged file was asked for, whatever that cost.
+    """
+    rows = sum(landing.rows for landing in landings)
+    bad = sum(landing.refused - landing.damaged for landing in landings)
+    if bad > share * rows:
+        told = [why for landing in landings for why in landing.told]
+        raise bad_records(name, tuple(told[:_TOLD]), bad, rows, share)
+
+
+def bad_records(
+    name: str, told: tuple[str, ...], bad: int, rows: int, share: float = 0.0
+) -> BadRecordsError:
+    """The error to raise for rows that do not fit."""
+    more = f"\n  ... and {bad - len(told):,} more" if bad > len(told) else ""
+    allowed = f", and at most {share:.2%} may" if share else ""
+    lines = "\n  ".join(told)
+    return BadRecordsError(
+        f"{bad:,} of {rows:,} rows do not fit the schema of {name}{allowed}: nothing was committed"
+        f"\n  {lines}{more}\nMend them, or let such rows go to quarantine: "
+        "quarantine_share=0.01, or --quarantine-share 1%",
+        told,
+        bad,
+        rows,
+    )

@@ -1,0 +1,50 @@
+"""The quarantine: rows that could not become records, each with its reason and where it stood."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from shardline.sources import Refused
+    from shardline.storage.store import ObjectWriter
+
+
+class QuarantineWriter:
+    """Writes refused rows as JSON lines."""
+
+    def __init__(self, file: ObjectWriter, source: str) -> None:
+        self.bytes = 0
+        self._file = file
+        self._source = source
+        self._hash = hashlib.sha256()
+
+    def add(self, refused: Refused) -> None:
+        """Add one row."""
+        line = {
+            "source": self._source,
+            "row": refused.row,
+            "where": refused.where,
+            "feature": refused.feature,
+            "reason": refused.detail,
+            **_content(refused.content),
+        }
+        data = json.dumps(line).encode() + b"\n"
+        self._hash.update(data)
+        self.bytes += len(data)
+        self._file.write(data)
+
+    @property
+    def sha256(self) -> str:
+        """The digest of what was written."""
+        return self._hash.hexdigest()
+
+
+def _content(content: bytes) -> dict[str, str]:
+    """The row as text if it is text, else in base64."""
+    try:
+        return {"content": content.decode()}
+    except UnicodeDecodeError:
+        return {"content_base64": base64.b64encode(content).decode()}

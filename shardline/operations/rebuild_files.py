@@ -1,0 +1,221 @@
+"""Rebuild loose TFRecord files: one file of them, or files of a target size in a new folder."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from shardline.errors import FileExistsAlreadyError, UnsyncedWriteError
+from shardline.files.compression import Compression
+from shardline.files.packing import frame_ends
+from shardline.files.reader import DEFAULT_LIMITS, Limits, RecordFile
+from shardline.files.sink import RecordSink
+from shardline.operations.copying import copy_file
+from shardline.storage.local import DurableFile, open_folder
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from shardline.files.reader import Block
+    from shardline.files.sink import Written
+
+
+@dataclass(frozen=True, slots=True)
+class FilesReport:
+    """What was written: the files, and how much is in them together."""
+
+    files: tuple[Path, ...]
+    records: int
+    bytes: int
+    compression: Compression
+
+
+def rebuild_files(
+    paths: Sequence[Path | str],
+    out: Path | str,
+    *,
+    target_bytes: int | None = None,
+    compression: Compression | str | None = None,
+    overwrite: bool = False,
+    limits: Limits = DEFAULT_LIMITS,
+    progress: Callable[[Path, int], None] | None = None,
+) -> FilesReport:
+    """Copy the records of files, in order and byte for byte, into one file, or several in a folder.
+
+    With `target_bytes`, `out` is a new folder, which must not be there. Its files have at most so
+    many bytes each, as long as no record is larger; packed ones end soon after they have so many.
+    The output is packed as the inputs are if all are plain or all
+    are GZIP, else not, unless told. Raises DamagedFileError at damage, and leaves nothing behind.
+    """
+    files = [Path(path) for path in paths]
+    if not files:
+        raise ValueError("there is nothing to rebuild: name some files")
+    packing = _packing(files, compression, limits)
+    if target_bytes is None:
+        written = _one_file(files, Path(out), packing, limits, progress, overwrite=overwrite)
+        return FilesReport((Path(out),), written.records, written.bytes, packing)
+    if target_bytes < 1:
+        raise ValueError(f"files of {target_bytes} bytes: the target must be 1 or more")
+    return _folder(files, Path(out), packing, target_bytes, limits=limits, progress=progress)
+
+
+def _packing(
+    files: Iterable[Path], wanted: Compression | str | None, limits: Limits
+) -> Compression:
+    if wanted is not None:
+        return Compression(wanted)
+    found = set()
+    for path in files:
+        with RecordFile(path, limits=limits) as file:
+            if file.stream.size:
+                found.add(file.compression)
+    return Compression.GZIP if found == {Compression.GZIP} else Compression.NONE
+
+
+def _one_file(
+    files: Sequence[Path],
+    out: Path,
+    packing: Compression,
+    limits: Limits,
+    progress: Callable[[Path, int], None] | None,
+    *,
+    overwrite: bool,
+) -> Written:
+    with DurableFile(out, overwrite=overwrite) as file:
+        sink = RecordSink(file, packing)
+        for path in files:
+            copy_file(path, sink, limits=limits, tell=_tell(path, progress))
+        return sink.finish()
+
+
+def _tell(
+    path: Path, progress: Callable[[Path, int], None] | None
+) -> Callable[[int, int], None] | None:
+    return None if progress is None else lambda read, _records: progress(path, read)
+
+
+def _folder(
+    files: Sequence[Path],
+    out: Path,
+    packing: Compression,
+    target: int,
+    *,
+    limits: Limits,
+    progress: Callable[[Path, int], None] | None,
+) -> FilesReport:
+    """Fill a hidden folder beside the final one, and give it its name when it is whole."""
+    if out.exists() or out.is_symlink():
+        raise FileExistsAlreadyError(f"{out} exists already and is not overwritten: choose another")
+    hidden = out.parent / f".{out.name[:48]}.{secrets.token_hex(6)}.tmp"
+    try:
+        hidden.mkdir()
+    except FileNotFoundError as error:
+        what = f"{out.parent}: no such folder; make it first"
+        raise FileNotFoundError(error.errno, what) from None
+    parts = _Parts(hidden, packing, target)
+    try:
+        for path in files:
+            tell = _tell(path, progress)
+            with RecordFile(path, limits=limits) as file:
+                for block in file.blocks():
+                    parts.add(block)
+                    if tell is not None:
+                        tell(file.stream.position, 0)
+        written = parts.end()
+        names = [f"part-{at:05}-of-{len(written):05}.tfrecord" for at in range(len(written))]
+        for at, name in enumerate(names):
+            (hidden / parts.name(at)).rename(hidden / name)
+        _sync(hidden)
+        # A folder takes the place of an empty one at most: nothing can be overwritten.
+        hidden.rename(out)
+    except BaseException as error:
+        parts.abandon(error)
+        with suppress(OSError):
+            shutil.rmtree(hidden)
+        raise
+    try:
+        _sync(out.parent)
+    except OSError as error:
+        raise UnsyncedWriteError(
+            f"{out} has its name, but the disk did not confirm it ({error.strerror}): it may be "
+            "gone after a crash; check the disk"
+        ) from error
+    return FilesReport(
+        tuple(out / name for name in names),
+        sum(part.records for part in written),
+        sum(part.bytes for part in written),
+        packing,
+    )
+
+
+def _sync(folder: Path) -> None:
+    descriptor = open_folder(folder)
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        error.filename = str(folder)
+        raise
+    finally:
+        os.close(descriptor)
+
+
+class _Parts:
+    """Files that are filled one after the other."""
+
+    def __init__(self, folder: Path, packing: Compression, target: int) -> None:
+        self._folder = folder
+        self._packing = packing
+        self._target = target
+        self._written: list[Written] = []
+        self._file: DurableFile | None = None
+        self._sink: RecordSink | None = None
+
+    def name(self, at: int) -> str:
+        return f"part-{at:05}"
+
+    def add(self, block: Block) -> None:
+        ends = frame_ends(block.starts, block.lengths)
+        done, offset = 0, 0
+        while done < len(ends):
+            sink = self._open()
+            count = sink.fitting(ends[done:] - offset, self._target)
+            if not count:
+                self._close()
+                continue
+            end = int(ends[done + count - 1])
+            piece = slice(done, done + count)
+            sink.add(block.data[offset:end], block.starts[piece] - offset, block.lengths[piece])
+            done, offset = done + count, end
+
+    def _open(self) -> RecordSink:
+        if self._sink is None:
+            # Nobody else has this folder. A file that is moved to its name, and not linked,
+            # leaves no second name behind, which could not be taken away any more.
+            path = self._folder / self.name(len(self._written))
+            self._file = DurableFile(path, overwrite=True)
+            self._sink = RecordSink(self._file, self._packing)
+        return self._sink
+
+    def _close(self) -> None:
+        if self._sink is not None and self._file is not None:
+            self._written.append(self._sink.finish())
+            file, self._sink, self._file = self._file, None, None
+            file.__exit__(None, None, None)
+
+    def abandon(self, error: BaseException) -> None:
+        """Let go of the one that is being filled."""
+        if self._file is not None:
+            self._file.__exit__(type(error), error, error.__traceback__)
+            self._sink = self._file = None
+
+    def end(self) -> list[Written]:
+        """Close the last one; there is one even if there was no record."""
+        if not self._written:
+            self._open()
+        self._close()
+        return self._written

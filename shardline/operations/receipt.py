@@ -1,0 +1,139 @@
+"""The receipt beside a shard: what was made of which rows of its source.
+
+It is written when the shard is whole, so that an append that was stopped can go on behind it, and
+stays, since it tells from which row of its source each record came.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from shardline.errors import ObjectMissingError
+from shardline.files.hashed import HashedFile
+from shardline.files.stored import StoredFile
+from shardline.log import canonical
+from shardline.log.facts import Fields, Shard
+
+if TYPE_CHECKING:
+    from shardline.log.facts import Json
+    from shardline.storage import Store
+
+RECEIPT = ".receipt"
+_FORMAT = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """One part of a source: rows from `first` up to `end`, and the shard of its records.
+
+    `shard` is None if no row gave a record. `refused` are the rows that gave none, as spans of
+    first and last; so many of them are `damaged`, and `quarantine` is the file they are in. `told`
+    are the first reasons. `last` says that the source ends here.
+    """
+
+    first: int
+    end: int
+    last: bool
+    shard: Shard | None = None
+    refused: tuple[tuple[int, int], ...] = ()
+    damaged: int = 0
+    quarantine: str | None = None
+    told: tuple[str, ...] = field(default=(), repr=False)
+
+    @property
+    def refused_rows(self) -> int:
+        """How many rows gave no record."""
+        return sum(last - first + 1 for first, last in self.refused)
+
+    def encode(self) -> bytes:
+        """The receipt as it lies beside the shard, with its digest."""
+        told: Json = {
+            "format": _FORMAT,
+            "rows": [self.first, self.end],
+            "last": self.last,
+            "shard": self.shard and self.shard.to_json(),
+            "refused": [list(span) for span in self.refused],
+            "damaged": self.damaged,
+            "quarantine": self.quarantine,
+            "told": list(self.told),
+        }
+        told["digest"] = canonical.sha256(told)
+        return canonical.encode(told) + b"\n"
+
+
+def read_receipt(store: Store, name: str) -> Receipt | None:
+    """The receipt of that name, if it is there, undamaged, and what it tells of is there too."""
+    (data,) = store.read_many([name])
+    if data is None:
+        return None
+    try:
+        receipt = _decode(data)
+    except ValueError:
+        return None
+    return receipt if _matches(store, name, receipt) else None
+
+
+def read_rows(store: Store, name: str) -> tuple[int, int] | None:
+    """The rows that a receipt tells of, whatever became of the shard; None without a receipt."""
+    (data,) = store.read_many([name])
+    try:
+        receipt = None if data is None else _decode(data)
+    except ValueError:
+        return None
+    return None if receipt is None else (receipt.first, receipt.end)
+
+
+def _decode(data: bytes) -> Receipt:
+    told = canonical.decode(data.removesuffix(b"\n"))
+    if not isinstance(told, dict) or told.pop("digest", None) != canonical.sha256(told):
+        raise ValueError("it does not match its digest")
+    fields = Fields("a receipt", told)
+    if fields.take("format", int) != _FORMAT:
+        raise ValueError("it is of another format")
+    first, end = fields.take("rows", list)
+    shard = fields.nullable("shard", dict)
+    receipt = Receipt(
+        first,
+        end,
+        fields.take("last", bool),
+        None if shard is None else Shard.take(Fields("a shard", shard)),
+        tuple((span[0], span[1]) for span in fields.take("refused", list)),
+        fields.count("damaged"),
+        fields.nullable("quarantine", str),
+        fields.texts("told"),
+    )
+    fields.end()
+    return receipt
+
+
+def _matches(store: Store, name: str, receipt: Receipt) -> bool:
+    """Whether the shard beside the receipt is the one that was made, byte for byte."""
+    if receipt.quarantine is not None and store.info(receipt.quarantine) is None:
+        return False
+    shard = receipt.shard
+    if shard is None:
+        return True
+    folder = name.rpartition("/")[0]
+    digest = sha256_of(store, f"{folder}/{shard.name}", shard.bytes)
+    return digest == shard.sha256
+
+
+def sha256_of(store: Store, name: str, size: int) -> str | None:
+    """The digest of an object, None if it is not there or not of that size."""
+    try:
+        file = StoredFile(store, name).open()
+    except ObjectMissingError:
+        return None
+    try:
+        return HashedFile(file).finish() if file.size == size else None
+    finally:
+        file.close()
+
+
+def add_row(spans: list[tuple[int, int]], row: int) -> None:
+    """Add a row to spans of first and last, behind all that are in them."""
+    if spans and row <= spans[-1][1] + 1:
+        spans[-1] = (spans[-1][0], row)
+    else:
+        spans.append((row, row))

@@ -1,0 +1,109 @@
+"""The records of a source in order, of which each shard takes as many as fit."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from shardline.files.packing import frame_ends
+from shardline.kernel.types import HEADER_BYTES
+from shardline.sources import Frames
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from shardline.operations.shards import Part
+
+
+class RowStream:
+    """Frames as `open_at` gives them from a row on, with what a shard left for the next one.
+
+    Each comes with the number of the row behind it.
+    """
+
+    def __init__(self, open_at: Callable[[int], Iterator[tuple[Frames, int]]]) -> None:
+        self._open_at = open_at
+        self._frames: Iterator[tuple[Frames, int]] | None = None
+        self._left: tuple[Frames, int] | None = None
+        self._row = -1  # at which it stands; below 0 in the middle of a part
+
+    def seek(self, row: int) -> None:
+        """Go on at a row."""
+        if row != self._row:
+            self.close()
+            self._frames, self._left, self._row = self._open_at(row), None, row
+
+    def close(self) -> None:
+        """Stop reading."""
+        if self._frames is not None:
+            close = getattr(self._frames, "close", None)
+            if close is not None:
+                close()
+        self._frames = self._left = None
+
+    def fill(self, part: Part, target: int | None) -> bool:
+        """Put records into a part until it is full; says whether the source ended with it."""
+        self._row = -1
+        while (taken := self._take()) is not None:
+            frames, end = taken
+            count = _add_until_full(part, frames, target) if len(frames.starts) else 0
+            if count < len(frames.starts):
+                head, tail = cut_frames(frames, count)
+                _refuse(part, head)
+                self._left = (tail, end)
+                part.end = self._row = int(frames.rows[count])
+                return False
+            _refuse(part, frames)
+            part.end = end
+        return True
+
+    def _take(self) -> tuple[Frames, int] | None:
+        if self._left is not None:
+            taken, self._left = self._left, None
+            return taken
+        return None if self._frames is None else next(self._frames, None)
+
+
+def _refuse(part: Part, frames: Frames) -> None:
+    for refused in frames.refused:
+        part.refuse(refused)
+
+
+def _add_until_full(part: Part, frames: Frames, target: int | None) -> int:
+    """Add as many of the records as fit, and say how many."""
+    ends = frame_ends(frames.starts, frames.lengths)
+    data = memoryview(frames.data)
+    added, offset = 0, 0
+    while added < len(ends):
+        count = part.shard.fitting(ends[added:] - offset, target)
+        if not count:
+            break
+        end = int(ends[added + count - 1])
+        piece = slice(added, added + count)
+        part.shard.add(data[offset:end], frames.starts[piece] - offset, frames.lengths[piece])
+        added, offset = added + count, end
+    return added
+
+
+def cut_frames(frames: Frames, count: int) -> tuple[Frames, Frames]:
+    """The frames before a record, and from it on; refused rows go where they stood."""
+    row = int(frames.rows[count])
+    offset = int(frames.starts[count]) - HEADER_BYTES
+    before = tuple(refused for refused in frames.refused if refused.row < row)
+    behind = frames.refused[len(before) :]
+    head = Frames(
+        memoryview(frames.data)[:offset],
+        frames.starts[:count],
+        frames.lengths[:count],
+        frames.rows[:count],
+        before,
+    )
+    tail = replace(
+        frames,
+        data=memoryview(frames.data)[offset:],
+        starts=frames.starts[count:] - offset,
+        lengths=frames.lengths[count:],
+        rows=frames.rows[count:],
+        refused=behind,
+    )
+    return head, tail

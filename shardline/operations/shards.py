@@ -1,0 +1,204 @@
+"""Make one shard of a task: under a name that tells what it is made of, once, and resumably.
+
+The name is a hash of what goes in and how. A shard that is there with its receipt, and matches it,
+is used again; one that does not, or that someone else put there, is left alone, and the next
+attempt has another name.
+"""
+
+from __future__ import annotations
+
+import secrets
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from shardline.errors import LogError, ObjectExistsError
+from shardline.files.compression import Compression
+from shardline.files.stored_writer import write_stored
+from shardline.log import canonical
+from shardline.log.facts import Shard
+from shardline.operations.quarantine import QuarantineWriter
+from shardline.operations.receipt import RECEIPT, Receipt, add_row, read_receipt, sha256_of
+
+if TYPE_CHECKING:
+    from shardline.files.sink import RecordSink, Written
+    from shardline.log.facts import Json
+    from shardline.sources import Refused
+    from shardline.storage import Store
+
+_STEM_DIGITS = 32
+_ATTEMPTS = 1_000_000
+_TOLD = 10
+
+
+@dataclass(frozen=True, slots=True)
+class ShardPlan:
+    """A shard to be made. `identity` is what its name is a hash of.
+
+    `source` is the key of the source that its records come from, `shown` what people call that,
+    `first` the row at which it begins. `largest` says how many bytes it may get.
+    """
+
+    store: Store
+    dataset: str
+    version: str
+    identity: Json
+    compression: Compression = Compression.NONE
+    source: str | None = None
+    shown: str = ""
+    first: int = 0
+    largest: int | None = None
+
+    @property
+    def stem(self) -> str:
+        """The part of the name that tells what the shard is made of."""
+        return stem_of(self.identity)
+
+    def name(self, attempt: int) -> str:
+        """The shard's name at an attempt."""
+        return f"{self._leaf(attempt)}.tfrecord"
+
+    def path(self, attempt: int) -> str:
+        """Where in the store the shard lies."""
+        return f"{self.dataset}/shards/{self.name(attempt)}"
+
+    def quarantine(self, attempt: int) -> str:
+        """Where in the store the rows go that gave no record."""
+        return f"{self.dataset}/quarantine/{self._leaf(attempt)}.jsonl"
+
+    def _leaf(self, attempt: int) -> str:
+        return f"{self.version}.{self.stem}{f'.{attempt}' if attempt else ''}"
+
+    def begin_with(self, attempt: int) -> int:
+        """The attempt to begin with: a random one where an upload could overwrite another's."""
+        limit = self.store.largest_create
+        if limit is None or (self.largest is not None and self.largest <= limit):
+            return attempt
+        return attempt + 1 + secrets.randbelow(_ATTEMPTS - attempt - 1)
+
+
+def stem_of(identity: Json) -> str:
+    """The part of a shard's name that tells what it is made of."""
+    return canonical.sha256(identity)[:_STEM_DIGITS]
+
+
+class Filling(Protocol):
+    """What puts the records into a shard."""
+
+    def begin(self) -> None:
+        """Start where the shard starts; again, if an attempt came to nothing."""
+        ...
+
+    def fill(self, part: Part) -> bool:
+        """Add records and refused rows to the part; says whether there is nothing behind it."""
+        ...
+
+
+class Part:
+    """A shard being made, with its quarantine. Neither is there if nothing is put into it."""
+
+    def __init__(self, plan: ShardPlan, attempt: int) -> None:
+        self.end = plan.first
+        self.refused: list[tuple[int, int]] = []
+        self.damaged = 0
+        self.told: list[str] = []
+        self._plan = plan
+        self._attempt = attempt
+        self._shard_stack = ExitStack()
+        self._quarantine_stack = ExitStack()
+        self._shard: RecordSink | None = None
+        self._quarantine: QuarantineWriter | None = None
+
+    @property
+    def shard(self) -> RecordSink:
+        """The shard's file."""
+        if self._shard is None:
+            path = self._plan.path(self._attempt)
+            writing = write_stored(self._plan.store, path, self._plan.compression)
+            self._shard = self._shard_stack.enter_context(writing)
+        return self._shard
+
+    def refuse(self, refused: Refused) -> None:
+        """Put a row into the quarantine."""
+        if self._quarantine is None:
+            path = self._plan.quarantine(self._attempt)
+            file = self._quarantine_stack.enter_context(self._plan.store.writer(path))
+            self._quarantine = QuarantineWriter(file, self._plan.shown)
+        self._quarantine.add(refused)
+        add_row(self.refused, refused.row)
+        self.damaged += refused.damage
+        if len(self.told) < _TOLD:
+            self.told.append(str(refused))
+
+    def close(self) -> tuple[Written | None, str | None]:
+        """Put both in place: the quarantine first, so that no shard is there without it."""
+        quarantine = None
+        if self._quarantine is not None:
+            quarantine = self._plan.quarantine(self._attempt)
+            made = self._quarantine
+            self._put(self._quarantine_stack, quarantine, made.bytes, made.sha256)
+        if self._shard is None:
+            return None, quarantine
+        written = self._shard.finish()
+        path = self._plan.path(self._attempt)
+        self._put(self._shard_stack, path, written.bytes, written.sha256)
+        return written, quarantine
+
+    def _put(self, stack: ExitStack, path: str, size: int, sha256: str) -> None:
+        """End the writing of a file. If someone else just put the same there, that will do."""
+        try:
+            stack.close()
+        except ObjectExistsError:
+            if sha256_of(self._plan.store, path, size) != sha256:
+                raise
+
+    def abandon(self, error: BaseException) -> None:
+        """Leave nothing behind."""
+        for stack in (self._shard_stack, self._quarantine_stack):
+            stack.__exit__(type(error), error, error.__traceback__)
+
+
+def make_shard(plan: ShardPlan, filling: Filling, *, attempt: int = 0) -> Receipt:
+    """Make a shard, or find it made."""
+    attempt = plan.begin_with(attempt)
+    while attempt < _ATTEMPTS:
+        receipt = read_receipt(plan.store, plan.path(attempt) + RECEIPT)
+        if receipt is not None:
+            return receipt
+        try:
+            return _make(plan, filling, attempt)
+        except ObjectExistsError:
+            attempt += 1
+    raise LogError(f"{plan.dataset}/{plan.version}: no free name is left for {plan.name(0)}")
+
+
+def _make(plan: ShardPlan, filling: Filling, attempt: int) -> Receipt:
+    filling.begin()
+    part = Part(plan, attempt)
+    try:
+        last = filling.fill(part)
+        written, quarantine = part.close()
+    except BaseException as error:
+        part.abandon(error)
+        raise
+    shard = None
+    if written is not None:
+        shard = Shard(
+            plan.name(attempt),
+            written.records,
+            written.bytes,
+            written.sha256,
+            plan.compression.value,
+            plan.source,
+        )
+    refused = tuple(part.refused)
+    receipt = Receipt(
+        plan.first, part.end, last, shard, refused, part.damaged, quarantine, tuple(part.told)
+    )
+    name = plan.path(attempt) + RECEIPT
+    try:
+        plan.store.create(name, receipt.encode())
+    except ObjectExistsError:
+        if read_receipt(plan.store, name) != receipt:
+            raise
+    return receipt

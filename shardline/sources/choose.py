@@ -1,0 +1,172 @@
+"""Make a source of whatever a caller gives."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
+
+import numpy as np
+import pyarrow as pa
+
+from shardline import kernel
+from shardline.errors import SourceError
+from shardline.files.compression import CompressionError
+from shardline.files.detect import open_stream
+from shardline.files.reader import DEFAULT_LIMITS
+from shardline.files.stored import StoredFile
+from shardline.kernel.types import HEADER_BYTES
+from shardline.sources.columnar import ColumnarSource, OnceSource, Table
+from shardline.sources.csv_rows import CsvSource
+from shardline.sources.folder import FolderOrigin, FolderSource
+from shardline.sources.json_lines import JsonLinesSource
+from shardline.sources.memory import ArrayColumns, FrameColumns
+from shardline.sources.origin import BatchOrigin, FileOrigin
+from shardline.sources.parquet import ARROW_MAGIC, PARQUET_MAGIC, ArrowColumns, ParquetColumns
+from shardline.sources.rows import RowSource
+from shardline.sources.tensors import TensorColumns
+from shardline.sources.tfrecord import TFRecordSource
+from shardline.storage.store import open_store
+
+if TYPE_CHECKING:
+    from shardline.files.reader import Limits
+    from shardline.sources.source import RecordSource
+
+Format: TypeAlias = Literal["jsonl", "csv", "parquet", "arrow", "folder", "tfrecord"]
+"""What a file can be, by the name to give it."""
+
+_SUFFIXES: dict[str, Format] = {
+    ".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl",
+    ".csv": "csv",
+    ".parquet": "parquet", ".pq": "parquet",
+    ".arrow": "arrow", ".feather": "arrow", ".ipc": "arrow",
+    ".tfrecord": "tfrecord", ".tfrecords": "tfrecord", ".tfrec": "tfrecord",
+}  # fmt: skip
+_SHARDED = re.compile(r"\.tf_?rec(ord)?s?-\d+-of-\d+$")
+
+
+def as_source(
+    what: object,
+    *,
+    batch: str | None = None,
+    format: Format | None = None,  # noqa: A002 - the word that callers and --format use
+    salvage: bool = False,
+    limits: Limits = DEFAULT_LIMITS,
+) -> RecordSource:
+    """The source that a path, a stored file, or rows in memory are.
+
+    `format` says what a file is, where its name does not. `batch` names rows in memory, so that
+    the same ones do not land twice. With `salvage`, damage in a TFRecord file is passed over.
+    """
+    if format is not None and format not in get_args(Format):
+        raise SourceError(f"format {format!r} is none of {', '.join(get_args(Format))}")
+    if isinstance(what, str) and "://" in what:
+        what = _stored(what)
+    if isinstance(what, str | Path | StoredFile):
+        if batch is not None:
+            raise SourceError(f"{what}: a file is known by its path and content: leave batch out")
+        return _file_source(what, format, limits, salvage=salvage)
+    if hasattr(what, "chunks") and hasattr(what, "identity"):
+        return what  # type: ignore[return-value] # it has what a source has
+    return _memory_source(what, BatchOrigin(batch), limits)
+
+
+def _stored(uri: str) -> StoredFile:
+    folder, _, name = uri.rpartition("/")
+    return StoredFile(open_store(folder), name)
+
+
+def _file_source(
+    what: str | Path | StoredFile, asked: Format | None, limits: Limits, *, salvage: bool
+) -> RecordSource:
+    where = Path(what) if isinstance(what, str) else what
+    if isinstance(where, Path) and (asked == "folder" or (asked is None and where.is_dir())):
+        return FolderSource(FolderOrigin(where), limits)
+    origin = FileOrigin(where)
+    kind = asked or _told_by_name(origin) or _told_by_content(origin)
+    if kind == "folder":
+        raise SourceError(f"{origin}: a folder of files must lie on a local disk: copy it there")
+    if salvage and kind != "tfrecord":
+        raise SourceError(f"{origin}: only TFRecord files can be salvaged: leave salvage out")
+    if kind == "tfrecord":
+        return TFRecordSource(origin, limits, salvage=salvage)
+    if kind == "parquet":
+        return ColumnarSource(origin, ParquetColumns(origin), limits)
+    if kind == "arrow":
+        return ColumnarSource(origin, ArrowColumns(origin), limits)
+    if kind == "csv":
+        return CsvSource(origin, limits)
+    return JsonLinesSource(origin, limits)
+
+
+def _told_by_name(origin: FileOrigin) -> Format | None:
+    name = origin.shown.rpartition("/")[2].lower()
+    if _SHARDED.search(name):
+        return "tfrecord"
+    plain = name.removesuffix(".gz")
+    kind = _SUFFIXES.get(Path(plain).suffix)
+    return kind if plain == name or kind in {"jsonl", "csv", "tfrecord"} else None
+
+
+def _told_by_content(origin: FileOrigin) -> Format:
+    file = origin.open()
+    try:
+        head = file.pread(max(len(ARROW_MAGIC), len(PARQUET_MAGIC)), 0)
+        if head.startswith(PARQUET_MAGIC):
+            return "parquet"
+        if head.startswith(ARROW_MAGIC):
+            return "arrow"
+        start = memoryview(bytearray(HEADER_BYTES))
+        _, stream = open_stream(file)
+        count = stream.readinto(start)
+        scan = kernel.scan(start[:count], max_record_bytes=2**64 - 1, final=False)
+        if count == HEADER_BYTES and scan.fault is None:
+            return "tfrecord"
+    except CompressionError:
+        pass
+    finally:
+        file.close()
+    raise SourceError(
+        f"{origin}: neither its name nor its content tell what it is. Say it with format='...' "
+        f"(--format): {', '.join(get_args(Format))}"
+    )
+
+
+def _memory_source(what: object, origin: BatchOrigin, limits: Limits) -> RecordSource:
+    if isinstance(what, pa.Table | pa.RecordBatch):
+        return ColumnarSource(origin, Table(what), limits)
+    if isinstance(what, pa.RecordBatchReader):
+        return OnceSource(origin, Table(what), limits)
+    if isinstance(what, Mapping):
+        return ColumnarSource(origin, _array_columns(what), limits)
+    if _is_a(what, "pandas", "DataFrame"):
+        return ColumnarSource(origin, FrameColumns(what), limits)
+    if _is_a(what, "tensorflow", "DatasetV2"):
+        return ColumnarSource(origin, TensorColumns(what), limits)
+    if isinstance(what, Iterable) and not isinstance(what, bytes | np.ndarray):
+        return RowSource(origin, what, limits)
+    raise SourceError(
+        f"a value of type {type(what).__name__} is no source: give a path, a table, a DataFrame, "
+        "a dict of arrays, a tf.data.Dataset or rows as dicts"
+    )
+
+
+def _array_columns(what: Mapping[object, object]) -> ArrayColumns:
+    arrays: dict[str, np.ndarray[Any, Any]] = {}
+    for name, array in what.items():
+        if not isinstance(name, str) or not isinstance(array, np.ndarray):
+            raise SourceError(
+                "a dict must hold NumPy arrays by name, whose first axis is the record; for "
+                "one record, give a list of one dict"
+            )
+        arrays[name] = array
+    return ArrayColumns(arrays)
+
+
+def _is_a(what: object, package: str, name: str) -> bool:
+    """Whether a value is of a class, told without loading its package."""
+    return any(
+        kind.__name__ == name and kind.__module__.partition(".")[0] == package
+        for kind in type(what).__mro__
+    )

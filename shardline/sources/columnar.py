@@ -1,0 +1,231 @@
+"""Sources that are columns already: Arrow data in memory, and what others bring into it."""
+
+from __future__ import annotations
+
+import base64
+import json
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from shardline.errors import SchemaMismatchError, ShardlineError, SourceError
+from shardline.kernel.types import LARGEST_MAX_RECORD_BYTES
+from shardline.sources.base import CHUNK_BYTES, Source
+from shardline.sources.fit import fit
+from shardline.sources.frames import Rows, encoded
+from shardline.sources.inference import Finder
+from shardline.sources.mismatch import refuse_types
+from shardline.sources.source import Frames, Refused
+from shardline.sources.values import UNFIT, column_of, fit_values
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from shardline.files.reader import Limits
+    from shardline.log.schema import Feature, Schema
+    from shardline.sources.fit import Fitted
+    from shardline.sources.origin import Origin
+    from shardline.sources.source import Chunk
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Rows as they were read: `first` is the number of the first one.
+
+    Columns of Python values, which have no type of their own, are apart, in `objects`.
+    """
+
+    rows: pa.RecordBatch
+    first: int
+    position: int = 0
+    objects: Mapping[str, Sequence[object]] = field(default_factory=dict)
+
+    def slice(self, start: int, count: int | None = None) -> Batch:
+        """Some of the rows."""
+        end = None if count is None else start + count
+        objects = {name: values[start:end] for name, values in self.objects.items()}
+        rows = self.rows.slice(start, count)
+        return Batch(rows, self.first + start, self.position, objects)
+
+    def whole(self, shown: str) -> pa.RecordBatch:
+        """All columns, with the types that Arrow finds for Python values."""
+        rows = self.rows
+        for name, values in self.objects.items():
+            rows = rows.append_column(name, told_column(shown, name, values))
+        return rows
+
+
+class Columns(Protocol):
+    """Whoever reads columns of one type, batch by batch."""
+
+    def types(self) -> pa.Schema:
+        """The type of each column, null if it has none."""
+        ...
+
+    def batches(self, start: int, schema: Schema | None = None) -> Iterator[Batch]:
+        """The rows from number `start` on, in order; `schema` is what they are read for."""
+        ...
+
+
+class ColumnarSource(Source):
+    """Rows that are read as columns of known types."""
+
+    def __init__(self, origin: Origin, columns: Columns, limits: Limits) -> None:
+        super().__init__(origin, limits)
+        self._columns = columns
+
+    def infer(self) -> Schema:
+        """The schema that all rows fit, and what the types of the columns tell."""
+        finder = Finder(self.shown)
+        try:
+            for batch in self._columns.batches(0):
+                finder.add(batch.whole(self.shown))
+        except ShardlineError:
+            raise
+        except (pa.ArrowException, OSError) as error:
+            raise SourceError(f"{self.shown}: cannot be read: {error}") from error
+        return finder.schema()
+
+    def _read(self, schema: Schema, start: int) -> Iterator[Chunk]:
+        try:
+            refuse_types(self.shown, schema, self._columns.types())
+            for batch in self._columns.batches(start, schema):
+                for part in slices(batch):
+                    yield ColumnChunk(schema, self._limits, part)
+        except ShardlineError:
+            raise
+        except (pa.ArrowException, OSError) as error:
+            raise SourceError(f"{self.shown}: cannot be read: {error}") from error
+
+
+def slices(batch: Batch) -> Iterator[Batch]:
+    """The rows in parts of about the size of a chunk."""
+    rows = batch.rows.num_rows
+    if not rows:
+        return
+    step = max(1, rows * CHUNK_BYTES // max(batch.rows.nbytes, 1))
+    for start in range(0, rows, step):
+        part = batch.slice(start, step)
+        if part.rows.num_rows > 1 and part.rows.nbytes > 4 * CHUNK_BYTES:
+            half = part.rows.num_rows // 2  # few rows are most of the bytes
+            yield from slices(part.slice(0, half))
+            yield from slices(part.slice(half))
+        else:
+            yield part
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnChunk:
+    """Some rows as columns."""
+
+    schema: Schema
+    limits: Limits
+    batch: Batch
+
+    @property
+    def position(self) -> int:
+        """How much of the source has been read."""
+        return self.batch.position
+
+    @property
+    def end(self) -> int:
+        """The number of the first row behind this chunk."""
+        rows: int = self.batch.rows.num_rows
+        return self.batch.first + rows
+
+    def frames(self) -> Frames:
+        """Its records."""
+        first, size = self.batch.first, self.batch.rows.nbytes
+        if self.end - first == 1 and size > LARGEST_MAX_RECORD_BYTES:
+            nothing = np.zeros(0, np.int64)
+            why = f"takes {size} bytes, over the format's limit"
+            return Frames(
+                b"", nothing, nothing, nothing, (Refused(first, f"row {first}", None, why),)
+            )
+        names = set(self.batch.rows.schema.names) | self.batch.objects.keys()
+        columns = [(f, self._fitted(f)) for f in self.schema.features if f.name in names]
+        rows = Rows(np.arange(first, self.end), lambda at: f"row {first + at}", self._content)
+        return encoded(self.schema, columns, rows, {}, self.limits.max_record_bytes)
+
+    def _fitted(self, feature: Feature) -> Fitted:
+        if feature.name in self.batch.objects:
+            return fit_values(feature, self.batch.objects[feature.name])
+        return fit(feature, self.batch.rows.column(feature.name))
+
+    def _content(self, at: int) -> bytes:
+        part = self.batch.slice(at, 1)
+        (row,) = part.rows.to_pylist() if part.rows.num_columns else ({},)
+        return as_json({**row, **{name: values[0] for name, values in part.objects.items()}})
+
+
+def told_column(shown: str, name: str, values: Sequence[object]) -> pa.Array:
+    """Python values as a column; SchemaMismatchError if they have no kind in common."""
+    try:
+        return column_of(values)
+    except UNFIT:
+        raise SchemaMismatchError(
+            f"{shown}: feature {name!r} holds values of different kinds, or of none that a feature "
+            "can have: declare the schema by hand, so that the rows that do not fit it are told"
+        ) from None
+
+
+def as_json(row: object) -> bytes:
+    """A row as JSON, for people to look at: bytes that are no text are told in base64."""
+    return json.dumps(row, default=_told, ensure_ascii=False, skipkeys=True).encode(
+        "utf-8", "backslashreplace"
+    )
+
+
+def _told(value: object) -> object:
+    if isinstance(value, bytes | bytearray | memoryview):
+        try:
+            return bytes(value).decode()
+        except UnicodeDecodeError:
+            return {"base64": base64.b64encode(value).decode()}
+    if isinstance(value, np.ndarray | np.generic):
+        return value.tolist()
+    return f"{type(value).__name__}: {value}"
+
+
+class Table:
+    """A table in memory, or record batches that others make one at a time."""
+
+    def __init__(self, table: pa.Table | pa.RecordBatch | pa.RecordBatchReader) -> None:
+        self._table = table
+        self._taken = False
+
+    def types(self) -> pa.Schema:
+        """The type of each column."""
+        return self._table.schema
+
+    def batches(self, start: int, _schema: Schema | None = None) -> Iterator[Batch]:
+        """The rows from number `start` on."""
+        first = 0
+        for rows in self._whole():
+            skipped = min(max(start - first, 0), rows.num_rows)
+            if skipped < rows.num_rows:
+                yield Batch(rows.slice(skipped), first + skipped)
+            first += rows.num_rows
+
+    def _whole(self) -> Iterator[pa.RecordBatch]:
+        if isinstance(self._table, pa.RecordBatch):
+            yield self._table
+        elif isinstance(self._table, pa.Table):
+            yield from self._table.to_batches()
+        else:
+            if self._taken:
+                raise SourceError("a RecordBatchReader can be read once: give it anew")
+            self._taken = True
+            yield from self._table
+
+
+class OnceSource(ColumnarSource):
+    """Rows that can be read once, so that a schema must be there before."""
+
+    def infer(self) -> Schema:
+        """Refused: there would be nothing left to append."""
+        raise SchemaMismatchError(
+            f"{self.shown} can be read only once: declare the schema by hand, or pass a table"
+        )

@@ -1,0 +1,140 @@
+"""Cells of text into features: numbers by whole columns, one by one where some are none."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from shardline.errors import SchemaMismatchError
+from shardline.log.schema import Feature, Schema, Text
+from shardline.sources.arrow_types import depth_of
+from shardline.sources.fit import Fitted, fit
+from shardline.sources.json_values import NotJson, parsed_list
+from shardline.sources.values import TooLarge, fit_values
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from shardline.log.schema import Kind
+
+NO_NUMBER = "holds text that is no number"
+_WHOLE = re.compile(r"[+-]?[0-9]+")
+_NUMBER = re.compile(
+    r"[+-]?(?:(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:e[+-]?[0-9]+)?|inf|infinity|nan)", re.IGNORECASE
+)
+_MOST_DIGITS = 400
+
+
+def fit_cells(feature: Feature, texts: pa.Array) -> Fitted:
+    """A column of cells as the feature. Lists are written as JSON, images in base64."""
+    if depth_of(feature):
+        return _fit_each(feature, texts, _list_of)
+    if feature.kind == "bytes":
+        return fit(feature, texts, base64=True)
+    numbers = _numbers(feature.kind, _trimmed(texts))
+    return _fit_each(feature, texts, _number_of) if numbers is None else fit(feature, numbers)
+
+
+def _trimmed(texts: pa.Array) -> pa.Array:
+    """The cells without spaces around them, null where nothing else is there."""
+    texts = pc.utf8_trim_whitespace(texts)
+    return pc.if_else(pc.equal(texts, ""), pa.scalar(None, pa.string()), texts)
+
+
+def _numbers(kind: Kind, texts: pa.Array) -> pa.Array | None:
+    """The cells as numbers; None if some of them are none, or must be looked at."""
+    try:
+        if kind == "int64":
+            hexadecimal = pc.any(pc.match_substring(texts, "x", ignore_case=True)).as_py()
+            return None if hexadecimal else texts.cast(pa.int64())
+        numbers = texts.cast(pa.float64())
+    except pa.ArrowInvalid:
+        return None
+    return None if pc.any(pc.is_inf(numbers)).as_py() else numbers
+
+
+def _number_of(text: str) -> object:
+    text = text.strip()
+    if not text:
+        return None
+    if _WHOLE.fullmatch(text):
+        return int(text) if len(text) < _MOST_DIGITS else TooLarge()
+    if not _NUMBER.fullmatch(text):
+        raise NotJson(NO_NUMBER)
+    number = float(text)
+    written_out = any(sign.isdigit() for sign in text)
+    return TooLarge() if written_out and np.isinf(number) else number
+
+
+def _list_of(text: str) -> object:
+    return parsed_list(text) if text.strip() else None
+
+
+def _fit_each(feature: Feature, texts: pa.Array, read: Callable[[str], object]) -> Fitted:
+    values: list[object] = []
+    bad: dict[int, str] = {}
+    for at, text in enumerate(texts.to_pylist()):
+        try:
+            values.append(read(text))
+        except NotJson as error:
+            values.append(None)
+            bad[at] = str(error)
+    fitted = fit_values(feature, values, base64=True) if values else fit(feature, pa.nulls(0))
+    return Fitted(fitted.array, {**fitted.bad, **bad})
+
+
+@dataclass(slots=True)
+class _Seen:
+    """What the cells of a column have been so far."""
+
+    kind: Kind = "int64"
+    filled: int = 0
+    nan: bool = False
+
+
+@dataclass(slots=True)
+class CellTally:
+    """Tells the schema of columns of cells: whole numbers if all are, else numbers, else text."""
+
+    names: Sequence[str]
+    rows: int = 0
+    seen: list[_Seen] = field(default_factory=list)
+
+    def add(self, columns: Sequence[pa.Array]) -> None:
+        """Take in some rows."""
+        self.seen = self.seen or [_Seen() for _ in columns]
+        self.rows += len(columns[0]) if columns else 0
+        for seen, texts in zip(self.seen, columns, strict=True):
+            filled = pc.drop_null(_trimmed(texts))
+            seen.filled += len(filled)
+            if seen.kind == "int64" and _numbers("int64", filled) is None:
+                # Whole numbers over 64 bits would lose digits as floats.
+                whole = pc.all(pc.match_substring_regex(filled, r"^[+-]?[0-9]+$")).as_py()
+                seen.kind = "bytes" if whole else "float"
+            if seen.kind == "float":
+                numbers = _numbers("float", filled)
+                seen.kind = "bytes" if numbers is None else "float"
+                seen.nan |= numbers is not None and bool(pc.any(pc.is_nan(numbers)).as_py())
+
+    def schema(self, shown: str) -> Schema:
+        """The schema that all these rows fit; SchemaMismatchError where none can be told."""
+        if not self.rows:
+            return Schema()
+        features = []
+        for name, seen in zip(self.names, self.seen, strict=True):
+            if not seen.filled:
+                raise SchemaMismatchError(
+                    f"{shown}: column {name!r} has no value in any row, so its kind cannot be "
+                    "told: declare the schema by hand, or leave the column out"
+                )
+            text = seen.kind == "bytes"
+            required = text or seen.filled == self.rows
+            meaning = Text() if text else None
+            nan = seen.nan and not text
+            features.append(Feature(name, seen.kind, required=required, meaning=meaning, nan=nan))
+        return Schema(tuple(features))

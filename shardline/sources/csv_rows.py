@@ -1,0 +1,242 @@
+"""CSV files with a header. Whole blocks by Arrow; where that fails, row by row."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+
+from shardline.errors import SourceError
+from shardline.kernel.types import LARGEST_OFFSET
+from shardline.sources.base import Source, after_a_look
+from shardline.sources.csv_cells import CellTally, fit_cells
+from shardline.sources.csv_text import NotCsv, cells, row_ends
+from shardline.sources.frames import Reasons, Rows, encoded
+from shardline.sources.mismatch import refuse_names
+from shardline.sources.source import Frames, Refused
+from shardline.sources.text_blocks import longest_row, text_blocks
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from shardline.files.reader import Limits
+    from shardline.kernel.types import IntArray
+    from shardline.log.schema import Schema
+    from shardline.sources.base import OwnSchema
+    from shardline.sources.origin import FileOrigin
+    from shardline.sources.source import Chunk
+
+
+class CsvSource(Source):
+    """A CSV file, plain or packed by gzip. Rows are counted from 0 behind the header."""
+
+    def __init__(self, origin: FileOrigin, limits: Limits) -> None:
+        super().__init__(origin, limits)
+        self._file = origin
+
+    def infer(self) -> Schema:
+        """The schema that all rows fit; rows that are no CSV are left out."""
+        tally: CellTally | None = None
+        for rows in self._blocks():
+            tally = tally or CellTally(rows.names)
+            if not rows.too_long:
+                tally.add(rows.columns({}))
+        return CellTally([]).schema(self.shown) if tally is None else tally.schema(self.shown)
+
+    def _read(self, schema: Schema, start: int) -> Iterator[Chunk]:
+        chunks = self._chunks(schema, start)
+        yield from chunks if start else after_a_look(self.shown, schema, chunks)
+
+    def _chunks(self, schema: Schema, start: int) -> Iterator[OwnSchema]:
+        first = True
+        for rows in self._blocks():
+            if first:
+                refuse_names(self.shown, schema, rows.names)
+                first = False
+            if rows.first + len(rows.ends) > start:
+                yield CellChunk(schema, self._limits, rows.behind(start))
+
+    def _blocks(self) -> Iterator[CellRows]:
+        names: list[str] | None = None
+        first = line = 0
+        for block in text_blocks(self._file, self._limits, _rows_end):
+            data = block.data
+            if names is None:
+                if block.too_long:
+                    raise SourceError(f"{self.shown}: its header is longer than a row may be")
+                head = data[: next(iter(row_ends(data)), len(data))]
+                names, data, line = self._header(head), data[len(head) :], head.count(b"\n")
+            rows = CellRows(tuple(names), data, first, line, block.position, block.too_long)
+            yield rows
+            first += len(rows.ends)
+            line += data.count(b"\n") + block.too_long
+
+    def _header(self, head: bytes) -> list[str]:
+        try:
+            names = cells(head.decode())
+        except (UnicodeDecodeError, NotCsv) as error:
+            why = str(error) if isinstance(error, NotCsv) else "is not UTF-8 text"
+            raise SourceError(f"{self.shown}: the header, line 1, {why}") from None
+        twice = sorted({name for name in names if names.count(name) > 1})
+        if twice:
+            raise SourceError(
+                f"{self.shown}: the header names {twice[0]!r} twice: rename one of the columns"
+            )
+        return names
+
+
+def _rows_end(data: bytes) -> int:
+    ends = row_ends(data)
+    return int(ends[-1]) if len(ends) else 0
+
+
+@dataclass(frozen=True)
+class CellRows:
+    """Rows as text. `first` is the number of the first row, `line` that of its line, from 0."""
+
+    names: tuple[str, ...]
+    data: bytes
+    first: int
+    line: int
+    position: int
+    too_long: bool = False
+
+    @cached_property
+    def ends(self) -> IntArray:
+        """Where each row ends."""
+        if self.too_long:
+            return np.array([len(self.data)])
+        ends = row_ends(self.data)
+        whole = int(ends[-1]) if len(ends) else 0
+        return ends if whole == len(self.data) else np.append(ends, len(self.data))
+
+    @cached_property
+    def starts(self) -> IntArray:
+        """Where each row begins."""
+        return np.concatenate(([0], self.ends[:-1]))[: len(self.ends)]
+
+    def behind(self, start: int) -> CellRows:
+        """The rows from number `start` on."""
+        if start <= self.first:
+            return self
+        begin = int(self.starts[start - self.first])
+        line = self.line + self.data[:begin].count(b"\n")
+        return CellRows(self.names, self.data[begin:], start, line, self.position, self.too_long)
+
+    @cached_property
+    def filled(self) -> IntArray:
+        """The rows that are no blank lines, by their place among all of these."""
+        short = np.flatnonzero(self.ends - self.starts <= 2)
+        blank = [at for at in short.tolist() if not self._text(at).strip(b"\r\n")]
+        return np.delete(np.arange(len(self.ends)), blank)
+
+    def _text(self, place: int) -> bytes:
+        return self.data[self.starts[place] : self.ends[place]]
+
+    def row(self, at: int) -> bytes:
+        """The text of one of the filled rows, without its end."""
+        return self._text(self.filled[at]).removesuffix(b"\n").removesuffix(b"\r")
+
+    def where(self, at: int) -> str:
+        """In which line one of the filled rows begins."""
+        return f"line {self._lines[self.filled[at]] + 1}"
+
+    @cached_property
+    def _lines(self) -> IntArray:
+        """The line in which each row begins."""
+        newlines = np.flatnonzero(np.frombuffer(self.data, np.uint8) == ord("\n"))
+        return self.line + np.searchsorted(newlines, self.starts)
+
+    def columns(self, reasons: Reasons) -> Sequence[pa.Array]:
+        """The cells by column; in rows that are refused for a reason they are empty."""
+        if not len(self.filled):
+            return [pa.array([], pa.string()) for _ in self.names]
+        return self._at_once() or self._one_by_one(reasons)
+
+    def _at_once(self) -> Sequence[pa.Array] | None:
+        if len(self.data) >= LARGEST_OFFSET or not self._is_ended():
+            return None
+        kinds = dict.fromkeys(self.names, pa.string())
+        try:
+            table = pyarrow.csv.read_csv(
+                pa.BufferReader(self.data),
+                pyarrow.csv.ReadOptions(
+                    use_threads=False, column_names=self.names, block_size=len(self.data) + 1
+                ),
+                pyarrow.csv.ParseOptions(newlines_in_values=True),
+                pyarrow.csv.ConvertOptions(column_types=kinds, strings_can_be_null=False),
+            )
+        except pa.ArrowInvalid:
+            return None
+        if table.num_rows != len(self.filled):
+            return None
+        return [column.combine_chunks() for column in table.columns]
+
+    def _is_ended(self) -> bool:
+        """Whether the last row has an end: Arrow closes a quoted cell by itself."""
+        try:
+            cells(self._text(len(self.ends) - 1).decode("latin-1"))
+        except NotCsv:
+            return False
+        return True
+
+    def _one_by_one(self, reasons: Reasons) -> Sequence[pa.Array]:
+        empty = [""] * len(self.names)
+        rows = []
+        for at in range(len(self.filled)):
+            try:
+                row = cells(self.row(at).decode())
+                if len(row) != len(empty):
+                    raise NotCsv(f"has {len(row)} cells, and the header has {len(empty)}")
+            except (NotCsv, UnicodeDecodeError) as error:
+                why = str(error) if isinstance(error, NotCsv) else "is not UTF-8 text"
+                reasons[at] = None, why
+                row = empty
+            rows.append(row)
+        return [pa.array(column, pa.string()) for column in zip(*rows, strict=True)]
+
+
+@dataclass(frozen=True)
+class CellChunk:
+    """Some rows to be turned into records."""
+
+    schema: Schema
+    limits: Limits
+    rows: CellRows
+
+    @property
+    def position(self) -> int:
+        """How much of the file has been read."""
+        return self.rows.position
+
+    @property
+    def end(self) -> int:
+        """The number of the first row behind this chunk."""
+        return self.rows.first + len(self.rows.ends)
+
+    def frames(self) -> Frames:
+        """Its records."""
+        if self.rows.too_long:
+            nothing = np.zeros(0, np.int64)
+            why = f"is longer than {longest_row(self.limits)} bytes"
+            refused = Refused(self.rows.first, self.rows.where(0), None, why, self.rows.data)
+            return Frames(b"", nothing, nothing, nothing, (refused,))
+        reasons: Reasons = {}
+        texts = dict(zip(self.rows.names, self.rows.columns(reasons), strict=True))
+        columns = [
+            (feature, fit_cells(feature, texts[feature.name]))
+            for feature in self.schema.features
+            if feature.name in texts
+        ]
+        told = Rows(self.rows.first + self.rows.filled, self.rows.where, self.rows.row)
+        return encoded(self.schema, columns, told, reasons, self.limits.max_record_bytes)
+
+    def infer(self) -> Schema:
+        """The schema that its rows suggest."""
+        tally = CellTally(self.rows.names)
+        tally.add(self.rows.columns({}))
+        return tally.schema("")

@@ -1,0 +1,86 @@
+"""CSV text into rows and cells: where rows end, and what is between the commas of one."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from shardline.kernel.types import IntArray
+
+_NO_END = "has a quoted cell without an end"
+_NEWLINE, _QUOTE, _COMMA = b'\n",'
+_CELL = r'"((?:[^"]++|"")*+)"([^,\r\n]*+)|([^",\r\n][^,\r\n]*+|)'
+_ONE_CELL = re.compile(_CELL)
+_ONE_CELL_OF_BYTES = re.compile(_CELL.encode())
+_ONE_ROW = re.compile(rf"(?:{_CELL})(?:,(?:{_CELL}))*+\r*+\n".encode())
+
+
+class NotCsv(Exception):  # noqa: N818 - it is raised and caught between two lines
+    """Why a text is no row of CSV."""
+
+
+def row_ends(data: bytes) -> IntArray:
+    """Behind which newlines a row ends: those that are not inside of quotes.
+
+    What follows the last one is no whole row.
+    """
+    signs = np.frombuffer(data, np.uint8)
+    newlines = np.flatnonzero(signs == _NEWLINE)
+    quotes = np.flatnonzero(signs == _QUOTE)
+    if not len(quotes):
+        return newlines + 1
+    # Outside of quotes, each quote must open a cell, or be the second half of a doubled one.
+    before = signs[quotes[::2] - 1]
+    regular = (before == _COMMA) | (before == _NEWLINE) | (before == _QUOTE) | (quotes[::2] == 0)
+    if not regular.all():
+        return _row_ends_by_cells(data)
+    outside = np.searchsorted(quotes, newlines) % 2 == 0
+    ends: IntArray = newlines[outside] + 1
+    return ends
+
+
+def _row_ends_by_cells(data: bytes) -> IntArray:
+    """The same, for text in which quotes stand inside of cells too."""
+    ends: list[int] = []
+    end = 0
+    while end < len(data):
+        row = _ONE_ROW.match(data, end)
+        if row is None:
+            following = data.find(b"\n", end)
+            if following < 0 or _is_cut_off(data, end):
+                break
+            end = following + 1  # no row at all: it ends where its line does
+        else:
+            end = row.end()
+        ends.append(end)
+    return np.array(ends, np.int64)
+
+
+def _is_cut_off(data: bytes, start: int) -> bool:
+    """Whether the row that begins here, or a quoted cell of it, has no end in these bytes."""
+    at = start
+    while cell := _ONE_CELL_OF_BYTES.match(data, at):
+        at = cell.end() + 1
+        if data[at - 1 : at] != b",":
+            return data[at - 1 : at] in {b'"', b""}
+    return False
+
+
+def cells(row: str) -> list[str]:
+    """The cells of one row; NotCsv says why it is none."""
+    row = row.removesuffix("\n").removesuffix("\r")
+    found: list[str] = []
+    at = 0
+    while cell := _ONE_CELL.match(row, at):
+        quoted, behind, plain = cell.groups()
+        found.append(plain if quoted is None else quoted.replace('""', '"') + behind)
+        at = cell.end()
+        if at == len(row):
+            break
+        if row[at] != ",":
+            raise NotCsv(_NO_END if row[at] == '"' else "has a line break outside of quotes")
+        at += 1
+    return found

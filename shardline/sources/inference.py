@@ -1,0 +1,239 @@
+"""Find the schema that rows suggest: what all their records show, and what their types tell."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from shardline import kernel
+from shardline.errors import ExampleError, SchemaMismatchError
+from shardline.kernel.columns import from_arrow
+from shardline.kernel.types import (
+    LARGEST_MAX_RECORD_BYTES,
+    FactsKey,
+    FeatureFacts,
+    merge_facts,
+)
+from shardline.log.inferred import declared, features_of
+from shardline.log.schema import Category, Schema, Text
+from shardline.sources.arrow_types import declared_by, meaning_of, taken_apart
+from shardline.sources.fit import fit
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from shardline.kernel.types import Buffer, IntArray
+    from shardline.log.inferred import FeatureSchema
+    from shardline.log.schema import Feature, Meaning, Shape
+    from shardline.sources.source import RecordSource
+
+_DECLARE = "declare the schema by hand"
+
+
+@dataclass(slots=True)
+class _Told:
+    """What the types of a column tell, and how many of its rows had lists with nothing in them."""
+
+    dimensions: Shape | None = None
+    meaning: Meaning | None = None
+    empty: int = 0
+
+
+class Finder:
+    """Gathers what rows show, batch by batch. Rows that no schema could take are left out."""
+
+    def __init__(self, shown: str, *, exact: bool = False) -> None:
+        self._shown = shown
+        self._exact = exact
+        self._facts: dict[FactsKey, FeatureFacts] = {}
+        self._told: dict[str, _Told] = {}
+        self._records = 0
+
+    def add_records(self, data: Buffer, starts: IntArray, lengths: IntArray) -> None:
+        """Take in records as they are; SchemaMismatchError if one is no Example."""
+        try:
+            merge_facts(self._facts, kernel.facts(data, starts, lengths))
+        except ExampleError as error:
+            raise SchemaMismatchError(
+                f"{self._shown}: record {self._records + error.record} is no Example "
+                f"({error.detail}). To keep such records as they are, declare the schema by hand, "
+                "as Schema.opaque()"
+            ) from None
+        self._records += len(starts)
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Take in rows by their columns."""
+        columns: list[tuple[Feature, pa.Array]] = []
+        bad: set[int] = set()
+        for name, array in zip(batch.schema.names, batch.columns, strict=True):
+            feature = self._feature(name, array)
+            if feature is not None:
+                fitted = fit(feature, array)
+                bad |= fitted.bad.keys()
+                columns.append((feature, fitted.array))
+        kept = np.ones(batch.num_rows, np.bool_)
+        kept[list(bad)] = False
+        for name, array in zip(batch.schema.names, batch.columns, strict=True):
+            if _has_no_leaf(array.type):
+                self._told[name].empty += int((np.asarray(array.is_valid()) & kept).sum())
+        if bad:
+            columns = [(feature, array.filter(pa.array(kept))) for feature, array in columns]
+        rows = int(kept.sum())
+        data = kernel.encode([from_arrow(f.name, array) for f, array in columns], rows)
+        scan = kernel.scan(data, max_record_bytes=LARGEST_MAX_RECORD_BYTES)
+        merge_facts(self._facts, kernel.facts(data, scan.starts, scan.lengths))
+        self._records += rows
+
+    def _feature(self, name: str, array: pa.Array) -> Feature | None:
+        """The feature that a column is taken for; None if it has no value to tell."""
+        told = self._told.setdefault(name, _Told())
+        if _has_no_leaf(array.type):
+            return None
+        feature = declared_by(name, array.type)
+        if feature is None:
+            raise SchemaMismatchError(
+                f"{self._shown}: column {name!r} has the Arrow type {array.type}, which no kind of "
+                "feature can hold: convert it, or leave it out"
+            )
+        dimensions, _ = taken_apart(array.type)
+        meaning = meaning_of(array.type)
+        if told.dimensions is None:
+            told.dimensions, told.meaning = dimensions, meaning
+        if len(told.dimensions) != len(dimensions):
+            raise SchemaMismatchError(
+                f"{self._shown}: column {name!r} holds lists {len(told.dimensions)} deep in some "
+                f"rows and {len(dimensions)} in others, so its shape cannot be told: {_DECLARE}"
+            )
+        told.dimensions = tuple(
+            a if a == b else None for a, b in zip(told.dimensions, dimensions, strict=True)
+        )
+        told.meaning = _common(told.meaning, meaning)
+        return feature
+
+    def schema(self) -> Schema:
+        """The schema that all rows fit; SchemaMismatchError if none can be told."""
+        if not self._records:
+            return Schema()
+        facts = list(self._facts.values())
+        known = {fact.name for fact in facts}
+        for name in self._told:
+            if name not in known:
+                raise SchemaMismatchError(
+                    f"{self._shown}: column {name!r} has no value in any row, so its kind cannot "
+                    f"be told: {_DECLARE}, or leave the column out"
+                )
+        if not self._exact:
+            facts = _as_numbers(facts)
+        try:
+            features = tuple(self._declared(f) for f in features_of(facts, self._records))
+        except SchemaMismatchError as error:
+            raise SchemaMismatchError(f"{self._shown}: {error}") from None
+        sequence = any(feature.sequence for feature in features)
+        return Schema(features, "sequence_example" if sequence else "example")
+
+    def _declared(self, found: FeatureSchema) -> Feature:
+        told = self._told.get(found.name)
+        if told is None or told.dimensions is None:
+            return declared(found)
+        found = replace(found, present=found.present + told.empty)
+        if told.empty and not found.sequence:
+            found = replace(found, length=None)
+        feature = declared(found)
+        meaning = told.meaning if found.utf8 and feature.kind == "bytes" else None
+        shape = told.dimensions[1:] if found.sequence else told.dimensions
+        if shape == (None,):
+            shape = (found.length or None,)
+        return replace(feature, shape=shape, meaning=meaning)
+
+
+def infer_schema_of(sources: Sequence[RecordSource]) -> Schema:
+    """The schema that the rows of all these sources suggest, and that all of them fit.
+
+    Raises SchemaMismatchError where sources differ in the kind of a feature.
+    """
+    merged: Schema | None = None
+    first = ""
+    for source in sources:
+        found = source.infer()
+        if not found.features and found.payload != "opaque":
+            continue  # nothing is in it, so it tells nothing
+        if merged is None:
+            merged, first = found, source.shown
+        else:
+            merged = _merged(merged, found, f"{first} and {source.shown}")
+    return merged or Schema()
+
+
+def _merged(one: Schema, other: Schema, shown: str) -> Schema:
+    mine = {feature.key: feature for feature in one.features}
+    theirs = {feature.key: feature for feature in other.features}
+    features = []
+    for key in mine.keys() | theirs.keys():
+        a, b = mine.get(key), theirs.get(key)
+        moved = (not key[0], key[1])
+        if (a is None and moved in mine) or (b is None and moved in theirs):
+            raise SchemaMismatchError(
+                f"{shown} differ: feature {key[1]!r} has steps in one of them only: {_DECLARE}"
+            )
+        if a is None or b is None:
+            features += [replace(f, required=False) for f in (a, b) if f is not None]
+            continue
+        if a.kind != b.kind:
+            raise SchemaMismatchError(
+                f"{shown} differ: feature {a.name!r} is {a.kind} in the one and {b.kind} in the "
+                "other: append them to versions of their own, or convert one of them"
+            )
+        features.append(
+            replace(
+                a,
+                shape=_common_shape(a, b, shown),
+                required=a.required and b.required,
+                nan=a.nan or b.nan,
+                meaning=_common(a.meaning, b.meaning),
+            )
+        )
+    sequence = "sequence_example" in {one.payload, other.payload}
+    return Schema(tuple(features), "sequence_example" if sequence else "example")
+
+
+def _common_shape(a: Feature, b: Feature, shown: str) -> Shape:
+    if a.shape == b.shape:
+        return a.shape
+    if len(a.shape) != len(b.shape) or a.shape[1:] != b.shape[1:]:
+        raise SchemaMismatchError(
+            f"{shown} differ: feature {a.name!r} has the shape {list(a.shape)} in the one and "
+            f"{list(b.shape)} in the other: {_DECLARE}"
+        )
+    return None, *a.shape[1:]
+
+
+def _common(one: Meaning | None, other: Meaning | None) -> Meaning | None:
+    """What both mean: categories are texts too."""
+    if one == other:
+        return one
+    texts = isinstance(one, Text | Category) and isinstance(other, Text | Category)
+    return Text() if texts else None
+
+
+def _has_no_leaf(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_null(taken_apart(kind)[1]))
+
+
+def _as_numbers(facts: Iterable[FeatureFacts]) -> list[FeatureFacts]:
+    """Whole numbers beside others of the same feature become such."""
+    merged: dict[FactsKey, FeatureFacts] = {}
+    listed = list(facts)
+    floats = {(fact.sequence, fact.name) for fact in listed if fact.kind == "float"}
+    merge_facts(
+        merged,
+        (
+            replace(fact, kind="float")
+            if fact.kind == "int64" and (fact.sequence, fact.name) in floats
+            else fact
+            for fact in listed
+        ),
+    )
+    return list(merged.values())

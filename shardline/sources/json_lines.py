@@ -1,0 +1,284 @@
+"""JSON lines: one object per line. Whole blocks by Arrow; where that fails, line by line.
+
+A block that Arrow reads gives the same records as reading it line by line does. It only goes
+that way if every line is one object by its first and last sign, because Arrow itself does not
+look where lines end.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.json as pj
+
+from shardline.errors import SourceError
+from shardline.kernel.types import LARGEST_OFFSET
+from shardline.log.meanings import Array
+from shardline.sources.arrow_types import depth_of
+from shardline.sources.base import Source, after_a_look
+from shardline.sources.fit import fit
+from shardline.sources.frames import Reasons, Rows, encoded
+from shardline.sources.inference import Finder
+from shardline.sources.json_values import NotJson, parsed
+from shardline.sources.mismatch import features_by_name
+from shardline.sources.rows import add_rows, encode_rows
+from shardline.sources.source import Frames, Refused
+from shardline.sources.text_blocks import longest_row, text_blocks
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from numpy.typing import NDArray
+
+    from shardline.files.reader import Limits
+    from shardline.kernel.types import IntArray
+    from shardline.log.schema import Feature, Schema
+    from shardline.sources.base import OwnSchema
+    from shardline.sources.origin import FileOrigin
+    from shardline.sources.source import Chunk
+
+_NEWLINE, _RETURN, _OPEN, _CLOSE = b"\n\r{}"
+_LEAST = -(2.0**63)
+
+
+class JsonLinesSource(Source):
+    """A file of JSON lines, plain or packed by gzip."""
+
+    def __init__(self, origin: FileOrigin, limits: Limits) -> None:
+        super().__init__(origin, limits)
+        self._file = origin
+
+    def infer(self) -> Schema:
+        """The schema that all rows fit; lines that are no JSON objects are left out."""
+        finder = Finder(self.shown)
+        known: pa.Schema | None = None
+
+        def note(types: pa.Schema) -> None:
+            nonlocal known
+            known = types
+
+        for lines, too_long in self._lines():
+            table = None if too_long or known is None else lines.read(known)
+            if table is not None:
+                finder.add(table)
+            elif not too_long:
+                add_rows(finder, self.shown, [row for row in lines.rows() if row is not None], note)
+        return finder.schema()
+
+    def _read(self, schema: Schema, start: int) -> Iterator[Chunk]:
+        features_by_name(self.shown, schema)
+        chunks = self._chunks(schema, start)
+        yield from chunks if start else after_a_look(self.shown, schema, chunks)
+
+    def _chunks(self, schema: Schema, start: int) -> Iterator[OwnSchema]:
+        for lines, too_long in self._lines():
+            if lines.first + lines.count > start:
+                yield LineChunk(schema, self._limits, lines.behind(start), too_long=too_long)
+
+    def _lines(self) -> Iterator[tuple[Lines, bool]]:
+        first = 0
+        for block in text_blocks(self._file, self._limits, _rows_end):
+            if not first and block.data.lstrip()[:1] == b"[":
+                raise SourceError(
+                    f"{self.shown} begins with a list: write one JSON object per line"
+                )
+            lines = Lines(block.data, first, block.position)
+            yield lines, block.too_long
+            first += lines.count
+
+
+def _rows_end(data: bytes) -> int:
+    return data.rfind(b"\n") + 1
+
+
+@dataclass(frozen=True)
+class Lines:
+    """Lines of text. `first` is the number of the first one, from 0."""
+
+    data: bytes
+    first: int
+    position: int
+
+    @cached_property
+    def count(self) -> int:
+        """How many lines there are."""
+        return self.data.count(b"\n") + (not self.data.endswith(b"\n"))
+
+    def behind(self, start: int) -> Lines:
+        """The lines from number `start` on."""
+        if start <= self.first:
+            return self
+        return Lines(self.data[self._spans[0][start - self.first] :], start, self.position)
+
+    @cached_property
+    def _spans(self) -> tuple[IntArray, IntArray]:
+        """Where each line begins and ends."""
+        ends = np.flatnonzero(self._signs == _NEWLINE)
+        if not self.data.endswith(b"\n"):
+            ends = np.append(ends, len(self.data))
+        return np.concatenate(([0], ends[:-1] + 1)), ends
+
+    @cached_property
+    def _signs(self) -> NDArray[np.uint8]:
+        return np.frombuffer(self.data, np.uint8)
+
+    @cached_property
+    def filled(self) -> IntArray:
+        """The lines with more than spaces in them, by their place among all of these."""
+        starts, ends = self._spans
+        odd = np.flatnonzero(self._signs[np.minimum(starts, len(self.data) - 1)] != _OPEN)
+        blank = [at for at in odd.tolist() if not self.data[starts[at] : ends[at]].strip()]
+        return np.delete(np.arange(len(starts)), blank)
+
+    def line(self, at: int) -> bytes:
+        """One of the filled lines, without its end."""
+        place = self.filled[at]
+        return self.data[self._spans[0][place] : self._spans[1][place]].removesuffix(b"\r")
+
+    def rows(self) -> Iterator[dict[str, object] | None]:
+        """What each filled line holds, None where that is no JSON object."""
+        for at in range(len(self.filled)):
+            try:
+                yield parsed(self.line(at))
+            except NotJson:
+                yield None
+
+    def read(self, types: pa.Schema) -> pa.RecordBatch | None:
+        """All lines at once as columns of these types; None if they must be read one by one."""
+        if not self._are_objects() or len(self.data) >= LARGEST_OFFSET:
+            return None
+        try:
+            table = pj.read_json(
+                pa.BufferReader(self.data),
+                pj.ReadOptions(use_threads=False, block_size=len(self.data) + 1),
+                pj.ParseOptions(explicit_schema=types, unexpected_field_behavior="error"),
+            )
+            table.validate(full=True)
+        except (pa.ArrowException, UnicodeDecodeError):
+            return None
+        if table.num_rows != len(self.filled) or any(map(_is_doubtful, table.columns)):
+            return None
+        if b"-NaN" in self.data:  # Arrow takes it, JSON does not know it
+            return None
+        (batch,) = table.combine_chunks().to_batches()
+        return batch
+
+    def _are_objects(self) -> bool:
+        starts, ends = (cuts[self.filled] for cuts in self._spans)
+        if not len(starts):
+            return False
+        last = ends - 1
+        last = np.where(self._signs[last] == _RETURN, last - 1, last)
+        signs = self._signs
+        return bool((signs[starts] == _OPEN).all() and (signs[last] == _CLOSE).all())
+
+
+def _is_doubtful(column: pa.ChunkedArray) -> bool:
+    """Whether a column has numbers that Arrow takes and JSON does not, or takes otherwise."""
+    values = column
+    while pa.types.is_list(values.type):
+        values = pc.list_flatten(values)
+    if not pa.types.is_floating(values.type):
+        return False
+    odd = pc.or_(pc.is_inf(values), pc.equal(values, _LEAST))
+    return bool(pc.any(odd).as_py())
+
+
+@dataclass(frozen=True)
+class LineChunk:
+    """Some lines to be turned into records."""
+
+    schema: Schema
+    limits: Limits
+    lines: Lines
+    too_long: bool = False
+
+    @property
+    def position(self) -> int:
+        """How much of the file has been read."""
+        return self.lines.position
+
+    @property
+    def end(self) -> int:
+        """The number of the first line behind this chunk."""
+        return self.lines.first + self.lines.count
+
+    def frames(self) -> Frames:
+        """Its records."""
+        if self.too_long:
+            nothing = np.zeros(0, np.int64)
+            why = f"is longer than {longest_row(self.limits)} bytes"
+            number = self.lines.first
+            refused = Refused(number, f"line {number + 1}", None, why, self.lines.data)
+            return Frames(b"", nothing, nothing, nothing, (refused,))
+        return self._at_once() or self.one_by_one()
+
+    def infer(self) -> Schema:
+        """The schema that its rows suggest."""
+        finder = Finder("")
+        add_rows(finder, "", [row for row in self.lines.rows() if row is not None])
+        return finder.schema()
+
+    def _rows(self) -> Rows:
+        numbers = self.lines.first + self.lines.filled
+        return Rows(numbers, lambda at: f"line {numbers[at] + 1}", self.lines.line)
+
+    def _at_once(self) -> Frames | None:
+        types = self._types()
+        batch = None if types is None else self.lines.read(types)
+        if batch is None:
+            return None
+        columns = [
+            (feature, fit(feature, batch.column(feature.name), base64=True))
+            for feature in self.schema.features
+        ]
+        return encoded(self.schema, columns, self._rows(), {}, self.limits.max_record_bytes)
+
+    def one_by_one(self) -> Frames:
+        """Its records, with each line read by itself."""
+        reasons: Reasons = {}
+        rows: list[object] = []
+        for at in range(len(self.lines.filled)):
+            try:
+                rows.append(parsed(self.lines.line(at)))
+            except NotJson as error:
+                reasons[at] = error.feature, str(error)
+                rows.append(None)
+        return encode_rows(self.schema, rows, self._rows(), reasons, self.limits, base64=True)
+
+    def _types(self) -> pa.Schema | None:
+        """The types to read the columns by, as the first line suggests them."""
+        if not len(self.lines.filled):
+            return None
+        try:
+            first = parsed(self.lines.line(0))
+        except NotJson:
+            return None
+        return pa.schema(
+            [
+                (feature.name, _type(feature, first.get(feature.name)))
+                for feature in self.schema.features
+            ]
+        )
+
+
+def _type(feature: Feature, value: object) -> pa.DataType:
+    depth, leaf = 0, value
+    while isinstance(leaf, list) and depth <= 8:
+        depth, leaf = depth + 1, next((item for item in leaf if item is not None), None)
+    if value is None or (depth and leaf is None):
+        depth = depth_of(feature)
+    kinds = {"int64": pa.int64(), "float": pa.float64(), "bytes": pa.string()}
+    kind = kinds[feature.kind]
+    if isinstance(leaf, bool):
+        kind = pa.bool_()
+    elif isinstance(feature.meaning, Array) and isinstance(leaf, int | float):
+        kind = pa.int64() if isinstance(leaf, int) else pa.float64()
+    for _ in range(depth):
+        kind = pa.list_(kind)
+    return kind

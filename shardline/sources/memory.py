@@ -1,0 +1,148 @@
+"""Columns in memory: NumPy arrays by name, and pandas DataFrames."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from shardline.errors import SchemaMismatchError, SourceError
+from shardline.sources.base import CHUNK_BYTES
+from shardline.sources.columnar import Batch
+from shardline.sources.values import UNFIT, array_column, size_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from shardline.log.schema import Schema
+
+_SAMPLE = 64
+"""How many Python values are looked at to tell how large those behind them may be."""
+
+
+class ArrayColumns:
+    """Arrays whose first axis is the record; the others are the shape of a feature."""
+
+    def __init__(self, arrays: Mapping[str, np.ndarray[Any, Any]]) -> None:
+        self._typed = {name: array for name, array in arrays.items() if array.dtype != object}
+        self._objects = {name: array for name, array in arrays.items() if array.dtype == object}
+        lengths = {name: len(a) if a.ndim else -1 for name, a in arrays.items()}
+        if -1 in lengths.values() or len(set(lengths.values())) > 1:
+            told = ", ".join(
+                f"{name!r} has {'none' if length < 0 else length}"
+                for name, length in lengths.items()
+            )
+            raise SourceError(f"arrays must have as many records each, one per row: {told}")
+        self._rows = next(iter(lengths.values()), 0)
+
+    def types(self) -> pa.Schema:
+        """The type of each column; Python values have none."""
+        known = [(name, _column(name, array[:1]).type) for name, array in self._typed.items()]
+        return pa.schema(known + [(name, pa.null()) for name in self._objects])
+
+    def batches(self, start: int, _schema: Schema | None = None) -> Iterator[Batch]:
+        """The rows from number `start` on."""
+        first = start
+        typed = sum(array.nbytes for array in self._typed.values()) // max(self._rows, 1)
+        while first < self._rows:
+            last = first + _step(typed, {n: a[first:] for n, a in self._objects.items()})
+            columns = [_column(name, array[first:last]) for name, array in self._typed.items()]
+            rows = min(last, self._rows) - first
+            objects = {name: list(array[first:last]) for name, array in self._objects.items()}
+            yield Batch(_batch(columns, list(self._typed), rows), first, objects=objects)
+            first = last
+
+
+class FrameColumns:
+    """A pandas DataFrame. What pandas takes for missing is a feature that is not there.
+
+    NaN in a column of floats is such too, unless it is read for a feature that may be NaN.
+    """
+
+    def __init__(self, frame: Any) -> None:  # noqa: ANN401 - pandas is not loaded for its types
+        self._frame = frame
+        for name in frame.columns:
+            if not isinstance(name, str):
+                raise SourceError(
+                    "the DataFrame has a column whose name is no text, but of type "
+                    f"{type(name).__name__}: rename it"
+                )
+        self._names = list(frame.columns)
+        self._objects = [
+            at
+            for at, kind in enumerate(frame.dtypes)
+            if kind.kind == "O" and isinstance(kind, np.dtype)
+        ]
+
+    def types(self) -> pa.Schema:
+        """The type of each column; Python values have none."""
+        part = self._frame.iloc[:1]
+        return pa.schema(
+            [
+                (name, pa.null() if at in self._objects else self._column(part, at).type)
+                for at, name in enumerate(self._names)
+            ]
+        )
+
+    def batches(self, start: int, schema: Schema | None = None) -> Iterator[Batch]:
+        """The rows from number `start` on."""
+        features = () if schema is None else schema.features
+        nan = frozenset(feature.name for feature in features if feature.nan)
+        rows = len(self._frame)
+        typed = [at for at in range(len(self._names)) if at not in self._objects]
+        used = self._frame.iloc[:, typed].memory_usage(index=False).sum() if typed and rows else 0
+        first = start
+        while first < rows:
+            tail = self._frame.iloc[first:]
+            sample = {self._names[at]: tail.iloc[:_SAMPLE, at].to_numpy() for at in self._objects}
+            part = tail.iloc[: _step(int(used) // rows, sample)]
+            columns = [self._column(part, at, nan) for at in typed]
+            objects = {self._names[at]: _values(part.iloc[:, at]) for at in self._objects}
+            batch = _batch(columns, [self._names[at] for at in typed], len(part))
+            yield Batch(batch, first, objects=objects)
+            first += len(part)
+
+    def _column(self, part: Any, at: int, nan: frozenset[str] = frozenset()) -> pa.Array:  # noqa: ANN401
+        series, name = part.iloc[:, at], self._names[at]
+        keeps_nan = name in nan and isinstance(series.dtype, np.dtype)
+        try:
+            column = pa.array(series, from_pandas=not keeps_nan)
+        except UNFIT:
+            raise _unfit(name, series.dtype) from None
+        return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+
+
+def _values(series: Any) -> list[object]:  # noqa: ANN401 - a pandas Series
+    missing = series.isna().to_numpy()
+    return [None if gone else v for v, gone in zip(series.to_numpy(), missing, strict=True)]
+
+
+def _batch(columns: list[pa.Array], names: list[str], rows: int) -> pa.RecordBatch:
+    """The columns, or as many rows without any."""
+    if columns:
+        return pa.RecordBatch.from_arrays(columns, names)
+    return pa.RecordBatch.from_arrays([pa.nulls(rows)], ["-"]).select([])
+
+
+def _step(typed: int, objects: Mapping[str, np.ndarray[Any, Any]]) -> int:
+    """How many rows are about a chunk: so many typed bytes each, and these Python values."""
+    wide = typed
+    for values in objects.values():
+        sample = values[:_SAMPLE]
+        wide += sum(map(size_of, sample)) // max(len(sample), 1)
+    return max(CHUNK_BYTES // max(wide, 1), 1)
+
+
+def _column(name: str, array: np.ndarray[Any, Any]) -> pa.Array:
+    try:
+        return array_column(array)
+    except UNFIT:
+        raise _unfit(name, array.dtype) from None
+
+
+def _unfit(name: str, dtype: object) -> SchemaMismatchError:
+    return SchemaMismatchError(
+        f"column {name!r} is of {dtype}, which no kind of feature can hold: convert it, or leave "
+        "it out"
+    )

@@ -1,0 +1,218 @@
+"""Who a source is: a file by its path and content, or a batch that the caller named."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol, TypeAlias
+
+from shardline.errors import ObjectMissingError, SourceError, StorageError
+from shardline.files.opened import open_regular
+from shardline.files.stored import StoredFile
+from shardline.log.facts import Source as Identity
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from shardline.files.opened import OpenFile
+
+    Progress: TypeAlias = Callable[[int], None] | None
+
+_HASHED_BYTES = 1024 * 1024
+
+
+class Origin(Protocol):
+    """What a source knows of itself apart from its rows."""
+
+    @property
+    def shown(self) -> str:
+        """The source as people know it."""
+        ...
+
+    @property
+    def size(self) -> int | None:
+        """How many bytes it has, None if that is not known."""
+        ...
+
+    def identity(self, progress: Progress = None) -> Identity:
+        """What tells it from other sources."""
+        ...
+
+    def note(self) -> None:
+        """Remember how it is now, unless `identity` did."""
+        ...
+
+    def check_unchanged(self) -> None:
+        """Refuse it if it is no longer what it was."""
+        ...
+
+
+class BatchOrigin:
+    """Rows in memory, known by the name that the caller gave them."""
+
+    size = None
+
+    def __init__(self, batch: str | None) -> None:
+        self._batch = batch
+
+    @property
+    def shown(self) -> str:
+        """The name of the batch."""
+        return "rows without a batch name" if self._batch is None else f"batch {self._batch}"
+
+    def identity(self, _progress: Progress = None) -> Identity:
+        """The name of the batch; SourceError if it has none."""
+        if not self._batch:
+            raise SourceError(
+                "rows in memory have no path to be known by: name them, with batch='...', so that "
+                "the same ones do not land twice"
+            )
+        return Identity(batch=self._batch)
+
+    def note(self) -> None:
+        """There is nothing to remember."""
+
+    def check_unchanged(self) -> None:
+        """What is in memory is the caller's."""
+
+
+class FileOrigin:
+    """One file, on a disk or in a store."""
+
+    def __init__(self, file: Path | StoredFile) -> None:
+        self.file = file
+        self._stamp: tuple[object, ...] | None = None
+        self._identity: Identity | None = None
+
+    def __str__(self) -> str:
+        return str(self.file)
+
+    @property
+    def shown(self) -> str:
+        """Its path, or its name in the store."""
+        return str(self.file)
+
+    @property
+    def size(self) -> int:
+        """How many bytes it has."""
+        size = (self._stamp or self._look())[0]
+        return size if isinstance(size, int) else 0
+
+    def open(self) -> OpenFile:
+        """Open it for reading; SourceError if it cannot be."""
+        try:
+            return open_regular(self.file) if isinstance(self.file, Path) else self.file.open()
+        except ObjectMissingError:
+            raise SourceError(f"{self.shown}: there is no such file") from None
+        except StorageError:
+            raise
+        except OSError as error:
+            raise SourceError(f"{self.shown}: {error.strerror or error}") from None
+
+    def open_raw(self) -> io.RawIOBase:
+        """Open it for those who want a Python file."""
+        return _RawFile(self.open())
+
+    def identity(self, progress: Progress = None) -> Identity:
+        """Its path, size and sha256: it is read for that, once."""
+        if self._identity is None:
+            self._stamp = self._look()
+            digest, size = self._digest(progress)
+            path = self.file.resolve().as_posix() if isinstance(self.file, Path) else str(self.file)
+            self._identity = Identity(_utf8(path), size, digest)
+            self.check_unchanged()
+        return self._identity
+
+    def note(self) -> None:
+        """Remember how the file is now, unless `identity` did."""
+        if self._identity is None:
+            self._stamp = self._look()
+
+    def check_unchanged(self) -> None:
+        """Refuse a file that was written to, or replaced, meanwhile."""
+        if self._stamp is not None and self._look() != self._stamp:
+            raise SourceError(
+                f"{self.shown} changed while it was read: append it when it is finished"
+            )
+
+    def _look(self) -> tuple[object, ...]:
+        """What changes with the file: size, time, and which file it is."""
+        local = self.file if isinstance(self.file, Path) else None
+        if isinstance(self.file, StoredFile):
+            local = self.file.store.local_path(self.file.name)
+            if local is None:
+                info = self.file.store.info(self.file.name)
+                if info is None:
+                    raise SourceError(f"{self.shown}: there is no such file")
+                return info.size, info.modified
+        try:
+            status = Path(local or "").stat()
+        except OSError as error:
+            raise SourceError(f"{self.shown}: {error.strerror or error}") from None
+        return status.st_size, status.st_mtime_ns, status.st_ino, status.st_dev
+
+    def _digest(self, progress: Progress) -> tuple[str, int]:
+        file = self.open()
+        try:
+            return digest_of(file, progress)
+        finally:
+            file.close()
+
+
+def digest_of(file: OpenFile, progress: Progress = None) -> tuple[str, int]:
+    """The sha256 of an open file, in hex, and how many bytes that is of."""
+    digest = hashlib.sha256()
+    buffer = memoryview(bytearray(_HASHED_BYTES))
+    done = 0
+    while count := file.readinto(buffer):
+        digest.update(buffer[:count])
+        done += count
+        if progress is not None:
+            progress(done)
+    return digest.hexdigest(), done
+
+
+def _utf8(path: str) -> str:
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        raise SourceError(
+            f"{path!r} is no path that can be written down as UTF-8: rename it"
+        ) from None
+    return path
+
+
+class _RawFile(io.RawIOBase):
+    """An open file as Python's own are."""
+
+    def __init__(self, file: OpenFile) -> None:
+        super().__init__()
+        self._file = file
+        self._position = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override] # a memoryview is what Python gives
+        view = memoryview(buffer).cast("B")
+        data = self._file.pread(len(view), self._position)
+        view[: len(data)] = data
+        self._position += len(data)
+        return len(data)
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._file.size}[whence]
+        self._position = base + offset
+        return self._position
+
+    def tell(self) -> int:
+        return self._position
+
+    def close(self) -> None:
+        if not self.closed:
+            self._file.close()
+        super().close()

@@ -1,0 +1,72 @@
+"""`shardline export`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tests.cli.command import on_terminal
+from tests.cli.datasets import FITTING, damage, file_of, here, land, landed
+from tests.files.samples import made, read_by_tensorflow
+from tests.log.versions import NAME, make_version
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def test_the_published_snapshot_becomes_one_file_once(tmp_path: Path) -> None:
+    version = landed(tmp_path / "root", "one")
+    land(version, "two")
+    result = here(tmp_path / "root", "export", NAME, "out.tfrecord", cwd=tmp_path)
+    assert (result.code, result.err) == (0, "")
+    assert result.out.startswith("out.tfrecord: digits/v1@1, 3 records, ")
+    assert read_by_tensorflow(tmp_path / "out.tfrecord") == FITTING
+    result = here(tmp_path / "root", "export", NAME, "out.tfrecord", cwd=tmp_path)
+    assert result.out == "out.tfrecord holds digits/v1@1 already: nothing to do\n"
+    newer = f"{NAME}@newest"
+    told = here(tmp_path / "root", "export", newer, "out.tfrecord", "--json", cwd=tmp_path).json
+    assert (told["ok"], told["written"], told["snapshot"], told["records"]) == (True, True, 2, 6)
+    assert (told["file"], told["version"], told["compression"]) == ("out.tfrecord", NAME, "none")
+    assert read_by_tensorflow(tmp_path / "out.tfrecord") == FITTING * 2
+
+
+def test_what_is_no_export_is_overwritten_only_if_asked(tmp_path: Path) -> None:
+    landed(tmp_path, "one")
+    out = made(tmp_path / "out", b"precious")
+    result = here(tmp_path, "export", NAME, out, "--json")
+    assert (result.code, result.json["ok"], out.read_bytes()) == (2, False, b"precious")
+    assert "is no export of digits/v1" in result.err
+    assert here(tmp_path, "export", NAME, out, "--overwrite", "--compression", "gzip").code == 0
+    assert read_by_tensorflow(out, "GZIP") == FITTING
+
+
+def test_damage_is_code_1_and_the_file_stays_as_it_was(tmp_path: Path) -> None:
+    landed(tmp_path, "one")
+    out = tmp_path / "out"
+    assert here(tmp_path, "export", NAME, out).code == 0
+    land(landed(tmp_path), "two")
+    damage(file_of(tmp_path, "one"))
+    result = here(tmp_path, "export", f"{NAME}@2", out)
+    assert (result.code, result.out) == (1, "")
+    assert "data-crc at record 0" in result.err
+    assert read_by_tensorflow(out) == FITTING
+
+
+def test_what_cannot_be_exported_is_told_with_code_2(tmp_path: Path) -> None:
+    land(make_version(tmp_path), "one")
+    for arguments, words in (
+        ([NAME, "out"], "has no published snapshot"),
+        ([f"{NAME}@7", "out"], "has no snapshot 7"),
+        ([f"{NAME}@1", "."], "is a folder: name a file"),
+        (["digits", "out"], "names no version"),
+        ([f"{NAME}@1", "missing/out"], "no such folder; make it first"),
+    ):
+        result = here(tmp_path, "export", *arguments, cwd=tmp_path)
+        assert (result.code, result.out) == (2, ""), arguments
+        assert words in result.err
+    assert [file.name for file in tmp_path.iterdir()] == ["digits"]
+
+
+def test_a_terminal_gets_a_progress_bar(tmp_path: Path) -> None:
+    landed(tmp_path, "one")
+    code, drawn = on_terminal("export", NAME, tmp_path / "out", "--root", tmp_path)
+    assert (code, "exporting" in drawn) == (0, True)

@@ -1,0 +1,144 @@
+"""`shardline files`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import tensorflow as tf
+
+from shardline.cli.spec_text import spec_text
+from shardline.log.facts import Checks
+from shardline.log.schema import Feature, Schema
+from shardline.log.tf_spec import from_tf_spec, to_tf_spec
+from shardline.log.version import Version
+from tests.cli.datasets import file_of, here, land, landed, write_rows
+from tests.files.samples import made, sequence_of
+from tests.kernel.frames import framed
+from tests.log.versions import NAME, make_version
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def test_the_published_files_are_listed_in_order_ready_for_a_shell(tmp_path: Path) -> None:
+    version = landed(tmp_path, "one", "two")
+    land(version, "three")
+    paths = [str(file_of(tmp_path, label)) for label in ("one", "two", "three")]
+    result = here(tmp_path, "files", NAME)
+    assert (result.code, result.err, result.out.splitlines()) == (0, "", paths[:2])
+    assert here(tmp_path, "files", f"{NAME}@newest").out.splitlines() == paths
+    assert here(tmp_path, "files", f"{NAME}@1", "-0").out == f"{paths[0]}\0"
+
+
+def test_json_tells_records_bytes_and_digest(tmp_path: Path) -> None:
+    (shard,) = landed(tmp_path, "one").newest().shards
+    told = here(tmp_path, "files", NAME, "--json").json
+    assert (told["ok"], told["snapshot"]["snapshot"]) == (True, 1)
+    assert told["files"] == [
+        {
+            "file": str(file_of(tmp_path, "one")),
+            "records": 3,
+            "bytes": shard.bytes,
+            "sha256": shard.sha256,
+            "compression": "none",
+        }
+    ]
+
+
+@pytest.mark.parametrize("compression", ["none", "gzip"])
+def test_the_python_that_is_printed_reads_the_records(tmp_path: Path, compression: str) -> None:
+    rows = write_rows(tmp_path / "a.jsonl", range(5))
+    assert here(tmp_path, "append", NAME, rows, "--compression", compression).code == 0
+    result = here(tmp_path, "files", NAME, "--python")
+    names: dict[str, Any] = {}
+    exec(result.out, names)  # noqa: S102 - it is meant to be pasted and run
+    assert [int(record["x"]) for record in names["dataset"]] == list(range(5))
+
+
+def test_the_python_reads_sequences_and_opaque_records_too(tmp_path: Path) -> None:
+    source = made(tmp_path / "a.tfrecord", framed(sequence_of({"id": 1}, tokens=[[1], [2]])))
+    assert here(tmp_path, "append", NAME, source).code == 0
+    names: dict[str, Any] = {}
+    exec(here(tmp_path, "files", NAME, "--python").out, names)  # noqa: S102
+    ((context, lists),) = list(names["dataset"])
+    assert int(context["id"]) == 1
+    assert tf.squeeze(lists["tokens"]).numpy().tolist() == [1, 2]
+    opaque = made(tmp_path / "s.json", b'{"payload": "opaque", "features": []}')
+    anything = made(tmp_path / "b.tfrecord", framed(b"any", b"thing"))
+    assert here(tmp_path, "append", "digits/v2", anything, "--schema", opaque).code == 0
+    exec(here(tmp_path, "files", "digits/v2", "--python").out, names)  # noqa: S102
+    assert list(names["dataset"].as_numpy_iterator()) == [b"any", b"thing"]
+
+
+def test_of_an_object_store_the_python_reads_through_us(s3_root: str, tmp_path: Path) -> None:
+    rows = write_rows(tmp_path / "a.jsonl", range(5))
+    assert here(s3_root, "append", NAME, rows).code == 0
+    result = here(s3_root, "files", NAME, "--python")
+    assert "tensorflow as tf" not in result.out
+    names: dict[str, Any] = {}
+    exec(result.out, names)  # noqa: S102 - it is meant to be pasted and run
+    assert [int(record["x"]) for record in names["dataset"]] == list(range(5))
+
+
+def test_files_packed_in_two_ways_have_no_python_and_are_told_with_code_2(tmp_path: Path) -> None:
+    for name, compression in (("a", "none"), ("b", "gzip")):
+        rows = write_rows(tmp_path / f"{name}.jsonl", range(len(name), 5))
+        options = ("--compression", compression)
+        assert here(tmp_path, "append", NAME, rows, *options).code == 0
+        write_rows(tmp_path / "b.jsonl", range(9))
+    result = here(tmp_path, "files", NAME, "--python")
+    assert (result.code, result.out) == (2, "")
+    assert "packed in several ways (gzip, none)" in result.err
+    assert len(here(tmp_path, "files", NAME).out.splitlines()) == 2
+
+
+def test_what_has_no_files_to_read_is_told_with_code_2(tmp_path: Path) -> None:
+    land(make_version(tmp_path), "one")
+    make_version(tmp_path, "digits/v2", checks=Checks())
+    for arguments, words in (
+        ([NAME], "has no published snapshot"),
+        ([f"{NAME}@2"], "has no snapshot 2"),
+        (["digits/v2"], "has no snapshot yet"),
+        (["digits"], "names no version"),
+        ([f"{NAME}@1", "-0", "--json"], "choose one"),
+    ):
+        result = here(tmp_path, "files", *arguments)
+        assert (result.code, words in result.err) == (2, True), arguments
+
+
+FEATURES = (
+    Feature("one", "int64"),
+    Feature("fixed", "float", (2, 3)),
+    Feature("maybe", "bytes", required=False),
+    Feature("many", "int64", (None,)),
+    Feature("rows", "float", (None, 3, 2), required=False),
+    Feature('"quoted"\n', "bytes"),
+)
+STEPS = (
+    Feature("step", "int64", sequence=True),
+    Feature("matrix", "float", (2, 2), sequence=True, required=False),
+    Feature("ragged", "bytes", (None,), sequence=True),
+)
+
+
+def test_the_spec_in_words_is_the_spec_itself() -> None:
+    names: dict[str, Any] = {"tf": tf}
+    schema = Schema(FEATURES)
+    exec(spec_text(schema), names)  # noqa: S102 - it is meant to be pasted and run
+    spec = to_tf_spec(schema)
+    assert isinstance(spec, dict)
+    assert from_tf_spec(names["features"]) == from_tf_spec(spec)
+    schema = Schema((*FEATURES, *STEPS), "sequence_example")
+    exec(spec_text(schema), names)  # noqa: S102 - it is meant to be pasted and run
+    pair = to_tf_spec(schema)
+    assert isinstance(pair, tuple)
+    printed = from_tf_spec(names["context_features"], names["sequence_features"])
+    assert printed == from_tf_spec(*pair)
+
+
+def test_a_version_that_is_not_there_is_not_made(tmp_path: Path) -> None:
+    result = here(tmp_path, "files", NAME)
+    assert (result.code, "there is no dataset digits" in result.err) == (2, True)
+    assert list(tmp_path.iterdir()) == []
+    assert not Version(tmp_path, NAME).exists

@@ -1,0 +1,174 @@
+"""`shardline repair`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from shardline.log.version import Version
+from tests.cli.command import on_terminal
+from tests.cli.datasets import damage, file_of, here, landed, numbers_of, squeezed, write_rows
+from tests.log.versions import NAME, shard_name
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def appended(root: Path, *names: str) -> Version:
+    """A version with a published snapshot for each source, of ten numbers each."""
+    for number, name in enumerate(names):
+        write_rows(root / name, range(10 * number, 10 * number + 10))
+        assert here(root, "append", NAME, root / name).code == 0
+    return Version(root, NAME)
+
+
+def shards_of(root: Path) -> list[Path]:
+    version = Version(root, NAME)
+    return [root / version.shard_name(shard) for shard in version.newest().shards]
+
+
+def test_nothing_to_repair_is_told(tmp_path: Path) -> None:
+    appended(tmp_path, "a.jsonl")
+    result = here(tmp_path, "repair", NAME)
+    assert (result.code, result.out) == (0, "digits/v1@1: 1 shard read, none is damaged\n")
+    told = here(tmp_path, "repair", NAME, "--json").json
+    assert told == {
+        "ok": True, "version": NAME, "dry_run": False, "read_shards": 1, "repaired": [],
+        "check": None, "published": 1,
+    }  # fmt: skip
+
+
+def test_a_shard_is_made_anew_of_its_source_and_nothing_is_lost(tmp_path: Path) -> None:
+    version = appended(tmp_path, "a.jsonl", "b.jsonl")
+    first, _ = shards_of(tmp_path)
+    damage(first)
+    assert here(tmp_path, "check", NAME, "--again").code == 1
+    status = here(tmp_path, "status", NAME).out
+    assert "To make anew what is damaged: shardline repair digits/v1" in status
+    verified = here(tmp_path, "verify", NAME).out
+    assert "To make anew what is damaged:\n  shardline repair digits/v1" in verified
+    result = here(tmp_path, "repair", NAME, "--dry-run", cwd=tmp_path)
+    assert result.code == 0
+    assert result.out.splitlines() == [
+        f"DAMAGED digits/shards/{first.name}: 10 records",
+        "        can be made anew of its source a.jsonl",
+        "digits/v1@2: 2 shards read, 1 damaged or gone",
+        "Nothing was changed. To do it: shardline repair digits/v1",
+    ]
+    result = here(tmp_path, "repair", NAME, cwd=tmp_path)
+    assert (result.code, result.err) == (0, "")
+    lines = result.out.splitlines()
+    assert lines[:3] == [
+        f"MENDED  digits/shards/{first.name}: 10 records",
+        "        was made anew of its source a.jsonl in digits/v1@3",
+        "digits/v1@2: 2 shards read, 1 damaged or gone",
+    ]
+    assert lines[-1] == "digits/v1@3 is published"
+    assert numbers_of(version, "published") == list(range(20))
+    log = squeezed(here(tmp_path, "log", NAME).out)
+    assert f"repair 3 - {first.name[:15]}…: made anew of its source" in log
+
+
+def test_a_rebuilt_shard_is_made_anew_of_its_inputs(tmp_path: Path) -> None:
+    landed(tmp_path, "one", "two")
+    assert here(tmp_path, "rebuild", NAME).code == 0
+    (shard,) = shards_of(tmp_path)
+    shard.unlink()
+    told = here(tmp_path, "repair", NAME, "--json").json
+    assert (told["ok"], told["published"], told["check"]["ok"]) == (True, 4, True)
+    (repaired,) = told["repaired"]
+    assert (repaired["how"], repaired["lost_records"], repaired["shard"]) == (
+        "inputs", 0, shard.name,
+    )  # fmt: skip
+    assert (repaired["source"], repaired["snapshot"]) == (None, 4)
+    assert "made anew of the shards it was rebuilt from" in squeezed(
+        here(tmp_path, "log", NAME).out
+    )
+
+
+def test_what_was_lost_is_told_with_code_1(tmp_path: Path) -> None:
+    version = appended(tmp_path, "a.jsonl", "b.jsonl")
+    first, second = shards_of(tmp_path)
+    for name in ("a.jsonl", "b.jsonl"):
+        (tmp_path / name).unlink()
+    damage(first)
+    second.unlink()
+    result = here(tmp_path, "repair", NAME, "--dry-run", cwd=tmp_path)
+    assert result.code == 0
+    assert "its intact records can be kept" in result.out
+    assert "nothing of it is left" in result.out
+    result = here(tmp_path, "repair", NAME, cwd=tmp_path)
+    assert result.code == 1
+    (kept,) = (tmp_path / "digits" / "quarantine").iterdir()
+    assert result.out.splitlines()[:8] == [
+        f"MENDED  digits/shards/{first.name}: 10 records",
+        "        its source a.jsonl is gone or has changed since",
+        "        its intact records were kept in digits/v1@3; 1 record lost",
+        f"        the damaged bytes are in {kept}",
+        f"LOST    digits/shards/{second.name}: 10 records",
+        "        its source b.jsonl is gone or has changed since",
+        "        nothing of it was left, and in digits/v1@4 it is no more; 10 records lost",
+        "digits/v1@2: 2 shards read, 2 damaged or gone",
+    ]
+    assert numbers_of(version, "published") == list(range(1, 10))
+    log = squeezed(here(tmp_path, "log", NAME).out)
+    assert "kept what was intact; 1 record lost; 1 row in quarantine" in log
+    assert "nothing was left; 10 records lost" in log
+
+
+@pytest.mark.parametrize("folder", ["", "digits/shards/"])
+def test_only_the_shards_that_are_named_are_read(tmp_path: Path, folder: str) -> None:
+    appended(tmp_path, "a.jsonl", "b.jsonl")
+    first, second = shards_of(tmp_path)
+    damage(first)
+    damage(second)
+    told = here(
+        tmp_path, "repair", NAME, "--shard", folder + second.name, "--no-check", "--json"
+    ).json
+    assert (told["read_shards"], [one["shard"] for one in told["repaired"]]) == (1, [second.name])
+    assert (told["check"], told["ok"]) == (None, True)
+
+
+def test_a_file_that_cannot_be_told_from_another_is_code_1(tmp_path: Path) -> None:
+    landed(tmp_path, "one", "two")
+    file_of(tmp_path, "one").write_bytes(file_of(tmp_path, "two").read_bytes() * 2)
+    result = here(tmp_path, "repair", NAME, "--json")
+    assert (result.code, result.json["ok"]) == (1, False)
+    assert shard_name("one") in result.err
+    assert Version(tmp_path, NAME).state.number == 5
+
+
+def test_one_that_cannot_be_mended_does_not_keep_the_others_from_it(tmp_path: Path) -> None:
+    version = appended(tmp_path, "a.jsonl", "b.jsonl", "c.jsonl")
+    first, second, third = shards_of(tmp_path)
+    (tmp_path / "a.jsonl").unlink()
+    first.write_bytes(second.read_bytes() * 2)
+    damage(second)
+    damage(third)
+    result = here(tmp_path, "repair", NAME)
+    assert (result.code, result.out) == (1, "")
+    assert first.name in result.err
+    version.refresh()
+    assert numbers_of(version)[-20:] == list(range(10, 30))
+
+
+def test_what_cannot_be_repaired_is_told_with_code_2(tmp_path: Path) -> None:
+    landed(tmp_path, "one")
+    for arguments, words in (
+        ([NAME, "--shard", "nope"], "digits/v1@1 has no shard 'nope'"),
+        ([f"{NAME}@1"], "names a snapshot"),
+        (["digits/v2"], "digits has v1"),
+    ):
+        result = here(tmp_path, "repair", *arguments)
+        assert (result.code, result.out) == (2, "")
+        assert words in result.err
+
+
+def test_a_terminal_gets_progress_bars(tmp_path: Path) -> None:
+    appended(tmp_path, "a.jsonl")
+    damage(shards_of(tmp_path)[0])
+    code, drawn = on_terminal("repair", NAME, "--root", tmp_path)
+    assert code == 0
+    for word in ("reading", "repairing", "checking"):
+        assert word in drawn

@@ -1,0 +1,186 @@
+"""Rows that cannot become records: told, and put into quarantine as far as that is allowed."""
+
+from __future__ import annotations
+
+import base64
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+from shardline.errors import BadRecordsError, DamagedFileError
+from shardline.log.schema import Schema
+from shardline.log.version import Version
+from shardline.operations.append import append
+from tests.files.samples import example_of, flipped
+from tests.kernel.frames import framed
+from tests.operations.landings import (
+    NAME,
+    SCHEMA,
+    Payloads,
+    ids,
+    json_lines,
+    payloads,
+    rows,
+    stored,
+)
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+BAD = {"id": "secret 4711", "name": "x"}
+
+
+@pytest.fixture
+def version(tmp_path: Path) -> Version:
+    return Version(tmp_path / "root", NAME)
+
+
+def lines_of(version: Version, name: str) -> list[dict[str, object]]:
+    return [json.loads(line) for line in version.store.read(name).splitlines()]
+
+
+def test_one_bad_row_fails_the_append_and_nothing_is_committed(
+    version: Version, tmp_path: Path
+) -> None:
+    source = json_lines(tmp_path / "a.jsonl", [*rows(0, 300), BAD, *rows(301, 400)])
+    with pytest.raises(BadRecordsError) as caught:
+        append(version, source, schema=SCHEMA, target_bytes=1000)
+    told = str(caught.value)
+    assert f"{source}, line 301, feature 'id'" in told
+    assert "nothing was committed" in told
+    assert "quarantine_share=0.01" in told
+    assert "4711" not in told
+    assert (caught.value.bad, len(caught.value.refused)) == (1, 1)
+    assert not Version(version.store, NAME).exists
+
+
+def test_one_bad_row_takes_no_shard_into_a_version_that_exists(
+    version: Version, tmp_path: Path
+) -> None:
+    append(version, json_lines(tmp_path / "a.jsonl", rows(0, 10)))
+    good = json_lines(tmp_path / "b.jsonl", rows(10, 20))
+    bad = json_lines(tmp_path / "c.jsonl", [*rows(20, 30), BAD])
+    with pytest.raises(BadRecordsError, match=r"c\.jsonl, line 11"):
+        append(version, [good, bad])
+    assert ids(Version(version.store, NAME)) == list(range(10))
+    assert Version(version.store, NAME).state.number == 2
+    append(version, good)
+    assert ids(version) == list(range(20))
+
+
+def test_a_bad_row_within_the_share_is_in_quarantine_with_reason_place_and_content(
+    version: Version, tmp_path: Path
+) -> None:
+    source = json_lines(tmp_path / "a.jsonl", [*rows(0, 50), BAD, *rows(51, 100)])
+    report = append(version, source, schema=SCHEMA, quarantine_share=0.01, target_bytes=1000)
+    assert report.refused == 1
+    assert ids(version) == [*range(50), *range(51, 100)]
+    (name,) = report.quarantine
+    assert list(stored(version, "quarantine")) == [name]
+    (line,) = lines_of(version, name)
+    assert line.pop("reason") == "holds bytes values, not int64"
+    assert line == {
+        "source": str(source),
+        "row": 50,
+        "where": "line 51",
+        "feature": "id",
+        "content": json.dumps(BAD),
+    }
+    assert report.entry is not None
+    assert report.entry.parameters["quarantine"] == [
+        {"source": report.landed[0].source.key, "rows": 1, "files": [name]}
+    ]
+
+
+def test_more_bad_rows_than_the_share_fail_the_append(version: Version, tmp_path: Path) -> None:
+    source = json_lines(tmp_path / "a.jsonl", [*rows(0, 98), BAD, BAD])
+    with pytest.raises(BadRecordsError, match=r"2 of 100 rows.*at most 1\.00% may") as caught:
+        append(version, source, schema=SCHEMA, quarantine_share=0.01)
+    assert (caught.value.bad, caught.value.rows) == (2, 100)
+    assert not Version(version.store, NAME).exists
+    append(version, source, schema=SCHEMA, quarantine_share=0.02)
+    assert ids(version) == list(range(98))
+
+
+def test_the_share_is_one_of_all_rows_of_an_append(version: Version, tmp_path: Path) -> None:
+    sources = [
+        json_lines(tmp_path / "a.jsonl", [*rows(0, 4), BAD]),
+        json_lines(tmp_path / "b.jsonl", rows(4, 100)),
+    ]
+    report = append(version, sources, schema=SCHEMA, quarantine_share=0.01)
+    assert [landing.refused for landing in report.landed] == [1, 0]
+    assert ids(version) == list(range(100))
+
+
+def test_every_reason_is_not_told_where_there_are_many(version: Version, tmp_path: Path) -> None:
+    source = json_lines(tmp_path / "a.jsonl", [*rows(0, 10), *[BAD] * 1000])
+    with pytest.raises(BadRecordsError, match=r"\.\.\. and 990 more") as caught:
+        append(version, source, schema=SCHEMA, quarantine_share=0.5)
+    assert len(str(caught.value).splitlines()) == 13
+
+
+def test_each_shard_has_its_own_quarantine_and_refused_rows_go_where_they_stood(
+    version: Version,
+) -> None:
+    content = [b"x" * 84 if n % 10 else None for n in range(100)]
+    report = append(version, Payloads("a", content, (7,)), quarantine_share=0.1, target_bytes=1000)
+    assert payloads(version) == [b"x" * 84] * 90
+    assert [shard.records for shard in version.newest().shards] == [10] * 9
+    assert report.refused == 10
+    told = [[line["row"] for line in lines_of(version, name)] for name in report.quarantine]
+    assert [row for one in told for row in one] == list(range(0, 100, 10))
+    assert told[0] == [0, 10], "the row before the next shard's first record belongs to this one"
+
+
+def test_a_source_whose_rows_are_all_refused_lands_without_a_shard(version: Version) -> None:
+    append(version, Payloads("a", [b"one"]))
+    report = append(version, Payloads("b", [None] * 25, (10,)), quarantine_share=1)
+    assert (report.snapshot, report.refused, report.landed[0].rows) == (None, 25, 25)
+    assert len(lines_of(version, report.quarantine[0])) == 25
+    assert append(version, Payloads("b", [None] * 25, (10,)), quarantine_share=1).entry is None
+    assert payloads(version) == [b"one"]
+
+
+def test_a_refused_record_is_kept_as_it_stands_in_the_file(
+    version: Version, tmp_path: Path
+) -> None:
+    good, bad = example_of(id=1, name=b"\xc3\xa9"), example_of(id=2, name=b"\xff\xfe")
+    path = tmp_path / "a.tfrecord"
+    path.write_bytes(framed(good, bad, good))
+    report = append(version, path, schema=SCHEMA, quarantine_share=0.5)
+    (line,) = lines_of(version, report.quarantine[0])
+    assert (line["row"], line["feature"]) == (1, "name")
+    assert line["where"] == f"record 1, offset {len(good) + 16}"
+    assert base64.b64decode(str(line["content_base64"])) == bad
+    assert payloads(version) == [good, good]
+
+
+def test_a_damaged_file_stops_the_append_and_the_error_says_where_and_what_to_do(
+    version: Version, tmp_path: Path
+) -> None:
+    records = [b"record %d" % number * 5 for number in range(100)]
+    path = tmp_path / "a.tfrecord"
+    path.write_bytes(flipped(framed(*records), 8000))
+    with pytest.raises(DamagedFileError) as caught:
+        append(version, path, schema=Schema.opaque(), target_bytes=200)
+    assert caught.value.file == str(path)
+    assert (caught.value.record, caught.value.offset) == (17, 987)
+    for told in (str(path), "record 17", "offset 987", f"shardline salvage {path}"):
+        assert told in str(caught.value)
+    assert not Version(version.store, NAME).exists
+
+
+def test_with_salvage_the_intact_records_land_and_the_gap_is_in_quarantine(
+    version: Version, tmp_path: Path
+) -> None:
+    records = [b"record %d" % number * 5 for number in range(100)]
+    path = tmp_path / "a.tfrecord"
+    path.write_bytes(flipped(framed(*records), 8000))
+    report = append(version, path, schema=Schema.opaque(), salvage=True, target_bytes=200)
+    assert payloads(version) == records[:17] + records[18:]
+    (line,) = lines_of(version, report.quarantine[0])
+    assert (line["row"], line["where"]) == (17, "offset 987")
+    assert "61 bytes are lost" in str(line["reason"])
+    damaged = base64.b64decode(str(line["content_base64"]))
+    assert damaged == flipped(framed(*records), 8000)[987 : 987 + 61]

@@ -1,0 +1,399 @@
+"""Rebuilding: the same records, byte for byte, or an error that says where and nothing changed."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from shardline.errors import (
+    CancelledError,
+    ConflictError,
+    DamagedFileError,
+    LogError,
+    ObjectMissingError,
+    WrongShardError,
+)
+from shardline.execution.engine import Cancellation, Progress, Threads
+from shardline.files.index import IndexedFile, index_path, write_index
+from shardline.files.reader import Limits
+from shardline.log.changes import Append
+from shardline.log.facts import Base, Shard
+from shardline.log.version import Version
+from shardline.operations.check import check_version
+from shardline.operations.rebuild import rebuild
+from tests.files.samples import example_of, flipped
+from tests.kernel.frames import framed
+from tests.log.versions import NAME, make_version, source_of
+from tests.operations.shard_files import (
+    KINDS,
+    Kind,
+    assert_whole,
+    file_of,
+    held,
+    land,
+    landed,
+    numbered,
+    objects,
+    paths,
+    shards,
+)
+
+targets = st.one_of(st.none(), st.sampled_from([1, 40, 100, 5000]))
+packings = st.sampled_from([None, "none", "gzip"])
+
+
+@given(shards, targets, packings, st.sampled_from(["indexed", "bare"]))
+@settings(max_examples=30)
+@example([([], "members"), ([b"a"], "members")], None, None, "bare")
+@example([([b"a"], "tensorflow"), ([], "tensorflow"), ([b"b"], "members")], None, "gzip", "bare")
+@example([([b"a"], "plain"), ([b"a"], "plain")], 20, "gzip", "bare")
+def test_the_records_of_a_rebuild_are_those_of_its_inputs(
+    contents: list[tuple[list[bytes], Kind]],
+    target: int | None,
+    packing: str | None,
+    beside: str,
+) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        version = make_version(folder)
+        for number, (records, kind) in enumerate(contents):
+            land(version, str(number), records, kind)
+        for path in paths(version.newest()) if beside == "indexed" else ():
+            write_index(path)
+        before = version.newest()
+        wanted = [record for records, _ in contents for record in records]
+        report = rebuild(version, "newest", target_bytes=target, compression=packing)
+        after = version.newest()
+        assert held(after) == wanted
+        assert (after.records, before.records) == (len(wanted), len(wanted))
+        made = {shard.name for shard in report.made}
+        assert made == {s.name for s in after.shards} - {s.name for s in before.shards}
+        if target is None:
+            assert len(after.shards) == 1
+        if made == {shard.name for shard in after.shards}:
+            assert_whole(after)
+        again = rebuild(version, "newest", target_bytes=target, compression=packing)
+        assert again.entry is None
+
+
+@given(shards, targets, packings, st.integers(0), st.integers(0))
+@settings(max_examples=50)
+def test_a_flipped_bit_anywhere_stops_a_rebuild_and_nothing_is_changed(
+    contents: list[tuple[list[bytes], Kind]],
+    target: int | None,
+    packing: str | None,
+    which: int,
+    bit: int,
+) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        version = make_version(folder)
+        for number, (records, kind) in enumerate(contents):
+            land(version, str(number), records, kind)
+        sound = paths(version.newest())
+        damaged = sound[which % len(sound)]
+        data = damaged.read_bytes()
+        if not data:
+            return
+        damaged.write_bytes(flipped(data, bit % (8 * len(data))))
+        before = objects(Path(folder))
+        error = stopped(version, target, packing)
+        if error is None:
+            # Only a shard that is left as it is has not been read.
+            assert damaged in paths(version.newest())
+            return
+        assert str(error).startswith(str(damaged))
+        if isinstance(error, DamagedFileError):
+            assert f": {error.kind} at record {error.record}, offset {error.offset}: " in str(error)
+            assert f"shardline salvage {damaged} OUT" in str(error)
+        else:
+            assert "shardline repair" in str(error)
+        left = {name: data for name, data in objects(Path(folder)).items() if name not in before}
+        assert not [name for name in left if "/log/" in name or ".tmp" in name]
+        assert left == {} or target is not None
+        damaged.write_bytes(data)
+        rebuild(version, "newest", target_bytes=target, compression=packing)
+        assert held(version.newest()) == [one for records, _ in contents for one in records]
+
+
+def stopped(
+    version: Version, target: int | None, packing: str | None
+) -> DamagedFileError | WrongShardError | None:
+    """What a rebuild was stopped by; None if it was not."""
+    try:
+        rebuild(version, "newest", target_bytes=target, compression=packing)
+    except (DamagedFileError, WrongShardError) as error:
+        return error
+    return None
+
+
+@pytest.mark.parametrize("target", [None, 60])
+def test_damage_is_told_with_its_record_and_offset(tmp_path: Path, target: int | None) -> None:
+    version = landed(tmp_path, numbered(0, 5))
+    (path,) = paths(version.newest())
+    path.write_bytes(flipped(path.read_bytes(), (3 * 26 + 15) * 8))
+    with pytest.raises(DamagedFileError) as caught:
+        rebuild(version, "newest", target_bytes=target, compression="gzip")
+    assert (caught.value.kind, caught.value.record, caught.value.offset) == ("data-crc", 3, 78)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("target", [None, 60])
+def test_an_intact_file_with_other_records_is_refused(
+    tmp_path: Path, kind: Kind, target: int | None
+) -> None:
+    version = landed(tmp_path, numbered(0, 5), numbered(5, 9), kind=kind)
+    first, second = paths(version.newest())
+    for path in (first, second):
+        write_index(path)
+    second.write_bytes(file_of(kind, numbered(95, 99)))
+    before = objects(tmp_path)
+    with pytest.raises(WrongShardError, match="not the file that was committed") as caught:
+        rebuild(version, "newest", target_bytes=target, compression="none")
+    assert str(second) in str(caught.value)
+    assert {name for name in objects(tmp_path) if "/log/" in name} == {
+        name for name in before if "/log/" in name
+    }
+
+
+def test_a_swapped_shard_is_refused_also_where_only_a_part_of_it_is_copied(tmp_path: Path) -> None:
+    version = landed(tmp_path, numbered(0, 5))
+    into = Version(tmp_path, "digits/v2")
+    rebuild(version, "newest", into=into, target_bytes=60)
+    land(version, "more", numbered(5, 6))
+    first = paths(version.newest())[0]
+    first.write_bytes(framed(*numbered(90, 95)))
+    before = objects(tmp_path)
+    with pytest.raises(WrongShardError):
+        rebuild(version, "newest", into=into, target_bytes=60)
+    assert objects(tmp_path) == before
+
+
+def test_an_index_that_leads_elsewhere_is_told_for_what_it_is(tmp_path: Path) -> None:
+    version = landed(tmp_path, [b"a" * 10, b"b" * 30, b"c" * 10, b"d" * 10])
+    (path,) = paths(version.newest())
+    write_index(path)
+    data = index_path(path).read_bytes()
+    wrong = bytearray(data)
+    wrong[56 + 16 : 56 + 24] = (26 + 40).to_bytes(8, "little")
+    index_path(path).write_bytes(wrong)
+    with pytest.raises(WrongShardError, match=r"index does not tell .* delete that index"):
+        rebuild(version, "newest", target_bytes=70)
+    index_path(path).unlink()
+    rebuild(version, "newest", target_bytes=70)
+    assert [shard.bytes for shard in version.newest().shards] == [26, 46, 52]
+
+
+def test_a_record_larger_than_the_target_has_a_shard_of_its_own(tmp_path: Path) -> None:
+    records = [b"a", b"b" * 500, b"c", b"d"]
+    version = landed(tmp_path, records[:3], records[3:])
+    rebuild(version, "newest", target_bytes=40)
+    assert [shard.records for shard in version.newest().shards] == [1, 1, 2]
+    assert held(version.newest()) == records
+
+
+@pytest.mark.parametrize(("target", "shards"), [(1, 6), (26, 6), (52, 3), (53, 3), (156, 1)])
+def test_a_shard_is_full_when_the_next_record_would_take_it_over_the_target(
+    tmp_path: Path, target: int, shards: int
+) -> None:
+    version = landed(tmp_path, numbered(0, 4), numbered(4, 6))
+    rebuild(version, "newest", target_bytes=target)
+    assert len(version.newest().shards) == shards
+    assert all(shard.bytes <= max(target, 26) for shard in version.newest().shards)
+
+
+def test_the_target_counts_unpacked_bytes(tmp_path: Path) -> None:
+    version = landed(tmp_path, *[numbered(at, at + 5, 1000) for at in (0, 5)], kind="members")
+    rebuild(version, "newest", target_bytes=3 * 1016)
+    assert [shard.records for shard in version.newest().shards] == [3, 3, 3, 1]
+    assert {shard.compression for shard in version.newest().shards} == {"gzip"}
+    assert_whole(version.newest())
+
+
+def test_gzip_files_are_put_behind_each_other_as_they_are(tmp_path: Path) -> None:
+    version = landed(tmp_path, numbered(0, 5), kind="members")
+    land(version, "tf", numbered(5, 8), "tensorflow")
+    before = b"".join(path.read_bytes() for path in paths(version.newest()))
+    rebuild(version, "newest")
+    (path,) = paths(version.newest())
+    assert path.read_bytes() == before
+    with IndexedFile(path) as indexed:
+        assert [indexed[at] for at in (7, 0, 4, 5)] == [numbered(0, 8)[at] for at in (7, 0, 4, 5)]
+
+
+def test_plain_and_gzip_shards_together_become_plain_unless_told(tmp_path: Path) -> None:
+    version = landed(tmp_path, numbered(0, 2))
+    land(version, "packed", numbered(2, 4), "members")
+    rebuild(version, "newest")
+    assert version.newest().compression == ""
+    rebuild(version, "newest", compression="gzip")
+    assert version.newest().compression == "GZIP"
+    assert held(version.newest()) == numbered(0, 4)
+
+
+def test_zlib_is_refused_since_it_cannot_be_put_behind_each_other(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="plain or GZIP"):
+        rebuild(landed(tmp_path, [b"a"]), "newest", compression="zlib")
+
+
+def test_a_target_below_one_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="must be 1 or more"):
+        rebuild(landed(tmp_path, [b"a"]), "newest", target_bytes=0)
+
+
+def test_published_newest_and_numbered_snapshots_can_be_rebuilt(tmp_path: Path) -> None:
+    examples = [example_of(x=number) for number in range(8)]
+    version = landed(tmp_path, examples[:2], examples[2:4])
+    check_version(version)
+    land(version, "unchecked", examples[4:6])
+    assert rebuild(version).source.number == 2
+    assert [shard.records for shard in version.newest().shards] == [4, 2]
+    land(version, "last", examples[6:])
+    assert rebuild(version, 4).source.number == 4
+    assert [shard.records for shard in version.newest().shards] == [6, 2]
+    rebuild(version, "newest")
+    assert [shard.records for shard in version.newest().shards] == [8]
+    assert held(version.newest()) == examples
+    assert check_version(version).published == version.newest().number
+
+
+def test_what_is_appended_meanwhile_stays_behind_the_rebuilt_shard(tmp_path: Path) -> None:
+    version = landed(tmp_path, numbered(0, 2), numbered(2, 4))
+    other = Version(tmp_path, NAME)
+
+    def append_once(told: Progress) -> None:
+        if told.step == "rebuilding" and other.state.snapshot == 2:
+            land(other, "meanwhile", numbered(4, 5))
+
+    report = rebuild(version, "newest", progress=append_once)
+    assert (report.source.number, report.snapshot) == (2, 4)
+    assert [shard.records for shard in version.newest().shards] == [4, 1]
+    assert held(version.newest()) == numbered(0, 5)
+
+
+def test_a_rebuild_whose_shards_are_gone_from_the_list_fails_and_changes_nothing(
+    tmp_path: Path,
+) -> None:
+    version = landed(tmp_path, numbered(0, 2), numbered(2, 4))
+    other = Version(tmp_path, NAME)
+
+    def restore_once(told: Progress) -> None:
+        if told.step == "rebuilding" and other.state.snapshot == 2:
+            other.restore(1)
+
+    with pytest.raises(ConflictError, match=r"no longer in it.*plan it again"):
+        rebuild(version, "newest", progress=restore_once)
+    assert held(Version(tmp_path, NAME).newest()) == numbered(0, 2)
+
+
+@pytest.mark.parametrize("target", [None, 30])
+def test_a_rebuild_whose_file_is_gone_says_which(tmp_path: Path, target: int | None) -> None:
+    version = landed(tmp_path, numbered(0, 2), numbered(2, 4))
+    gone = paths(version.newest())[1]
+    gone.unlink()
+    before = objects(tmp_path)
+    with pytest.raises(ObjectMissingError, match="there is no such file") as caught:
+        rebuild(version, "newest", target_bytes=target)
+    assert str(gone) in str(caught.value)
+    assert objects(tmp_path) == before
+
+
+def test_what_a_stopped_rebuild_had_made_is_used_again(tmp_path: Path) -> None:
+    version = landed(tmp_path, numbered(0, 2), numbered(2, 4), numbered(4, 6), numbered(6, 8))
+    last = paths(version.newest())[-1]
+    data = last.read_bytes()
+    last.write_bytes(flipped(data, 200))
+    before = objects(tmp_path)
+    with pytest.raises(DamagedFileError):
+        rebuild(version, "newest", target_bytes=104, engine=Threads(1))
+    (left,) = {name for name in objects(tmp_path) if name.endswith(".tfrecord")} - before.keys()
+    inode = (tmp_path / left).stat().st_ino
+    last.write_bytes(data)
+    rebuild(version, "newest", target_bytes=104)
+    assert paths(version.newest())[0].stat().st_ino == inode
+    assert held(version.newest()) == numbered(0, 8)
+
+
+def test_a_rebuild_that_is_cancelled_leaves_nothing_behind(tmp_path: Path) -> None:
+    version = landed(tmp_path, numbered(0, 2), numbered(2, 4))
+    before = objects(tmp_path)
+    cancellation = Cancellation()
+
+    def cancel(_: Progress) -> None:
+        cancellation.cancel()
+
+    with pytest.raises(CancelledError, match="nothing was committed"):
+        rebuild(version, "newest", engine=Threads(cancellation=cancellation), progress=cancel)
+    assert objects(tmp_path) == before
+
+
+def test_progress_comes_to_what_is_read(tmp_path: Path) -> None:
+    version = landed(tmp_path, numbered(0, 5), numbered(5, 7))
+    told: list[Progress] = []
+    rebuild(version, "newest", progress=told.append)
+    assert (told[-1].step, told[-1].done, told[-1].total) == ("rebuilding", 7 * 26, 7 * 26)
+    assert told[-1].records == 7
+
+
+def test_a_name_that_the_log_knows_is_not_used_twice(tmp_path: Path) -> None:
+    twin = landed(tmp_path / "twin", numbered(0, 2), numbered(2, 4))
+    (made,) = rebuild(twin, "newest").made
+    version = landed(tmp_path / "root", numbered(0, 2), numbered(2, 4))
+    # A writer was killed before it could leave a receipt, so that the name is not free.
+    version.store.create(version.shard_name(made), b"half a file")
+    names = []
+    for _ in range(2):
+        names += [shard.name for shard in rebuild(version, "newest").made]
+        version.restore(2)
+    stem = made.name.removesuffix(".tfrecord")
+    assert names == [f"{stem}.1.tfrecord", f"{stem}.2.tfrecord"]
+
+
+def test_overlays_are_refused(tmp_path: Path) -> None:
+    version = landed(tmp_path, [b"a"])
+    (base,) = version.newest().shards
+    data, source = framed(b"b"), source_of("overlay")
+    name = base.name.replace(base.name[3:11], "0" * 8)
+    overlay = Shard(
+        name, 1, len(data), base.sha256, source=source.key, base=Base(base.name, base.sha256)
+    )
+    version.store.create(version.shard_name(overlay), data)
+    version.commit(Append(shards=[overlay], sources=[source]))
+    with pytest.raises(LogError, match="digits/v1@2 holds overlays"):
+        rebuild(version, "newest")
+
+
+def test_limits_hold_for_the_records_that_are_copied(tmp_path: Path) -> None:
+    version = landed(tmp_path, [b"a" * 100], [b"b"])
+    for target in (None, 50):
+        with pytest.raises(DamagedFileError, match="oversized"):
+            rebuild(version, "newest", target_bytes=target, limits=Limits(max_record_bytes=99))
+
+
+def rebuild_elsewhere(root: str) -> None:
+    """Append, rebuild in place and into another version, on a store that is no disk."""
+    examples = [example_of(x=number) for number in range(6)]
+    version = landed(root, examples[:2], examples[2:], kind="members")
+    into = Version(root, "digits/v2")
+    rebuild(version, "newest", into=into, target_bytes=100, compression="none")
+    assert [shard.records for shard in into.newest().shards] == [3, 3]
+    assert check_version(into).published == 1
+    (made,) = rebuild(version, "newest").made
+    assert check_version(version).published == 3
+    data = version.store.read(version.shard_name(made))
+    assert data == b"".join(file_of("members", part) for part in (examples[:2], examples[2:]))
+    version.store.delete(version.shard_name(made))
+    version.store.create(version.shard_name(made), flipped(data, 300))
+    with pytest.raises((DamagedFileError, WrongShardError), match=root):
+        rebuild(version, "newest", into=into)
+    assert into.state.snapshot == 1
+
+
+def test_a_rebuild_works_in_memory() -> None:
+    rebuild_elsewhere("memory://rebuild")
+
+
+def test_a_rebuild_works_on_an_s3_server(s3_root: str) -> None:
+    rebuild_elsewhere(s3_root)

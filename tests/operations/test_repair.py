@@ -1,0 +1,344 @@
+"""Repairing: a shard made anew of what it was made of, or what is left of it, told in the log."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from shardline.errors import LogError, WrongShardError
+from shardline.files.index import IndexedFile
+from shardline.files.reader import Limits
+from shardline.log.changes import Append
+from shardline.log.facts import Base, Shard
+from shardline.log.version import Version
+from shardline.operations.append import append
+from shardline.operations.check import check_version
+from shardline.operations.rebuild import rebuild
+from shardline.operations.receipt import RECEIPT
+from shardline.operations.repair import repair
+from tests.files.samples import example_of, flipped, made, write_by_tensorflow
+from tests.kernel.frames import framed
+from tests.log.versions import NAME, SCHEMA, make_version, source_of
+from tests.operations.damages import (
+    DAMAGES,
+    RECORDS,
+    ROWS,
+    SOURCES,
+    TARGET,
+    appended,
+    cut,
+    flip,
+    how,
+    json_lines,
+    rot,
+    swap,
+)
+from tests.operations.shard_files import assert_whole, held, land, landed, objects, paths
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+@pytest.mark.parametrize(
+    ("source", "damage", "target"),
+    [
+        *((source, damage, TARGET) for source in SOURCES for damage in (flip, Path.unlink)),
+        *((json_lines, damage, 10**6) for damage in DAMAGES),
+        *((source, swap, 10**6) for source in SOURCES[1:]),
+    ],
+)
+def test_a_shard_is_made_anew_of_its_source(
+    tmp_path: Path,
+    source: Callable[[Path], Path],
+    damage: Callable[[Path], None],
+    target: int,
+) -> None:
+    version = appended(tmp_path, source(tmp_path), target_bytes=target)
+    before = version.newest()
+    assert len(before.shards) == (4 if target == TARGET else 1)
+    at = len(before.shards) // 2
+    bad = before.shards[at]
+    rot(version, at, damage)
+    report = repair(version)
+    (repaired,) = report.repaired
+    assert (repaired.old, repaired.how, repaired.lost, report.read) == (
+        bad,
+        "source",
+        0,
+        len(before.shards),
+    )
+    assert repaired.made is not None
+    assert (repaired.made.sha256, repaired.made.source) == (bad.sha256, bad.source)
+    assert repaired.made.name != bad.name
+    assert held(version.newest()) == RECORDS
+    assert check_version(version).published == version.newest().number
+    assert_whole(version.newest())
+    assert repair(version).repaired == ()
+
+
+def test_the_entry_tells_which_shard_how_and_what_was_lost(tmp_path: Path) -> None:
+    version = appended(tmp_path, json_lines(tmp_path), target_bytes=TARGET)
+    bad = version.newest().shards[1]
+    rot(version, 1)
+    (repaired,) = repair(version).repaired
+    assert repaired.entry is not None
+    assert (repaired.entry.operation, repaired.entry.removed) == ("repair", (bad.name,))
+    assert [(one.shard, one.at) for one in repaired.entry.added] == [(repaired.made, 1)]
+    assert repaired.entry.parameters == {"shard": bad.name, "how": "source", "lost_records": 0}
+    assert repaired.entry == Version(tmp_path / "root", NAME).log.entry(repaired.entry.number)
+
+
+def test_several_shards_are_each_an_entry(tmp_path: Path) -> None:
+    version = appended(tmp_path, json_lines(tmp_path), target_bytes=TARGET)
+    for path in paths(version.newest())[1:3]:
+        flip(path)
+    report = repair(version)
+    assert how(report) == ["source", "source"]
+    numbers = [one.entry.number for one in report.repaired if one.entry is not None]
+    assert numbers[1] == numbers[0] + 1
+    assert held(version.newest()) == RECORDS
+
+
+def test_without_its_receipt_only_a_source_of_one_shard_is_used(tmp_path: Path) -> None:
+    for target, wanted in ((TARGET, "salvage"), (10**6, "source")):
+        folder = tmp_path / wanted
+        folder.mkdir()
+        version = appended(folder, json_lines(folder), target_bytes=target)
+        flip(paths(version.newest())[0])
+        for shard in version.newest().shards:
+            version.store.delete(version.shard_name(shard) + RECEIPT)
+        assert how(repair(version)) == [wanted]
+
+
+@pytest.mark.parametrize("compression", ["none", "gzip"])
+@pytest.mark.parametrize("gone", [Path.unlink, lambda path: path.write_bytes(b'{"x": 1}\n')])
+def test_when_the_source_is_gone_or_another_what_is_intact_is_kept(
+    tmp_path: Path, compression: str, gone: Callable[[Path], None]
+) -> None:
+    source = write_by_tensorflow(tmp_path / "in.tfrecord", RECORDS)
+    version = appended(tmp_path, source, compression=compression)
+    if compression == "none":
+        rot(version, 0, lambda path: made(path, flipped(path.read_bytes(), 8 * 14)).touch())
+    else:
+        rot(version, 0, cut)
+    gone(source)
+    (repaired,) = repair(version).repaired
+    assert repaired.how == "salvage"
+    assert repaired.made is not None
+    assert repaired.lost == ROWS - repaired.made.records > 0
+    kept = held(version.newest())
+    assert kept == (RECORDS[1:] if compression == "none" else RECORDS[: len(kept)])
+    assert repaired.quarantine is not None
+    lines = version.store.read(repaired.quarantine).splitlines()
+    assert repaired.entry is not None
+    assert repaired.entry.parameters == {
+        "shard": repaired.old.name,
+        "how": "salvage",
+        "lost_records": repaired.lost,
+        "quarantine": [{"rows": len(lines), "files": [repaired.quarantine]}],
+    }
+    assert all("lost" in json.loads(line)["reason"] for line in lines)
+    assert check_version(version).published == version.newest().number
+
+
+def test_a_gzip_shard_whose_first_bytes_are_damaged_keeps_its_other_members(
+    tmp_path: Path,
+) -> None:
+    version = make_version(tmp_path)
+    land(version, "a", RECORDS, "members")
+    (path,) = paths(version.newest())
+    path.write_bytes(flipped(path.read_bytes(), 0))
+    (repaired,) = repair(version).repaired
+    assert (repaired.how, repaired.lost) == ("salvage", 2)
+    assert held(version.newest()) == RECORDS[2:]
+
+
+def test_a_shard_that_is_gone_with_its_source_leaves_the_list(tmp_path: Path) -> None:
+    version = landed(tmp_path, RECORDS[:3], RECORDS[3:5])
+    for damage in (Path.unlink, lambda path: path.write_bytes(b"")):
+        damage(paths(version.newest())[0])
+        (repaired,) = repair(version).repaired
+        assert (repaired.how, repaired.made, repaired.quarantine) == ("salvage", None, None)
+        assert repaired.lost == repaired.old.records
+    assert (version.newest().shards, version.newest().records) == ((), 0)
+
+
+def test_a_shard_of_a_batch_can_only_be_salvaged(tmp_path: Path) -> None:
+    version = appended(tmp_path, [{"x": number} for number in range(ROWS)], batch="monday")
+    rot(version, 0, lambda path: made(path, flipped(path.read_bytes(), 8 * 14)).touch())
+    assert how(repair(version)) == ["salvage"]
+    assert held(version.newest()) == RECORDS[1:]
+
+
+@pytest.mark.parametrize("records", [RECORDS[:2], RECORDS[10:13], [example_of(y=1.5)], RECORDS])
+def test_another_intact_file_is_not_taken_for_what_is_left(
+    tmp_path: Path, records: list[bytes]
+) -> None:
+    version = landed(tmp_path, RECORDS[:3], RECORDS[3:6])
+    other, flipped_too = paths(version.newest())
+    other.write_bytes(framed(*records))
+    before = objects(tmp_path)
+    with pytest.raises(WrongShardError, match=rf"{other.name}.*Put the right file back"):
+        repair(version, shards=[other.name])
+    with pytest.raises(WrongShardError):
+        repair(version, dry_run=True)
+    assert objects(tmp_path) == before
+    # The others are not held up by it.
+    flip(flipped_too)
+    with pytest.raises(WrongShardError):
+        repair(version)
+    assert version.newest().shards[1].records == 2
+
+
+@pytest.mark.parametrize("records", [RECORDS[5:10], [example_of(y=1.5)]])
+def test_another_damaged_file_is_not_taken_for_what_is_left_if_that_can_be_seen(
+    tmp_path: Path, records: list[bytes]
+) -> None:
+    version = landed(tmp_path, RECORDS[:3])
+    (other,) = paths(version.newest())
+    other.write_bytes(framed(*records) + b"junk")
+    with pytest.raises(WrongShardError, match="other records than those that were committed"):
+        repair(version)
+    assert version.state.snapshot == 1
+
+
+def test_a_repaired_shard_is_repaired_again_from_the_first_source(tmp_path: Path) -> None:
+    version = appended(tmp_path, json_lines(tmp_path), target_bytes=TARGET)
+    names = {version.newest().shards[1].name}
+    for damage in DAMAGES:
+        rot(version, 1, damage)
+        assert how(repair(version)) == ["source"]
+        assert check_version(version).ok
+        names.add(version.newest().shards[1].name)
+    assert len(names) == 5
+    assert held(version.newest()) == RECORDS
+
+
+def test_what_a_repair_had_lost_comes_back_with_the_source(tmp_path: Path) -> None:
+    source = json_lines(tmp_path)
+    version = appended(tmp_path, source)
+    away = source.rename(tmp_path / "away")
+    rot(version, 0)
+    assert repair(version).repaired[0].lost > 0
+    away.rename(source)
+    flip(paths(version.newest())[0])
+    (repaired,) = repair(version).repaired
+    assert (repaired.how, repaired.lost) == ("source", 0)
+    assert held(version.newest()) == RECORDS
+
+
+def test_a_name_that_the_log_knows_is_not_used_twice(tmp_path: Path) -> None:
+    version = appended(tmp_path, json_lines(tmp_path))
+    path = rot(version, 0)
+    data = path.read_bytes()
+    first = repair(version).repaired[0].made
+    version.restore(1)
+    assert path.read_bytes() == data
+    second = repair(version).repaired[0].made
+    assert first is not None
+    assert second is not None
+    assert second.name == first.name.replace(".tfrecord", ".1.tfrecord")
+
+
+def test_a_dry_run_says_what_would_be_tried_and_changes_nothing(tmp_path: Path) -> None:
+    version = appended(tmp_path, json_lines(tmp_path), target_bytes=TARGET)
+    land(version, "batch", RECORDS[:4])
+    rebuild(version, 1, into=Version(version.store, "digits/v2"))
+    flip(paths(version.newest())[1])
+    flip(paths(version.newest())[-1])
+    before = objects(tmp_path)
+    report = repair(version, dry_run=True)
+    assert (how(report), report.dry_run, report.read) == (["source", "salvage"], True, 5)
+    assert [one.entry for one in report.repaired] == [None, None]
+    into = Version(version.store, "digits/v2")
+    flip(paths(into.newest())[0])
+    assert how(repair(into, dry_run=True)) == ["inputs"]
+    flip(paths(into.newest())[0])
+    assert objects(tmp_path) == before
+
+
+def test_only_the_shards_that_are_named_are_read_and_repaired(tmp_path: Path) -> None:
+    version = appended(tmp_path, json_lines(tmp_path), target_bytes=TARGET)
+    for path in paths(version.newest())[:2]:
+        flip(path)
+    named = version.newest().shards[1].name
+    report = repair(version, shards=[named])
+    assert (report.read, [one.old.name for one in report.repaired]) == (1, [named])
+    assert len(repair(version).repaired) == 1
+
+
+def test_a_shard_that_is_not_there_cannot_be_named(tmp_path: Path) -> None:
+    version = landed(tmp_path, RECORDS[:2])
+    with pytest.raises(LogError, match="digits/v1@1 has no shard missing"):
+        repair(version, shards=["missing"])
+
+
+def test_with_nothing_to_repair_nothing_is_done(tmp_path: Path) -> None:
+    version = landed(tmp_path, RECORDS[:2], RECORDS[2:4])
+    before = objects(tmp_path)
+    report = repair(version)
+    assert (report.repaired, report.read, report.version) == ((), 2, NAME)
+    assert objects(tmp_path) == before
+
+
+def test_a_shard_is_not_damaged_because_its_records_are_larger_than_the_limit(
+    tmp_path: Path,
+) -> None:
+    version = appended(tmp_path, json_lines(tmp_path))
+    before = objects(tmp_path)
+    with pytest.raises(WrongShardError, match=r"byte for byte.*oversized.*raise the limit"):
+        repair(version, limits=Limits(max_record_bytes=5))
+    assert objects(tmp_path) == before
+
+
+def test_what_a_stopped_repair_salvaged_is_not_used_for_another_file(tmp_path: Path) -> None:
+    version = landed(tmp_path, RECORDS[:9])
+    (path,) = paths(version.newest())
+    data = path.read_bytes()
+    path.write_bytes(data[: len(data) // 2])
+    assert repair(version).repaired[0].lost > 1
+    # The entry never came to be, but the shard and its receipt did; then a better copy is found.
+    newest = max((tmp_path / NAME / "log").glob("*.json"))
+    newest.unlink()
+    path.write_bytes(flipped(data, 8 * 14))
+    version = Version(tmp_path, NAME)
+    assert repair(version).repaired[0].lost == 1
+    assert held(version.newest()) == RECORDS[1:9]
+
+
+def test_overlays_are_refused(tmp_path: Path) -> None:
+    version = landed(tmp_path, RECORDS[:1])
+    (base,) = version.newest().shards
+    source = source_of("overlay")
+    name = base.name.replace(base.name[3:11], "0" * 8)
+    overlay = Shard(name, 1, 4, base.sha256, source=source.key, base=Base(base.name, base.sha256))
+    version.store.create(version.shard_name(overlay), b"torn")
+    version.commit(Append(shards=[overlay], sources=[source]))
+    with pytest.raises(LogError, match="is an overlay"):
+        repair(version)
+
+
+def test_repairs_work_on_a_store_that_is_no_disk(tmp_path: Path) -> None:
+    version = Version("memory://repair", NAME)
+    append(version, json_lines(tmp_path), schema=SCHEMA, target_bytes=TARGET, compression="gzip")
+    assert check_version(version).ok
+    bad = version.shard_name(version.newest().shards[0])
+    data = version.store.read(bad)
+    version.store.replace(bad, data[:-9])
+    assert how(repair(version)) == ["source"]
+    (repaired,) = version.newest().shards
+    assert version.store.read(version.shard_name(repaired)) == data
+    assert check_version(version).published == 2
+
+
+def test_the_index_of_a_repaired_shard_leads_to_its_records(tmp_path: Path) -> None:
+    version = landed(tmp_path, RECORDS[:8], kind="members")
+    (path,) = paths(version.newest())
+    path.write_bytes(flipped(path.read_bytes(), 8 * 20))
+    repair(version)
+    (path,) = paths(version.newest())
+    with IndexedFile(path) as indexed:
+        assert [indexed[at] for at in range(len(indexed))] == RECORDS[2:8]

@@ -1,0 +1,107 @@
+"""Repairing what a rebuild made: of its inputs, as long as they are what they were."""
+
+from __future__ import annotations
+
+import shutil
+from typing import TYPE_CHECKING
+
+import pytest
+
+from shardline.log.version import Version
+from shardline.operations.check import check_version
+from shardline.operations.rebuild import rebuild
+from shardline.operations.repair import repair
+from tests.files.samples import flipped
+from tests.kernel.frames import framed
+from tests.operations.damages import DAMAGES, RECORDS, TARGET, appended, flip, how, json_lines, rot
+from tests.operations.shard_files import held, landed, paths
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+
+def rebuilt_in_place(version: Version) -> Version:
+    rebuild(version, target_bytes=TARGET)
+    return version
+
+
+def rebuilt_into(version: Version) -> Version:
+    into = Version(version.store, "digits/v2")
+    rebuild(version, into=into, target_bytes=TARGET)
+    return into
+
+
+@pytest.mark.parametrize("made_by", [rebuilt_in_place, rebuilt_into])
+@pytest.mark.parametrize(
+    ("damage", "compression"), [*((damage, "none") for damage in DAMAGES), (flip, "gzip")]
+)
+def test_a_rebuilt_shard_is_made_anew_of_its_inputs(
+    tmp_path: Path,
+    made_by: Callable[[Version], Version],
+    damage: Callable[[Path], None],
+    compression: str,
+) -> None:
+    source = json_lines(tmp_path)
+    version = appended(tmp_path, source, target_bytes=5 * TARGET // 12, compression=compression)
+    rebuilt = made_by(version)
+    assert check_version(rebuilt).ok
+    source.unlink()
+    bad = rebuilt.newest().shards[1]
+    rot(rebuilt, 1, damage)
+    (repaired,) = repair(rebuilt).repaired
+    assert (repaired.old, repaired.how, repaired.lost) == (bad, "inputs", 0)
+    assert repaired.made is not None
+    assert repaired.made.sha256 == bad.sha256
+    assert held(rebuilt.newest()) == RECORDS
+    assert check_version(rebuilt).published == rebuilt.newest().number
+
+
+def test_inputs_of_the_same_bytes_are_told_apart(tmp_path: Path) -> None:
+    version = landed(tmp_path, *[RECORDS[:5]] * 3)
+    rebuild(version, "newest", target_bytes=100, compression="gzip")
+    flip(paths(version.newest())[2])
+    assert how(repair(version)) == ["inputs"]
+    assert held(version.newest()) == RECORDS[:5] * 3
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_input_is_not_used(tmp_path: Path, damage: Callable[[Path], None]) -> None:
+    version = landed(tmp_path, RECORDS[:3], RECORDS[3:6])
+    inputs = paths(version.newest())
+    rebuild(version, "newest")
+    (path,) = paths(version.newest())
+    path.write_bytes(flipped(path.read_bytes(), 8 * 14))
+    damage(inputs[1])
+    (repaired,) = repair(version).repaired
+    assert (repaired.how, repaired.lost) == ("salvage", 1)
+    assert held(version.newest()) == RECORDS[1:6]
+
+
+def test_a_part_of_a_swapped_input_is_not_used(tmp_path: Path) -> None:
+    version = landed(tmp_path, RECORDS[:6])
+    (input_,) = paths(version.newest())
+    rebuild(version, "newest", target_bytes=3 * len(framed(RECORDS[0])))
+    input_.write_bytes(framed(*RECORDS[10:16]))
+    path = paths(version.newest())[1]
+    path.write_bytes(flipped(path.read_bytes(), 8 * 14))
+    assert how(repair(version)) == ["salvage"]
+    assert held(version.newest()) == RECORDS[:3] + RECORDS[4:6]
+
+
+def test_a_version_that_followed_one_that_is_gone_is_salvaged(tmp_path: Path) -> None:
+    version, into = landed(tmp_path, RECORDS[:3], RECORDS[3:6]), Version(tmp_path, "digits/v2")
+    rebuild(version, "newest", into=into)
+    shutil.rmtree(tmp_path / "digits" / "v1")
+    (path,) = paths(into.newest())
+    path.write_bytes(flipped(path.read_bytes(), 8 * 14))
+    assert how(repair(into)) == ["salvage"]
+
+
+def test_a_repaired_shard_is_repaired_again_from_the_first_inputs(tmp_path: Path) -> None:
+    version = landed(tmp_path, RECORDS[:3], RECORDS[3:6])
+    rebuild(version, "newest")
+    for damage in DAMAGES:
+        damage(paths(version.newest())[0])
+        assert how(repair(version)) == ["inputs"]
+    assert held(version.newest()) == RECORDS[:6]

@@ -1,0 +1,173 @@
+"""CSV: cells of text, quotes, lines, and numbers that are none."""
+
+from __future__ import annotations
+
+import csv
+import io
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from shardline.errors import SchemaMismatchError, SourceError
+from shardline.files.reader import Limits
+from shardline.log.schema import Feature, Schema, Text
+from shardline.sources import as_source
+from shardline.sources.csv_text import cells, row_ends
+from tests.files.samples import made
+from tests.sources.reading import read_back, take
+
+SCHEMA = Schema(
+    (
+        Feature("n", "int64", required=False),
+        Feature("f", "float", required=False, nan=True),
+        Feature("t", "bytes", meaning=Text()),
+    )
+)
+
+
+def test_empty_cells_are_missing_numbers_and_empty_texts(tmp_path: Path) -> None:
+    path = made(tmp_path / "a.csv", b'n,f,t\n1,1.5,x\n,,\n 2 , 3," "\n')
+    found = take(as_source(path), SCHEMA)
+    assert found.refused == []
+    assert read_back(tmp_path, SCHEMA, found.data) == {
+        "n": [[1], None, [2]],
+        "f": [[1.5], None, [3.0]],
+        "t": [[b"x"], [b""], [b" "]],
+    }
+
+
+def test_rows_are_told_by_the_line_they_begin_in(tmp_path: Path) -> None:
+    text = b'n,f,t\n1,,"a\nb\nc"\n\nx,,d\n2,,"e\n'
+    found = take(as_source(made(tmp_path / "a.csv", text)), SCHEMA)
+    assert found.told == [
+        "line 6, feature 'n': holds text that is no number",
+        "line 7: has a quoted cell without an end",
+    ]
+    assert [refused.row for refused in found.refused] == [2, 3]
+    assert found.rows == [0]
+
+
+TEXTS = st.text(st.sampled_from("ab,\" \n'x"), max_size=6)
+
+
+@settings(max_examples=200)
+@given(st.lists(st.tuples(TEXTS, TEXTS), max_size=8), st.sampled_from(["\n", "\r\n"]))
+def test_what_python_writes_is_read_back(rows: list[tuple[str, str]], end: str) -> None:
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator=end)
+    writer.writerows([("a", "b"), *rows])
+    schema = Schema((Feature("a", "bytes"), Feature("b", "bytes")))
+    with TemporaryDirectory() as folder:
+        path = made(Path(folder) / "a.csv", out.getvalue().encode())
+        found = take(as_source(path), schema)
+        wanted = take(as_source([{"a": a, "b": b} for a, b in rows], batch="b"), schema)
+    assert found.refused == []
+    assert found.data == wanted.data
+
+
+@settings(max_examples=300)
+@given(st.text(st.sampled_from('a,"\n'), max_size=14))
+def test_rows_end_where_a_reader_that_goes_sign_by_sign_ends_them(text: str) -> None:
+    ends, quoted, start, at = [], False, True, 0
+    while at < len(text):
+        sign = text[at]
+        if quoted:
+            if text[at : at + 2] == '""':
+                at += 1
+            elif sign == '"':
+                quoted = False
+        elif sign == '"' and start:
+            quoted = True
+        elif sign == "\n":
+            ends.append(at + 1)
+        start = not quoted and sign in ",\n"
+        at += 1
+    assert row_ends(text.encode()).tolist() == ends
+
+
+def test_quotes_inside_of_cells_are_signs_like_others(tmp_path: Path) -> None:
+    text = b't,n\n5" pipe,1\n"6"" pipe",2\n7" pipe,3\n'
+    found = take(as_source(made(tmp_path / "a.csv", text)), SCHEMA)
+    assert read_back(tmp_path, SCHEMA, found.data)["t"] == [
+        [b'5" pipe'],
+        [b'6" pipe'],
+        [b'7" pipe'],
+    ]
+    assert cells('a"b,"c""d",') == ['a"b', 'c"d', ""]
+
+
+def test_good_rows_are_the_same_beside_a_bad_one(tmp_path: Path) -> None:
+    rows = b"".join(b'%d,%d.5,"te""xt %d"\n' % (at, at, at) for at in range(500))
+    good = take(as_source(made(tmp_path / "a.csv", b"n,f,t\n" + rows)), SCHEMA)
+    bad = take(as_source(made(tmp_path / "b.csv", b"n,f,t\n" + rows + b"1,2\n")), SCHEMA)
+    assert len(bad.refused) == 1
+    assert bad.data == good.data
+
+
+def test_a_file_of_many_blocks_is_read_in_order(tmp_path: Path) -> None:
+    rows = b"".join(b'%d,,"%s\n"\n' % (at, b"x" * 2000) for at in range(5000))
+    source = as_source(made(tmp_path / "a.csv", b"n,f,t\n" + rows))
+    whole = take(source, SCHEMA)
+    assert len(whole.ends) > 2
+    assert whole.rows == list(range(5000))
+    start = whole.ends[0] + 3
+    assert take(source, SCHEMA, start).payloads == whole.payloads[start:]
+
+
+def test_a_header_with_a_name_twice_is_refused(tmp_path: Path) -> None:
+    source = as_source(made(tmp_path / "a.csv", b"t,t\n1,2\n"))
+    with pytest.raises(SourceError, match="the header names 't' twice: rename one"):
+        take(source, SCHEMA)
+
+
+def test_a_header_of_other_names_is_another_schema(tmp_path: Path) -> None:
+    source = as_source(made(tmp_path / "a.csv", b"n,x\n1,2\n"))
+    with pytest.raises(SchemaMismatchError) as caught:
+        take(source, SCHEMA)
+    assert str(caught.value) == (
+        f"{tmp_path}/a.csv: not the schema of the version. It differs from that in:\n"
+        "  feature 'x': not in the schema\n"
+        "  feature 't': removed (bytes [] required, text): migration\n"
+        "A version has one schema: make a new version with the new schema, or give the source the "
+        "features of this one"
+    )
+
+
+def test_a_quote_without_an_end_does_not_fill_the_memory(tmp_path: Path) -> None:
+    text = b't\na\n"' + b"x" * 20_000_000 + b"\nb\n"
+    limits = Limits(max_record_bytes=1000)
+    found = take(as_source(made(tmp_path / "a.csv", text), limits=limits), SCHEMA)
+    assert found.told == ["line 3: is longer than 8000 bytes"]
+    assert found.rows == [0, 2]
+
+
+@pytest.mark.parametrize(
+    ("column", "feature"),
+    [
+        (["1", "2"], Feature("a", "int64")),
+        (["1", ""], Feature("a", "int64", required=False)),
+        (["1", "2.5"], Feature("a", "float")),
+        (["1", "nan"], Feature("a", "float", nan=True)),
+        (["1", "x"], Feature("a", "bytes", meaning=Text())),
+        (["", "x"], Feature("a", "bytes", meaning=Text())),
+        (["1", "9223372036854775808"], Feature("a", "bytes", meaning=Text())),
+        (["2020-01-01", "2020-01-02"], Feature("a", "bytes", meaning=Text())),
+    ],
+)
+def test_the_kind_of_a_column_is_the_narrowest_that_all_cells_have(
+    tmp_path: Path, column: list[str], feature: Feature
+) -> None:
+    text = "a,b\n" + "".join(f"{cell},1\n" for cell in column)
+    source = as_source(made(tmp_path / "a.csv", text.encode()))
+    schema = source.infer()
+    assert schema.feature("a") == feature
+    assert take(source, schema).refused == []
+
+
+def test_a_column_without_any_value_must_be_declared(tmp_path: Path) -> None:
+    source = as_source(made(tmp_path / "a.csv", b"a,b\n,1\n,2\n"))
+    with pytest.raises(SchemaMismatchError, match="column 'a' has no value in any row"):
+        source.infer()

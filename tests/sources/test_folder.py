@@ -1,0 +1,127 @@
+"""Folders of files: one record per file, bytes as they are."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import pytest
+
+from shardline.errors import SchemaMismatchError, SourceError
+from shardline.files.reader import Limits
+from shardline.log.schema import Category, Feature, Image, Schema, Text
+from shardline.sources import as_source
+from tests.log.schemas import JPEG, PNG
+from tests.sources.reading import read_back, take
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+IMAGES = Schema(
+    (
+        Feature("image", "bytes", meaning=Image("png")),
+        Feature("label", "bytes", meaning=Category()),
+        Feature("path", "bytes", meaning=Text()),
+    )
+)
+
+
+def filled(folder: Path, **files: bytes) -> Path:
+    for name, content in files.items():
+        path = folder / name.replace("__", "/").replace("_", ".")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+    return folder
+
+
+def test_a_folder_of_images_becomes_records_in_the_order_of_their_paths(tmp_path: Path) -> None:
+    folder = filled(
+        tmp_path / "pets",
+        dogs__1_png=PNG + b"d",
+        cats__2_png=PNG + b"b",
+        cats__10_png=PNG + b"a",
+        root_png=PNG,
+        _hidden=b"no",
+        _folder__1_png=b"no",
+    )
+    source = as_source(folder)
+    assert source.infer() == IMAGES
+    found = take(source, IMAGES)
+    assert read_back(tmp_path, IMAGES, found.data) == {
+        "image": [[PNG + b"a"], [PNG + b"b"], [PNG + b"d"], [PNG]],
+        "label": [[b"cats"], [b"cats"], [b"dogs"], [b"pets"]],
+        "path": [[b"cats/10.png"], [b"cats/2.png"], [b"dogs/1.png"], [b"root.png"]],
+    }
+    assert take(source, IMAGES, 2).payloads == found.payloads[2:]
+
+
+@pytest.mark.parametrize(
+    ("contents", "feature"),
+    [
+        ((PNG, PNG), Feature("image", "bytes", meaning=Image("png"))),
+        ((JPEG, JPEG), Feature("image", "bytes", meaning=Image("jpeg"))),
+        ((PNG, JPEG), Feature("image", "bytes")),
+        ((PNG, b"text"), Feature("content", "bytes")),
+        ((b"", b"text"), Feature("content", "bytes")),
+    ],
+)
+def test_files_are_images_if_all_of_them_begin_as_such(
+    tmp_path: Path, contents: tuple[bytes, bytes], feature: Feature
+) -> None:
+    source = as_source(filled(tmp_path, a=contents[0], b=contents[1]))
+    schema = source.infer()
+    assert feature in schema.features
+    assert take(source, schema).refused == []
+
+
+def test_path_and_label_are_left_out_if_the_schema_has_none(tmp_path: Path) -> None:
+    schema = Schema((Feature("content", "bytes"),))
+    source = as_source(filled(tmp_path, a=b"x"))
+    assert read_back(tmp_path, schema, take(source, schema).data) == {"content": [[b"x"]]}
+    with pytest.raises(SchemaMismatchError, match="feature 'size': removed"):
+        take(source, Schema((Feature("content", "bytes"), Feature("size", "int64"))))
+
+
+def test_a_file_too_large_for_a_record_is_refused_unread(tmp_path: Path) -> None:
+    folder = filled(tmp_path, a=b"x", b=bytes(2000))
+    schema = Schema((Feature("content", "bytes"),))
+    found = take(as_source(folder, limits=Limits(max_record_bytes=1000)), schema)
+    assert found.rows == [0]
+    assert found.told == [
+        "file b, feature 'content': is larger than the limit of 1000 bytes for a record"
+    ]
+
+
+def test_large_folders_are_cut_into_chunks(tmp_path: Path) -> None:
+    folder = filled(tmp_path, **{f"f{at:02}": bytes(1_000_000) for at in range(12)})
+    found = take(as_source(folder), Schema((Feature("content", "bytes"),)))
+    assert len(found.ends) > 2
+    assert found.rows == list(range(12))
+
+
+def test_a_name_that_is_no_text_is_refused_where_paths_are_kept(tmp_path: Path) -> None:
+    folder = filled(tmp_path / "f", a=PNG)
+    (folder / os.fsdecode(b"\xff.png")).write_bytes(PNG)
+    found = take(as_source(folder), IMAGES)
+    assert found.rows == [0]
+    assert found.told == [r"file \xff.png, feature 'path': holds bytes that are not UTF-8 text"]
+
+
+def test_a_folder_is_known_by_the_paths_and_contents_in_it(tmp_path: Path) -> None:
+    folder = filled(tmp_path / "f", a=b"one", b__c=b"two")
+    identity = as_source(folder).identity()
+    assert (identity.path, identity.size) == (folder.as_posix(), 6)
+    assert as_source(folder).identity() == identity
+    (folder / ".hidden").write_bytes(b"")
+    assert as_source(folder).identity() == identity
+    (folder / "b/c").rename(folder / "b/d")
+    assert as_source(folder).identity() != identity
+
+
+def test_a_folder_that_changes_while_it_is_read_is_refused(tmp_path: Path) -> None:
+    folder = filled(tmp_path / "f", a=b"one", b=b"two")
+    source = as_source(folder)
+    source.identity()
+    filled(folder, c=b"three")
+    with pytest.raises(SourceError, match="changed while it was read: append it when it is fini"):
+        take(source, Schema((Feature("content", "bytes"),)))
