@@ -90,7 +90,7 @@ def print_appended(
     if report.refused:
         _print_quarantine(report, version)
     if report.skipped:
-        _print_skipped(report, version)
+        _print_skipped(report)
 
 
 def print_next(report: AppendReport, version: Version, checked: Checked | None) -> None:
@@ -139,14 +139,10 @@ def _print_quarantine(report: AppendReport, version: Version) -> None:
     _print_some(escaped(place(version, name)) for name in report.quarantine)
 
 
-def _print_skipped(report: AppendReport, version: Version) -> None:
-    from shardline.log.changes import is_held
-
+def _print_skipped(report: AppendReport) -> None:
     click.echo(f"skipped {counted(len(report.skipped), 'source')}:")
     _print_some(f"{shown_source(one.source)}: {escaped(one.why)}" for one in report.skipped)
-    state = version.state
-    landed = ((one.source, state.sources.get(one.source.key)) for one in report.skipped)
-    out = [source for source, entry in landed if entry and not is_held(state, source, entry)]
+    out = [one.source for one in report.skipped if one.out]
     if out:
         again = next_command("reland", report.version, shown_source(out[0]))
         click.echo(f"To append what was taken out all the same: {again}")

@@ -118,7 +118,7 @@ class Append:
         told = {source.key for source in self.sources}
         if not all(shard.source in told for shard in self.shards):
             raise LogError(f"{state.name}: every shard of an append must name its source")
-        wanted = [source for source in self.sources if self._may_land(state, source)]
+        wanted = self._new(state)
         if not wanted:
             return None
         keys = {source.key for source in wanted}
@@ -138,21 +138,36 @@ class Append:
             sources=tuple(wanted),
         )
 
-    def _may_land(self, state: State, source: Source) -> bool:
-        entry = state.sources.get(source.key)
-        if entry is None:
-            return True
-        return self.reland and not is_held(state, source, entry)
+    def _new(self, state: State) -> Sequence[Source]:
+        """The sources that may land."""
+        told = [(source, state.sources.get(source.key)) for source in self.sources]
+        if all(entry is None for _, entry in told):
+            return self.sources
+        held = Held(state) if self.reland else None
+        return [
+            source
+            for source, entry in told
+            if entry is None or (held is not None and not held.holds(source, entry))
+        ]
 
 
-def is_held(state: State, source: Source, entry: int) -> bool:
+class Held:
     """Whether the newest snapshot holds what came from a source, by itself or in a rebuilt shard.
 
-    A negative `entry` rejected it; else it landed with it, and is held unless it was rolled back.
+    `entry` is the one that the source landed with, and is held with unless that was rolled back;
+    a negative one rejected it.
     """
-    if any(stay.shard.source == source.key for stay in state.stays.at(state.snapshot)):
-        return True
-    return entry > 0 and state.timeline.of_entry(entry) in state.line()
+
+    def __init__(self, state: State) -> None:
+        self._timeline = state.timeline
+        self._keys = {stay.shard.source for stay in state.stays.at(state.snapshot)}
+        self._line = set(state.line())
+
+    def holds(self, source: Source, entry: int) -> bool:
+        """Whether it is held."""
+        return source.key in self._keys or (
+            entry > 0 and self._timeline.of_entry(entry) in self._line
+        )
 
 
 def _live_names(state: State) -> list[str]:

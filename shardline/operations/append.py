@@ -11,11 +11,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from shardline.errors import CondemnedShardError, SchemaMismatchError
+from shardline.errors import CondemnedShardError, SchemaMismatchError, SourceError
 from shardline.execution.engine import Threads
 from shardline.files.compression import Compression
 from shardline.files.reader import DEFAULT_LIMITS
-from shardline.log.changes import Append, is_held
+from shardline.log.changes import Append, Held
 from shardline.log.facts import Checks
 from shardline.log.schema_diff import compare
 from shardline.log.state import name_key
@@ -43,10 +43,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Skipped:
-    """A source that was left out, and why."""
+    """A source that was left out, and why. `out` says that it landed once and was taken out."""
 
     source: Identity
     why: str
+    out: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,18 +206,29 @@ def _choose(
     """The sources that have not landed, each once, and why the others are left out."""
     new: dict[str, tuple[RecordSource, Identity]] = {}
     skipped = []
+    state, held_now = version.state, None
     for source, identity in sources:
-        entry = version.state.sources.get(identity.key)
-        held = entry is not None and is_held(version.state, identity, entry)
+        entry = state.sources.get(identity.key)
+        held = False
+        if entry is not None:
+            held_now = held_now or Held(state)
+            held = held_now.holds(identity, entry)
+        if identity.key in new and identity.batch is not None:
+            raise SourceError(
+                f"two sources are named batch {identity.batch!r}, and the same batch lands once: "
+                "append them one by one, each under its own name"
+            )
         if identity.key in new:
             skipped.append(Skipped(identity, "it is named twice"))
         elif entry is None or (reland and not held):
             new[identity.key] = (source, identity)
         elif entry < 0:
-            skipped.append(Skipped(identity, f"it was rejected in entry {-entry} of the log"))
+            why = f"it was rejected in entry {-entry} of the log"
+            skipped.append(Skipped(identity, why, out=not held))
         else:
             since = "" if held else ", and was rolled back since"
-            skipped.append(Skipped(identity, f"it landed in entry {entry} of the log{since}"))
+            why = f"it landed in entry {entry} of the log{since}"
+            skipped.append(Skipped(identity, why, out=not held))
     return list(new.values()), tuple(skipped)
 
 

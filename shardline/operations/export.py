@@ -117,15 +117,18 @@ def export(
 ) -> ExportReport:
     """Write the records of a snapshot to one file, unless it holds just them already.
 
-    A file that is there is replaced if it is an earlier export of the same version, whatever it
-    is if `overwrite` is set, and else refused. Raises DamagedFileError at a damaged record; the
-    file is then as it was.
+    It is packed as the export before it was, or else as the shards are, unless `compression` is
+    told. A file that is there is replaced if it is an earlier export of the same version,
+    whatever it is if `overwrite` is set, and else refused. Raises DamagedFileError at a damaged
+    record; the file is then as it was.
     """
     path = Path(path)
     version.refresh()
     snapshot = version.find(which)
-    packing = packing_of(snapshot, compression)
     before = read_export(path)
+    if compression is None and before is not None:
+        compression = before.compression  # whoever reads the path reads it as it was
+    packing = packing_of(snapshot, compression)
     if before is not None and _is_current(path, before, snapshot, packing):
         return ExportReport(path, before, written=False)
     ours = before is not None and before.version == version.name

@@ -200,6 +200,10 @@ def refuse_too_many(name: str, landings: Sequence[Landing], share: float) -> Non
     if bad > share * rows:
         told = [why for landing in landings for why in landing.told]
         raise bad_records(name, tuple(told[:_TOLD]), bad, rows, share)
+    for landing in landings:
+        if landing.refused and not landing.records and share < 1:
+            # It would count as landed, and never come in again.
+            raise bad_records(name, landing.told, landing.refused, landing.rows, share)
 
 
 def bad_records(

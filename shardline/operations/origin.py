@@ -10,7 +10,7 @@ from shardline.errors import ShardlineError
 from shardline.files.compression import Compression
 from shardline.log.version import Version
 from shardline.operations.rebuild_plan import numbered, plan_rebuild
-from shardline.operations.receipt import RECEIPT, read_rows
+from shardline.operations.receipt import RECEIPT, read_rows, sha256_of
 from shardline.operations.shards import stem_of
 from shardline.sources import as_source
 
@@ -24,11 +24,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class SourceRows:
-    """Rows of a source, from `first` up to `end`; to its end if that is None."""
+    """Rows of a source, from `first` up to `end`; to its end if that is None.
+
+    `records` is how many records they gave, if that is known.
+    """
 
     source: RecordSource
     first: int
     end: int | None
+    records: int | None = None
 
 
 def landing_of(version: Version, shard: Shard) -> tuple[Entry, Shard]:
@@ -44,27 +48,39 @@ def landing_of(version: Version, shard: Shard) -> tuple[Entry, Shard]:
 def source_rows(version: Version, shard: Shard, limits: Limits) -> SourceRows | None:
     """The rows that a shard was made of, if their source is a file that is still the same."""
     entry, first_one = landing_of(version, shard)
-    found = [source for source in entry.sources if source.key == first_one.source]
+    source = _source(entry, first_one, limits)
+    if source is None:
+        return None
+    records = first_one.records
+    rows = read_rows(version.store, version.shard_name(first_one) + RECEIPT)
+    if rows is not None:
+        return SourceRows(source, *rows, records)
+    # Without its receipt: each row gave a record, unless some were refused.
+    parts = [one.shard for one in entry.added if one.shard.source == first_one.source]
+    if len(parts) == 1:
+        return SourceRows(source, 0, None, records)
+    if any(told["source"] == first_one.source for told in entry.parameters.get("quarantine", ())):
+        return None
+    first = sum(part.records for part in parts[: parts.index(first_one)])
+    return SourceRows(source, first, first + records, records)
+
+
+def _source(entry: Entry, shard: Shard, limits: Limits) -> RecordSource | None:
+    """The source of a shard that was appended, if it is a file that is still the same."""
+    found = [source for source in entry.sources if source.key == shard.source]
     if entry.operation != "append" or not found or found[0].path is None:
         return None
-    parameters = entry.parameters
+    place, parameters = found[0].path, entry.parameters
     try:
-        place = found[0].path
         source = as_source(
             Path(place) if "://" not in place else place,
             format=parameters.get("format"),
             salvage=bool(parameters.get("salvage")),
             limits=limits,
         )
-        if source.identity() != found[0]:
-            return None
+        return source if source.identity() == found[0] else None
     except (ShardlineError, OSError):
         return None
-    rows = read_rows(version.store, version.shard_name(first_one) + RECEIPT)
-    if rows is not None:
-        return SourceRows(source, *rows)
-    alone = sum(one.shard.source == first_one.source for one in entry.added) == 1
-    return SourceRows(source, 0, None) if alone else None
 
 
 def input_slices(version: Version, shard: Shard, limits: Limits) -> tuple[Slice, ...] | None:
@@ -83,6 +99,31 @@ def input_slices(version: Version, shard: Shard, limits: Limits) -> tuple[Slice,
     stem = first_one.name.split(".")[1]
     made_of = (out.slices for out in outputs if stem_of(out.identity(packing)) == stem)
     return next(made_of, None)
+
+
+def input_pieces(
+    version: Version, shard: Shard, limits: Limits
+) -> tuple[Slice | SourceRows, ...] | None:
+    """What a shard was rebuilt from: slices that are intact, or else the rows these were made of.
+
+    None if it was not rebuilt, or something is left of which there is neither.
+    """
+    slices = input_slices(version, shard, limits)
+    if slices is None:
+        return None
+    found: list[Slice | SourceRows] = []
+    for piece in slices:
+        told = piece.shard
+        if sha256_of(version.store, piece.name, told.bytes) == told.sha256:
+            found.append(piece)
+            continue
+        of = Version(version.store, f"{piece.name.split('/')[0]}/{told.owner}")
+        rows = source_rows(of, told, limits)
+        deeper = (rows,) if rows is not None else input_pieces(of, told, limits)
+        if piece.span is not None or deeper is None:
+            return None
+        found += deeper
+    return tuple(found)
 
 
 def _inputs(version: Version, entry: Entry) -> tuple[Version, tuple[Shard, ...]]:

@@ -195,7 +195,7 @@ class _Work:
             self._refuse_other_schema(into)
             head = into.state.snapshot
             there = into.newest().shards if head else ()
-            _refuse_appended(into, there)
+            _refuse_appended(into)
             stems = {shard.name.split(".")[1]: shard for shard in there}
             kept = [stems.get(self._task(into, output).plan.stem) for output in outputs]
             missing = [out for out, shard in zip(outputs, kept, strict=True) if shard is None]
@@ -276,9 +276,9 @@ class _Work:
         return Input(log.dataset, log.version, self.snapshot.number, digest)
 
 
-def _refuse_appended(into: Version, shards: Sequence[Shard]) -> None:
-    """Refuse to take out what was appended: it is not in the version that would replace it."""
-    if any(shard.source is not None for shard in shards):
+def _refuse_appended(into: Version) -> None:
+    """Refuse to take out what was appended, be it rebuilt since: nothing would bring it back."""
+    if next(into.state.sources.items(), None) is not None:
         raise ConflictError(
             f"{into.name} was appended to, and a rebuild into it would take that out: choose a "
             "version that holds nothing but what was rebuilt"

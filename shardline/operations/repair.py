@@ -26,9 +26,8 @@ from shardline.files.reader import DEFAULT_LIMITS
 from shardline.files.stored import StoredFile
 from shardline.log.changes import Replace
 from shardline.log.state import name_key
-from shardline.operations.cut_shards import cut_shards, verify_cut
 from shardline.operations.inspect import inspect_shard
-from shardline.operations.origin import SourceRows, input_slices, landing_of, source_rows
+from shardline.operations.origin import SourceRows, input_pieces, landing_of, source_rows
 from shardline.operations.rebuild import Copying
 from shardline.operations.receipt import Receipt, sha256_of
 from shardline.operations.row_stream import cut_frames
@@ -171,7 +170,7 @@ def _inspect(task: _InspectTask, running: Running) -> ShardReport:
 class _RepairTask:
     """A shard to be made anew, and what it may be made of.
 
-    `records` is how many it had when it was first made. `found` is the digest of the file that is
+    `first` is the shard as it was first made. `found` is the digest of the file that is
     in its place, None if there is none; `intact` says that nothing is damaged in that.
     """
 
@@ -180,11 +179,11 @@ class _RepairTask:
     version: str
     name: str
     shard: Shard
-    records: int
+    first: Shard
     found: str | None
     intact: bool
     schema: Schema
-    slices: tuple[Slice, ...] | None
+    pieces: tuple[Slice | SourceRows, ...] | None
     rows: SourceRows | None
     limits: Limits
     attempt: int = 0
@@ -202,7 +201,7 @@ class _RepairTask:
     @property
     def ways(self) -> tuple[How, ...]:
         """How it can be made, the best way first."""
-        found: list[How] = ["inputs"] if self.slices is not None else []
+        found: list[How] = ["inputs"] if self.pieces is not None else []
         found += ["source"] if self.rows is not None else []
         return (*found, "salvage")
 
@@ -223,7 +222,7 @@ class _RepairTask:
 
     def filling(self, how: How, running: Running) -> Filling:
         if how == "inputs":
-            return Copying(self.store, self.slices or (), self.limits, running)
+            return _PieceFilling(self, self.pieces or (), running)
         if how == "source" and self.rows is not None:
             return _RowFilling(self.rows, self.schema, running, keep_refused=False)
         damaged = TFRecordSource(
@@ -253,11 +252,11 @@ def _plan(version: Version, report: ShardReport, limits: Limits) -> _RepairTask:
         version.log.version,
         report.name,
         shard,
-        landing_of(version, shard)[1].records,
+        landing_of(version, shard)[1],
         found,
         report.read,
         version.schema,
-        input_slices(version, shard, limits),
+        input_pieces(version, shard, limits),
         source_rows(version, shard, limits),
         limits,
     )
@@ -273,15 +272,19 @@ def _make_anew(task: _RepairTask, running: Running) -> tuple[How, Receipt]:
     """Do one task: try each way until one gives all the records; salvage gives what is left."""
     for how in task.ways[:-1]:
         try:
-            if how == "inputs":
-                for cut in cut_shards(task.store, [task.slices or ()], task.limits):
-                    verify_cut(cut, running)
             receipt = make_shard(task.plan(how), task.filling(how, running), attempt=task.attempt)
         except (DamagedFileError, ObjectMissingError, SourceError, WrongShardError):
             continue
-        if receipt.shard is not None and receipt.shard.records == task.records:
+        if receipt.shard is not None and _is_as_before(receipt.shard, task.first):
             return how, receipt
     return "salvage", _salvage(task, running)
+
+
+def _is_as_before(made: Shard, first: Shard) -> bool:
+    """Whether a shard is the one that was first made. GZIP may pack the same bytes otherwise."""
+    if made.compression == "none":
+        return made.sha256 == first.sha256
+    return made.records == first.records
 
 
 def _salvage(task: _RepairTask, running: Running) -> Receipt:
@@ -321,6 +324,29 @@ def _hopeless(task: _RepairTask) -> WrongShardError:
 
 
 @dataclass(frozen=True, slots=True)
+class _PieceFilling:
+    """Fills a shard with what it was rebuilt from, or with the rows that this was made of."""
+
+    task: _RepairTask
+    pieces: tuple[Slice | SourceRows, ...]
+    running: Running
+
+    def begin(self) -> None:
+        """Every attempt begins with the first piece."""
+
+    def fill(self, part: Part) -> bool:
+        task = self.task
+        for piece in self.pieces:
+            filling: Filling
+            if isinstance(piece, SourceRows):
+                filling = _RowFilling(piece, task.schema, self.running, keep_refused=False)
+            else:
+                filling = Copying(task.store, (piece,), task.limits, self.running)
+            filling.fill(part)
+        return True
+
+
+@dataclass(frozen=True, slots=True)
 class _RowFilling:
     """Fills a shard with rows of a source. Rows that are refused go to quarantine, or are passed.
 
@@ -351,6 +377,8 @@ class _RowFilling:
             self.running.tell(chunk.position, records)
             if end is not None and chunk.end >= end:
                 break
+        if self.rows.records not in {None, records}:
+            raise SourceError(f"{self.rows.source.shown} does not give the records that it gave")
         return True
 
 

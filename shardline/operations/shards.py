@@ -163,7 +163,8 @@ def make_shard(plan: ShardPlan, filling: Filling, *, attempt: int = 0) -> Receip
     attempt = plan.begin_with(attempt)
     while attempt < _ATTEMPTS:
         receipt = read_receipt(plan.store, plan.path(attempt) + RECEIPT)
-        if receipt is not None:
+        # One that begins elsewhere was cut by another release or library: its rows are others.
+        if receipt is not None and receipt.first == plan.first:
             return receipt
         try:
             return _make(plan, filling, attempt)

@@ -150,6 +150,15 @@ def test_a_source_lands_once_however_often_it_is_named(version: Version, tmp_pat
     assert ids(version) == list(range(12))
 
 
+def test_two_batches_of_one_name_are_refused_rather_than_one_of_them_dropped(
+    version: Version,
+) -> None:
+    tables = [pa.Table.from_pylist(rows(0, 3)), pa.Table.from_pylist(rows(3, 6))]
+    with pytest.raises(SourceError, match="two sources are named batch 'monday'"):
+        append(version, tables, batch="monday")
+    assert not version.exists
+
+
 def test_changed_content_lands_again(version: Version, tmp_path: Path) -> None:
     append(version, json_lines(tmp_path / "a.jsonl", rows(0, 2)))
     append(version, json_lines(tmp_path / "a.jsonl", rows(0, 3)))

@@ -171,6 +171,16 @@ def test_a_damaged_file_stops_the_append_and_the_error_says_where_and_what_to_do
     assert not Version(version.store, NAME).exists
 
 
+def test_a_source_of_which_no_row_fits_does_not_land_beside_good_ones(
+    version: Version, tmp_path: Path
+) -> None:
+    good = json_lines(tmp_path / "good.jsonl", rows(0, 300))
+    junk = json_lines(tmp_path / "junk.jsonl", [BAD, {"id": 1, "name": None}])
+    with pytest.raises(BadRecordsError, match="2 of 2 rows"):
+        append(version, [good, junk], schema=SCHEMA, quarantine_share=0.1)
+    assert not version.exists
+
+
 def test_with_salvage_the_intact_records_land_and_the_gap_is_in_quarantine(
     version: Version, tmp_path: Path
 ) -> None:

@@ -54,6 +54,7 @@ def test_appends_of_the_same_sources_race_with_rebuilds_and_readers(tmp_path: Pa
             added[entry.number] = [str(source.path) for source in entry.sources]
     assert set(landed.values()) == {1}
     assert len(landed) > WRITERS
+    assert sum(any(told) for told in entries) > 2, "they did not race"
     committed = [number for told in entries for number in told if number is not None]
     assert sorted(committed) == sorted(added), "who was told of an entry made it"
     everything = [r for at, path in enumerate(paths) if str(path) in landed for r in records_of(at)]

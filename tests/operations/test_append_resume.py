@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from datetime import timedelta
 from itertools import count
 from typing import TYPE_CHECKING
@@ -16,6 +17,7 @@ from shardline.execution.engine import Threads
 from shardline.log.schema import Schema
 from shardline.log.version import Version
 from shardline.operations.append import append
+from shardline.operations.receipt import RECEIPT, read_receipt
 from shardline.operations.vacuum import vacuum
 from shardline.operations.verify_version import verify_version
 from shardline.storage import open_store
@@ -28,10 +30,12 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from shardline.operations.append import AppendReport
+    from shardline.storage import Store
 
 CONTENT = [b"%03d" % number * 28 if number % 9 else None for number in range(50)]
 KEPT = [data for data in CONTENT if data is not None]
 DATASET = NAME.partition("/")[0]
+_numbers = count()
 
 
 class PowerCutError(Exception):
@@ -58,9 +62,7 @@ def stop_at(row: int) -> Callable[[int], None]:
     return before
 
 
-def run(
-    root: Path | WatchedStore | FaultyStore, before: Callable[[int], None] | None = None
-) -> AppendReport:
+def run(root: Path | Store, before: Callable[[int], None] | None = None) -> AppendReport:
     """Append CONTENT in shards of ten records, on one thread."""
     return append(
         Version(root, NAME),
@@ -103,6 +105,22 @@ def test_finished_shards_are_not_written_again(tmp_path: Path, row: int) -> None
     assert len(store.created) == len(set(store.created))
     names = {path.name for path in finished}
     assert names < {shard.name for shard in version.newest().shards}
+
+
+def test_a_finished_shard_that_begins_at_another_row_is_not_used(tmp_path: Path) -> None:
+    """As when another release, or another library, cut the part before it elsewhere."""
+    first, *others = crashed(tmp_path, 40)
+    assert others
+    name = f"{DATASET}/shards/{others[0].name}{RECEIPT}"
+    told = Version(tmp_path, NAME).store
+    receipt = read_receipt(told, name)
+    assert receipt is not None
+    told.delete(name)
+    told.create(name, replace(receipt, first=receipt.first + 1).encode())
+    run(tmp_path)
+    version = assert_landed_once(tmp_path)
+    assert first.name in {shard.name for shard in version.newest().shards}
+    assert others[0].name not in {shard.name for shard in version.newest().shards}
 
 
 def test_an_append_stopped_before_its_commit_only_has_to_commit(tmp_path: Path) -> None:
@@ -256,6 +274,21 @@ def test_a_quarantine_that_is_gone_is_made_anew(tmp_path: Path) -> None:
         assert (tmp_path / name).is_file()
 
 
+def test_shards_too_large_to_be_created_if_absent_have_names_that_nobody_else_uses(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("shardline.storage.object_store._LARGEST_CREATE", 500)
+    store = open_store(f"memory://append-{next(_numbers)}/root")
+    with pytest.raises(PowerCutError):
+        run(store, stop_at(30))
+    left = {info.name for info in store.list(f"{DATASET}/shards")}
+    run(store)
+    version = Version(store, NAME)
+    assert payloads(version) == KEPT
+    assert not left & {version.shard_name(shard) for shard in version.newest().shards}
+    assert run(store).entry is None
+
+
 def test_nobody_sees_temporary_files_of_a_stopped_append(tmp_path: Path) -> None:
     crashed(tmp_path)
     hidden = [path for path in tmp_path.rglob(".*") if path.is_file()]
@@ -266,7 +299,6 @@ def test_nobody_sees_temporary_files_of_a_stopped_append(tmp_path: Path) -> None
 SIZES = st.lists(st.integers(1, 40), min_size=1, max_size=5)
 FEW = st.lists(st.integers(1, 4), min_size=1, max_size=3)
 LENGTHS = st.lists(st.one_of(st.none(), st.integers(0, 300)), max_size=120)
-_numbers = count()
 
 
 @pytest.fixture(params=["none", "gzip"])

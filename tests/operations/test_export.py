@@ -81,6 +81,17 @@ def test_nothing_is_written_when_nothing_is_new(tmp_path: Path, out: Path) -> No
     assert (identity(out), identity(out.with_name(f"{out.name}.export"))) == before
 
 
+def test_a_stable_path_stays_packed_as_it_was(tmp_path: Path, out: Path) -> None:
+    version = landed(tmp_path, EXAMPLES)
+    export(version, out, "newest")
+    rebuild(version, "newest", compression="gzip")
+    export(version, out, "newest")
+    assert out.read_bytes() == framed(*EXAMPLES)
+    export(version, out, "newest", compression="gzip")
+    export(version, out, "newest")
+    assert read_by_tensorflow(out, "GZIP") == EXAMPLES
+
+
 def test_a_reader_of_the_old_file_reads_it_to_its_end(tmp_path: Path, out: Path) -> None:
     version = landed(tmp_path, EXAMPLES[:2])
     export(version, out, "newest")

@@ -196,6 +196,10 @@ def test_a_version_that_was_appended_to_is_not_replaced(tmp_path: Path) -> None:
     with pytest.raises(ConflictError, match="was appended to"):
         rebuild(version, "newest", into=other)
     assert objects(tmp_path) == before
+    rebuild(other, "newest")
+    with pytest.raises(ConflictError, match="was appended to"):
+        rebuild(version, "newest", into=other)
+    assert held(other.newest()) == numbered(2, 4)
 
 
 def test_a_version_of_another_dataset_can_follow_too(tmp_path: Path) -> None:

@@ -35,6 +35,7 @@ from tests.operations.damages import (
     json_lines,
     rot,
     swap,
+    with_bad_lines,
 )
 from tests.operations.shard_files import assert_whole, held, land, landed, objects, paths
 
@@ -102,15 +103,26 @@ def test_several_shards_are_each_an_entry(tmp_path: Path) -> None:
     assert held(version.newest()) == RECORDS
 
 
-def test_without_its_receipt_only_a_source_of_one_shard_is_used(tmp_path: Path) -> None:
-    for target, wanted in ((TARGET, "salvage"), (10**6, "source")):
-        folder = tmp_path / wanted
-        folder.mkdir()
-        version = appended(folder, json_lines(folder), target_bytes=target)
-        flip(paths(version.newest())[0])
-        for shard in version.newest().shards:
-            version.store.delete(version.shard_name(shard) + RECEIPT)
-        assert how(repair(version)) == [wanted]
+@pytest.mark.parametrize(
+    ("source", "target", "wanted"),
+    [
+        (json_lines, 10**6, "source"),
+        (json_lines, TARGET, "source"),
+        (with_bad_lines, 10**6, "source"),
+        (with_bad_lines, TARGET, "salvage"),
+    ],
+)
+def test_without_its_receipt_the_rows_of_a_shard_are_counted_if_none_was_refused(
+    tmp_path: Path, source: Callable[[Path], Path], target: int, wanted: str
+) -> None:
+    version = appended(tmp_path, source(tmp_path), target_bytes=target)
+    at = len(version.newest().shards) // 2
+    flip(paths(version.newest())[at])
+    for shard in version.newest().shards:
+        version.store.delete(version.shard_name(shard) + RECEIPT)
+    report = repair(version)
+    assert how(report) == [wanted]
+    assert (held(version.newest()) == RECORDS) == (wanted == "source")
 
 
 @pytest.mark.parametrize("compression", ["none", "gzip"])

@@ -3,17 +3,30 @@
 from __future__ import annotations
 
 import shutil
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 import pytest
 
 from shardline.log.version import Version
+from shardline.operations.append import append
 from shardline.operations.check import check_version
 from shardline.operations.rebuild import rebuild
 from shardline.operations.repair import repair
-from tests.files.samples import flipped
+from shardline.operations.vacuum import vacuum
+from tests.files.samples import example_of, flipped, made
 from tests.kernel.frames import framed
-from tests.operations.damages import DAMAGES, RECORDS, TARGET, appended, flip, how, json_lines, rot
+from tests.operations.damages import (
+    DAMAGES,
+    RECORDS,
+    SOURCES,
+    TARGET,
+    appended,
+    flip,
+    how,
+    json_lines,
+    rot,
+)
 from tests.operations.shard_files import held, landed, paths
 
 if TYPE_CHECKING:
@@ -63,6 +76,27 @@ def test_inputs_of_the_same_bytes_are_told_apart(tmp_path: Path) -> None:
     flip(paths(version.newest())[2])
     assert how(repair(version)) == ["inputs"]
     assert held(version.newest()) == RECORDS[:5] * 3
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+@pytest.mark.parametrize("source", SOURCES)
+def test_when_vacuum_took_the_inputs_their_sources_are_used(
+    tmp_path: Path, source: Callable[[Path], Path], damage: Callable[[Path], None]
+) -> None:
+    version = appended(tmp_path, source(tmp_path))
+    other = made(tmp_path / "other.jsonl", b'{"x": 1000}\n')
+    append(version, other)
+    assert check_version(version).ok
+    rebuild(version)
+    rebuild(version, "newest", compression="gzip")
+    rebuild(version, "newest", compression="none")
+    assert check_version(version).ok
+    vacuum(version.store, "digits", keep=timedelta(0), delete=True)
+    rot(version, 0, damage)
+    (repaired,) = repair(version).repaired
+    assert (repaired.how, repaired.lost) == ("inputs", 0)
+    assert held(version.newest()) == [*RECORDS, example_of(x=1000)]
+    assert check_version(version).published == version.newest().number
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
