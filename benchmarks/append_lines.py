@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -40,9 +41,19 @@ _NAMES = (
 )
 
 
-def all_lines(folder: Path, size: int, only: str = "") -> Iterator[Line]:
+def all_lines(
+    folder: Path, size: int, only: str = "", *, history: int = _HISTORY, appends: int = _APPENDS
+) -> Iterator[Line]:
     """Every line whose name holds `only`; its data lies in `folder` until the next is asked for."""
-    makers = (_parquet, _small_records, _large_records, _history, _large_rebuild, _small_rebuild)
+    long_history = partial(_history, history, appends)
+    makers = (
+        _parquet,
+        _small_records,
+        _large_records,
+        long_history,
+        _large_rebuild,
+        _small_rebuild,
+    )
     for name, make in zip(_NAMES, makers, strict=True):
         if only in name:
             yield from make(name, folder, size)
@@ -113,7 +124,7 @@ def _appending(root: Path, sources: list[Path], records: int) -> Side:
     return Side("append", run, prepare=prepare)
 
 
-def _history(name: str, folder: Path, size: int) -> Iterator[Line]:
+def _history(history: int, appends: int, name: str, folder: Path, size: int) -> Iterator[Line]:
     del folder, size
     table = small_table(_BATCH)
     with disk_folder() as disk:
@@ -121,22 +132,22 @@ def _history(name: str, folder: Path, size: int) -> Iterator[Line]:
         pq.write_table(table, landed)
         schema = as_source(landed).infer()
         sides = []
-        for appends in (0, _HISTORY):
-            root = disk / f"after-{appends}"
-            make_version(root, appends, schema)
-            sides.append(_again_and_again(root, landed, f"after {appends:,} appends"))
-        remark = f"{_APPENDS} appends to a version held open, on a disk"
+        for before in (0, history):
+            root = disk / f"after-{before}"
+            make_version(root, before, schema)
+            sides.append(_again_and_again(root, landed, appends, f"after {before:,} appends"))
+        remark = f"{appends} appends to a version held open, on a disk"
         target = Target(of_limit=1 / 1.2)
         yield Line(name, 0, (), (sides[0],), sides[1], target, remark, "append")
 
 
-def _again_and_again(root: Path, landed: Path, what: str) -> Side:
+def _again_and_again(root: Path, landed: Path, appends: int, what: str) -> Side:
     """Append the same rows under other names, to a copy of the version as it was made."""
     kept = root.with_name(f"{root.name}-as-made")
     root.rename(kept)
     landing = root.with_name(f"{root.name}-landing")
     landing.mkdir()
-    sources = [landing / f"{number}.parquet" for number in range(_APPENDS)]
+    sources = [landing / f"{number}.parquet" for number in range(appends)]
     for source in sources:
         shutil.copy(landed, source)
     version = Version(root, NAME)

@@ -60,7 +60,7 @@ def appended_json(
             "reasons": [why for landing in report.landed for why in landing.told],
         },
         "check": None if checked is None else checked_json(checked),
-        "published": after is not None and after.published,
+        "published": version.state.published == version.state.snapshot,
     }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 from dataclasses import dataclass
@@ -87,6 +88,8 @@ def open_root(root: str | None, *, may_be_new: bool = False) -> Store:
             "where do the datasets live? Say --root FOLDER (or s3://BUCKET/PREFIX, gs://..., "
             "az://...), or set SHARDLINE_ROOT"
         )
+    if "://" not in root:
+        root = os.path.abspath(root)  # noqa: PTH100 - as a shell means it: links are not looked at
     location = parse_location(root)
     if location.scheme == "file" and not Path(location.path).is_dir():
         if not may_be_new or Path(location.path).exists():

@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 from collections import deque
 from collections.abc import Sized
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
+_TURN_SECONDS = 0.2
 _AHEAD = 2  # tasks begun per worker before the oldest result is taken
 
 Task = TypeVar("Task")
@@ -42,9 +43,9 @@ def run_tasks(
             for task in tasks:
                 begun.append(pool.submit(run, task))
                 if len(begun) > _AHEAD * count:
-                    yield begun.popleft().result()
+                    yield _result(begun.popleft())
             while begun:
-                yield begun.popleft().result()
+                yield _result(begun.popleft())
         finally:
             if stop is not None:
                 stop()
@@ -57,11 +58,21 @@ def ahead(items: Iterator[Task], depth: int = 3) -> Iterator[Task]:
     with ThreadPoolExecutor(1, thread_name_prefix="shardline-ahead") as pool:
         begun = deque(pool.submit(next, items, end) for _ in range(depth))
         try:
-            while (item := begun.popleft().result()) is not end:
+            while (item := _result(begun.popleft())) is not end:
                 begun.append(pool.submit(next, items, end))
                 yield item  # type: ignore[misc] # it is not the end
         finally:
             pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _result(future: Future[Result]) -> Result:
+    """What a task gave, waited for in short turns.
+
+    An interrupt that comes just before a wait begins is noticed only when the wait ends.
+    """
+    while not future.done():
+        wait([future], _TURN_SECONDS)
+    return future.result()
 
 
 def workers_per_task(tasks: int, workers: int | None = None) -> int:

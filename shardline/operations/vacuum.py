@@ -41,6 +41,7 @@ Why: TypeAlias = Literal[
     "written and never committed",
     "announced by an earlier vacuum",
     "beside a shard that goes or is gone",
+    "refused rows of an append that was never committed",
     "left behind by a writer that was stopped",
     "a newer checkpoint replaces it",
 ]
@@ -185,7 +186,8 @@ def _shards_to_go(
         if name not in chosen and version.state.condemned_in(name) is not None:
             chosen[name] = "announced by an earlier vacuum"
     doomed = [_doomed(own[name], why) for name, why in chosen.items()]
-    return doomed + _files_beside_to_go(version, files, set(own) - set(chosen), set(chosen), oldest)
+    doomed += _files_beside_to_go(version, files, set(own) - set(chosen), set(chosen), oldest)
+    return doomed + _quarantine_to_go(version, set(own), set(chosen), oldest)
 
 
 def _files_beside_to_go(
@@ -206,6 +208,40 @@ def _files_beside_to_go(
         if match["version"] == version.log.version and (gone or file.modified < oldest):
             doomed.append(_doomed(file, "beside a shard that goes or is gone"))
     return doomed
+
+
+def _quarantine_to_go(
+    version: Version, shards: set[str], going: set[str], oldest: datetime
+) -> list[Doomed]:
+    """The refused rows of parts that were never committed: with their shard, or without one."""
+    known = set(version.state.stays.names().to_pylist())
+    doomed: list[ObjectInfo] = []
+    alone: list[ObjectInfo] = []
+    for file in version.store.list(f"{version.log.dataset}/quarantine"):
+        shard = f"{_leaf(file.name).removesuffix('.jsonl')}.tfrecord"
+        match = SHARD_NAME.fullmatch(shard)
+        if match is None or match["version"] != version.log.version or shard in known:
+            continue
+        if shard in going or version.state.condemned_in(shard) is not None:
+            doomed.append(file)
+        elif shard not in shards and file.modified < oldest:
+            alone.append(file)
+    if alone:
+        # A part of which no row gave a record has no shard to be known by.
+        told = _files_told(version)
+        doomed += [file for file in alone if file.name not in told]
+    why: Why = "refused rows of an append that was never committed"
+    return [_doomed(file, why) for file in doomed]
+
+
+def _files_told(version: Version) -> set[str]:
+    """The quarantine files that entries refer to."""
+    return {
+        name
+        for entry in version.log.entries(1)
+        for told in entry.parameters.get("quarantine", ())
+        for name in told.get("files", ())
+    }
 
 
 def _checkpoints_to_go(version: Version, oldest: datetime) -> list[Doomed]:

@@ -80,7 +80,8 @@ def test_a_root_may_be_told_by_option_or_environment_and_the_option_wins(
 BAD_ROOTS = {
     "an unknown scheme": ("ftp://host/data", "the scheme is not known"),
     "a password": ("s3://user:hunter2@bucket/data", "credentials and endpoints are taken from"),
-    "a way out": ("data/../../etc", "a location with '..'"),
+    "a way out": ("s3://bucket/data/../../etc", "must not be '.' or '..'"),
+    "not there": ("data/../../etc-of-nobody", "the root is no folder"),
     "something unseen": (f"data{HOSTILE}", "an invisible character"),
     "a file": ("FILE", "the root is no folder"),
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 import pytest
@@ -12,6 +13,7 @@ from shardline.errors import BadRecordsError, DamagedFileError
 from shardline.log.schema import Schema
 from shardline.log.version import Version
 from shardline.operations.append import append
+from shardline.operations.vacuum import vacuum
 from tests.files.samples import example_of, flipped
 from tests.kernel.frames import framed
 from tests.operations.landings import (
@@ -179,6 +181,21 @@ def test_a_source_of_which_no_row_fits_does_not_land_beside_good_ones(
     with pytest.raises(BadRecordsError, match="2 of 2 rows"):
         append(version, [good, junk], schema=SCHEMA, quarantine_share=0.1)
     assert not version.exists
+
+
+@pytest.mark.parametrize("good", [0, 3])
+def test_vacuum_takes_the_rows_of_an_append_that_failed_and_no_others(
+    version: Version, tmp_path: Path, good: int
+) -> None:
+    kept = append(version, Payloads("kept", [b"x", None], (2,)), quarantine_share=1).quarantine
+    alone = append(version, Payloads("alone", [None], (1,)), quarantine_share=1).quarantine
+    failing = Payloads("failing", [b"y"] * good + [None] * 3, (2,))
+    with pytest.raises(BadRecordsError):
+        append(version, failing, quarantine_share=0.1)
+    left = {file.name for file in version.store.list("digits/quarantine")}
+    assert len(left - {*kept, *alone}) == 1
+    vacuum(tmp_path / "root", "digits", keep=timedelta(0), delete=True)
+    assert {file.name for file in version.store.list("digits/quarantine")} == {*kept, *alone}
 
 
 def test_with_salvage_the_intact_records_land_and_the_gap_is_in_quarantine(

@@ -27,9 +27,7 @@ CHOSEN = [
     "tests/files/test_reader.py",
     "tests/sources/test_bad_values.py",
     "tests/sources/test_tfrecord.py",
-    "tests/files/test_sink.py",
     "tests/operations/test_rebuild_files.py",
-    "tests/operations/test_rebuild_into.py",
 ]
 WITHOUT = "end_a_process"
 
