@@ -23,7 +23,7 @@ from shardline.operations.rebuild import rebuild
 from shardline.sources import as_source
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
 _FILES = 8
@@ -45,12 +45,11 @@ def all_lines(
     folder: Path, size: int, only: str = "", *, history: int = _HISTORY, appends: int = _APPENDS
 ) -> Iterator[Line]:
     """Every line whose name holds `only`; its data lies in `folder` until the next is asked for."""
-    long_history = partial(_history, history, appends)
-    makers = (
+    makers: tuple[Callable[[str, Path, int], Iterator[Line]], ...] = (
         _parquet,
         _small_records,
         _large_records,
-        long_history,
+        partial(_history, history, appends),
         _large_rebuild,
         _small_rebuild,
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -12,7 +12,22 @@ if TYPE_CHECKING:
 
 
 class ShardlineError(Exception):
-    """Base of every error that Shardline raises on purpose."""
+    """Base of every error that Shardline raises on purpose. All can be sent between processes."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        if isinstance(self, OSError):
+            return super().__reduce__()  # type: ignore[return-value] # a tuple, for exceptions
+        return _made_again, (type(self), self.args, self.__dict__)
+
+
+def _made_again(
+    kind: type[ShardlineError], args: tuple[Any, ...], state: dict[str, Any]
+) -> ShardlineError:
+    """An error as it was: what its class makes of its parts has been made already."""
+    error = kind.__new__(kind, *args)
+    error.args = args
+    error.__dict__.update(state)
+    return error
 
 
 class DamagedFileError(ShardlineError, ValueError):

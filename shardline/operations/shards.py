@@ -101,6 +101,7 @@ class Part:
         self.end = plan.first
         self.refused: list[tuple[int, int]] = []
         self.damaged = 0
+        self._damaged_row = -1
         self.told: list[str] = []
         self._plan = plan
         self._attempt = attempt
@@ -126,7 +127,9 @@ class Part:
             self._quarantine = QuarantineWriter(file, self._plan.shown)
         self._quarantine.add(refused)
         add_row(self.refused, refused.row)
-        self.damaged += refused.damage
+        if refused.damage and refused.row != self._damaged_row:
+            self.damaged += 1
+            self._damaged_row = refused.row
         if len(self.told) < _TOLD:
             self.told.append(str(refused))
 
