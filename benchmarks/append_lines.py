@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _FILES = 8
+_QUICK_ENOUGH = 20_000
 _HISTORY = 5_000
 _BATCH = 1_000
 _APPENDS = CHECKPOINT_INTERVAL
@@ -198,7 +199,7 @@ def _rebuilding(name: str, folder: Path, size: int, table: pa.Table, target: Tar
         RecordSet(root / version.shard_name(shard), shard.records, shard.bytes)
         for shard in version.newest().shards
     ]
-    few = [RecordSet(shards[0].path, shards[0].records, shards[0].bytes)]
+    few = shards if records < _QUICK_ENOUGH else shards[:1]
     return Line(
         name,
         version.newest().bytes / records,
@@ -206,7 +207,7 @@ def _rebuilding(name: str, folder: Path, size: int, table: pa.Table, target: Tar
         (_pipe(shards, folder / "copy"),),
         Side("rebuild", run, prepare=prepare),
         target,
-        f"{len(shards)} shards; TensorFlow on {few[0].records} of {records} records",
+        f"{len(shards)} shards; TensorFlow on {sum(s.records for s in few)} of {records} records",
     )
 
 

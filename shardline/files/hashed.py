@@ -3,14 +3,42 @@
 from __future__ import annotations
 
 import hashlib
+from collections import deque
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from concurrent.futures import Future
 
     from shardline.files.opened import OpenFile
+    from shardline.kernel.types import Buffer
 
+_BEHIND = 4
 _CHUNK_BYTES = 1024 * 1024
+
+
+class HashAside:
+    """A sha256 that is made by a thread of its own, a few pieces behind whoever adds them."""
+
+    def __init__(self) -> None:
+        self._hash = hashlib.sha256()
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="shardline-hash")
+        self._begun: deque[Future[None]] = deque()
+
+    def update(self, data: Buffer) -> None:
+        """Add what comes next; what could change meanwhile is copied."""
+        kept = data if memoryview(data).readonly else bytes(data)
+        self._begun.append(self._pool.submit(self._hash.update, kept))
+        if len(self._begun) > _BEHIND:
+            self._begun.popleft().result()
+
+    def hexdigest(self) -> str:
+        """The digest of all that was added; nothing can be added after that."""
+        while self._begun:
+            self._begun.popleft().result()
+        self._pool.shutdown()
+        return self._hash.hexdigest()
 
 
 class HashedFile:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Self
 import numpy as np
 
 from shardline import kernel
-from shardline.errors import DamagedFileError, IndexMismatchError
+from shardline.errors import DamagedFileError, IndexMismatchError, StorageError
 from shardline.files.compression import Compression, CompressionError
 from shardline.files.opened import open_regular
 from shardline.files.packed import PackedStream
@@ -147,6 +147,20 @@ def _fingerprint(file: OpenFile, size: int) -> int:
     head = file.pread(_FINGERPRINT_BYTES, 0)
     tail = file.pread(_FINGERPRINT_BYTES, max(size - _FINGERPRINT_BYTES, 0))
     return kernel.crc32c(tail, kernel.crc32c(head))
+
+
+def read_fingerprint(store: Store, name: str, size: int) -> int | None:
+    """The checksum of a file's first and last bytes, as its index tells: see `Fingerprint`.
+
+    None if it has no index, or one that is damaged or of a file of another size.
+    """
+    try:
+        (data,) = store.read_ranges(f"{name}.index", [(0, _HEADER.size)])
+    except StorageError:
+        return None
+    magic, of_size, _, _, _, _, fingerprint, checksum = _HEADER.unpack(data)
+    told = (magic, of_size, checksum) == (_MAGIC, size, kernel.crc32c(data[:-4]))
+    return int(fingerprint) if told else None
 
 
 def read_offsets(store: Store, name: str, size: int, records: int) -> Iterator[IntArray]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from shardline.files.compression import Compression
+from shardline.files.hashed import HashAside
 from shardline.files.index import Fingerprint, IndexWriter
 from shardline.files.packing import Packer, frame_ends
 from shardline.kernel.types import HEADER_BYTES
@@ -30,16 +31,24 @@ class Written:
 
 
 class RecordSink:
-    """A TFRecord file being written to `file`, and its index to `index` if that is given."""
+    """A TFRecord file being written to `file`, and its index to `index` if that is given.
+
+    With `aside` it is hashed by a thread of its own.
+    """
 
     def __init__(
-        self, file: ObjectWriter, compression: Compression, index: ObjectWriter | None = None
+        self,
+        file: ObjectWriter,
+        compression: Compression,
+        index: ObjectWriter | None = None,
+        *,
+        aside: bool = False,
     ) -> None:
         self.records = 0
         self._file = file
         self._index = None if index is None else IndexWriter(index)
         self._fingerprint = Fingerprint()
-        self._hash = hashlib.sha256()
+        self._hash = HashAside() if aside else hashlib.sha256()
         self._unpacked = 0
         self._packer = Packer(self._put, compression)
 

@@ -15,11 +15,13 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def write_stored(store: Store, name: str, compression: Compression) -> Iterator[RecordSink]:
+def write_stored(
+    store: Store, name: str, compression: Compression, *, aside: bool = False
+) -> Iterator[RecordSink]:
     """A file of a store to write to: it and its index are there when the block ends well.
 
     ObjectExistsError at the start or at the end if there is one of that name.
     """
     # The index is entered first, and so put in place last: none is there without its file.
     with store.writer(f"{name}.index", derived=True) as index, store.writer(name) as file:
-        yield RecordSink(file, compression, index)
+        yield RecordSink(file, compression, index, aside=aside)

@@ -12,6 +12,7 @@ from shardline.execution.threads import ahead
 from shardline.files.compression import Compression
 from shardline.files.detect import detect
 from shardline.files.hashed import HashedFile
+from shardline.files.index import Fingerprint
 from shardline.files.packed import PackedStream
 from shardline.files.reader import DEFAULT_LIMITS, Block, Limits, RecordFile
 from shardline.files.stored import open_source
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from shardline.files.sink import RecordSink
     from shardline.files.stored import Source
 
+_BLOCK_BYTES = 2 * 1024 * 1024
 _SIZE_BYTES = 4
 """A GZIP member ends with the size of its data."""
 
@@ -44,6 +46,7 @@ def copy_file(
     *,
     sha256: str | None = None,
     records: int | None = None,
+    fingerprint: int | None = None,
     limits: Limits = DEFAULT_LIMITS,
     workers: int | None = None,
     tell: Callable[[int, int], None] | None = None,
@@ -51,19 +54,26 @@ def copy_file(
     """Copy every record of a file, and say how many.
 
     A GZIP file goes into a GZIP file as it is, unless its last member is empty; whatever else is
-    packed is unpacked. `sha256` and `records` are what the file must have. Raises
-    DamagedFileError or WrongShardError if it has not; then what went into the sink is no good.
-    `tell` hears of the bytes read and the records.
+    packed is unpacked. `sha256` and `records` are what the file must have. If it is plain, a
+    `fingerprint` is as good as its sha256 beside the checksums of all its records, and costs next
+    to nothing. Raises DamagedFileError or WrongShardError if it has not; then what went into the
+    sink is no good. `tell` hears of the bytes read and the records.
     """
     count = unpacked = 0
+    ends = Fingerprint()
     with closing(open_source(source)) as opened:
         packing = detect(opened)
         as_it_is = packing is sink.compression is Compression.GZIP and not _ends_empty(opened)
+        quick = fingerprint is not None and packing is Compression.NONE
         file = HashedFile(opened, sink.add_packed if as_it_is else None)
         if as_it_is:
             sink.begin_packed()
-        read = RecordFile(file, limits=limits, compression=packing)
-        for block, position in _read_ahead(read, workers=1 if as_it_is else workers):
+        read = RecordFile(
+            opened if quick else file, limits=limits, block_bytes=_BLOCK_BYTES, compression=packing
+        )
+        for block, position in _read_ahead(read, workers=1 if as_it_is or quick else workers):
+            if quick:
+                ends.add(block.data)
             if as_it_is:
                 sink.note_packed(block.starts, len(block.data))
             else:
@@ -72,7 +82,7 @@ def copy_file(
             unpacked += len(block.data)
             if tell is not None:
                 tell(position, count)
-        digest = file.finish()
+        digest = sha256 if quick and ends.value == fingerprint else file.finish()
         if as_it_is and isinstance(read.stream, PackedStream):
             sink.end_packed(read.stream.members, unpacked)
     refuse_wrong(source, digest, count, sha256=sha256, records=records)
@@ -90,7 +100,8 @@ def _ends_empty(file: OpenFile) -> bool:
 def _read_ahead(read: RecordFile, *, workers: int | None) -> Iterator[tuple[Block, int]]:
     """The blocks of a file and how far it was read for each.
 
-    With more than one worker they are read, hashed and checked while those before are written.
+    With more than one worker they are read, hashed and checked while those before are written. A
+    file that is not hashed while it is read is not worth another thread.
     """
     if (workers or os.cpu_count() or 1) == 1:
         return ((block, read.stream.position) for block in read.blocks())
@@ -160,7 +171,7 @@ def _behind(block: Block, start: int) -> Block:
 
 
 def refuse_wrong(
-    source: Source, digest: str, count: int, *, sha256: str | None, records: int | None
+    source: Source, digest: str | None, count: int, *, sha256: str | None, records: int | None
 ) -> None:
     """Refuse a file that has another digest or number of records than the one committed."""
     if records is not None and count != records:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from shardline.errors import FileExistsAlreadyError
 from shardline.execution.engine import Threads
+from shardline.files.index import read_fingerprint
 from shardline.files.reader import DEFAULT_LIMITS
 from shardline.files.sink import RecordSink
 from shardline.files.stored import StoredFile
@@ -189,7 +190,7 @@ def _is_current(path: Path, told: Exported, snapshot: Snapshot, packing: Compres
 def _write(task: ExportTask, running: Running) -> Written:
     done = records = 0
     with DurableFile(task.path, overwrite=True) as file:
-        sink = RecordSink(file, task.compression)
+        sink = RecordSink(file, task.compression, aside=running.workers > 1)
         for name, shard in task.shards:
 
             def tell(read: int, count: int, done: int = done, before: int = records) -> None:
@@ -200,6 +201,7 @@ def _write(task: ExportTask, running: Running) -> Written:
                 sink,
                 sha256=shard.sha256,
                 records=shard.records,
+                fingerprint=read_fingerprint(task.store, name, shard.bytes),
                 limits=task.limits,
                 workers=running.workers,
                 tell=tell,

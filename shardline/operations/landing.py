@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -142,7 +142,7 @@ def land(task: LandingTask, running: Running) -> Landing:
     try:
         while not receipts or not receipts[-1].last:
             first = receipts[-1].end if receipts else 0
-            plan = task.plan(len(receipts), first)
+            plan = replace(task.plan(len(receipts), first), aside=running.workers > 1)
             filling = _Filling(stream, first, task.options.target_bytes)
             receipts.append(make_shard(plan, filling, attempt=task.attempt))
     finally:

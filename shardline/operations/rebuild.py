@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from shardline.errors import CondemnedShardError, ConflictError, LogError, SchemaMismatchError
 from shardline.execution.engine import Threads
 from shardline.files.compression import Compression
+from shardline.files.index import read_fingerprint
 from shardline.files.reader import DEFAULT_LIMITS
 from shardline.files.stored import StoredFile
 from shardline.log.changes import Derive, Replace, edit
@@ -303,7 +304,8 @@ def _is_known(version: Version, shard: str) -> bool:
 def make_rebuilt(task: RebuildTask, running: Running) -> Shard:
     """Do one task: copy the slices into one shard, or find that made already."""
     filling = Copying(task.store, task.output.slices, task.limits, running)
-    receipt = make_shard(task.plan, filling, attempt=task.attempt)
+    plan = replace(task.plan, aside=running.workers > 1)
+    receipt = make_shard(plan, filling, attempt=task.attempt)
     if receipt.shard is None:
         raise LogError(f"{task.label}: a rebuilt shard cannot be empty")
     return receipt.shard
@@ -342,6 +344,7 @@ class Copying:
             sink,
             sha256=shard.sha256,
             records=shard.records,
+            fingerprint=read_fingerprint(self.store, piece.name, shard.bytes),
             limits=self.limits,
             workers=self.running.workers,
             tell=tell,

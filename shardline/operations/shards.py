@@ -36,7 +36,8 @@ class ShardPlan:
     """A shard to be made. `identity` is what its name is a hash of.
 
     `source` is the key of the source that its records come from, `shown` what people call that,
-    `first` the row at which it begins. `largest` says how many bytes it may get.
+    `first` the row at which it begins. `largest` says how many bytes it may get, `aside` that a
+    thread may be spent on its sha256.
     """
 
     store: Store
@@ -48,6 +49,7 @@ class ShardPlan:
     shown: str = ""
     first: int = 0
     largest: int | None = None
+    aside: bool = False
 
     @property
     def stem(self) -> str:
@@ -115,7 +117,8 @@ class Part:
         """The shard's file."""
         if self._shard is None:
             path = self._plan.path(self._attempt)
-            writing = write_stored(self._plan.store, path, self._plan.compression)
+            plan = self._plan
+            writing = write_stored(plan.store, path, plan.compression, aside=plan.aside)
             self._shard = self._shard_stack.enter_context(writing)
         return self._shard
 

@@ -23,9 +23,10 @@ from shardline.files.reader import Limits
 from shardline.log.changes import Append
 from shardline.log.facts import Base, Shard
 from shardline.log.version import Version
+from shardline.operations.append import append
 from shardline.operations.check import check_version
 from shardline.operations.rebuild import rebuild
-from tests.files.samples import example_of, flipped
+from tests.files.samples import example_of, flipped, made
 from tests.kernel.frames import framed
 from tests.log.versions import NAME, make_version, source_of
 from tests.operations.shard_files import (
@@ -397,3 +398,20 @@ def test_a_rebuild_works_in_memory() -> None:
 
 def test_a_rebuild_works_on_an_s3_server(s3_root: str) -> None:
     rebuild_elsewhere(s3_root)
+
+
+def test_shards_that_changed_places_are_refused_by_their_ends(tmp_path: Path) -> None:
+    version = Version(tmp_path / "root", NAME)
+    for name, first in (("a", 10), ("b", 20)):
+        lines = "".join(f'{{"x": {number}}}\n' for number in range(first, first + 5))
+        append(version, made(tmp_path / f"{name}.jsonl", lines.encode()))
+    one, other = paths(version.newest())
+    assert index_path(one).exists()
+    data = one.read_bytes()
+    assert len(data) == len(other.read_bytes())
+    one.write_bytes(other.read_bytes())
+    other.write_bytes(data)
+    before = objects(tmp_path / "root")
+    with pytest.raises(WrongShardError, match="not the file that was committed"):
+        rebuild(version, "newest")
+    assert objects(tmp_path / "root") == before
