@@ -95,6 +95,10 @@ class State:
             self.snapshot_rejected,
         )
 
+    def knows(self, shard: str) -> bool:
+        """Whether a shard of this name was ever brought in, or announced to be deleted."""
+        return self.shard_names.get(name_key(shard)) is not None
+
     def has_landed(self, shard: str) -> bool:
         """Whether a shard of this name was ever brought in, and has not gone to vacuum."""
         return (self.shard_names.get(name_key(shard)) or 0) > 0

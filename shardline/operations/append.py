@@ -18,7 +18,6 @@ from shardline.files.reader import DEFAULT_LIMITS
 from shardline.log.changes import Append, Held
 from shardline.log.facts import Checks
 from shardline.log.schema_diff import compare
-from shardline.log.state import name_key
 from shardline.operations.landing import (
     TARGET_BYTES,
     LandingOptions,
@@ -26,6 +25,7 @@ from shardline.operations.landing import (
     land,
     refuse_too_many,
 )
+from shardline.operations.shards import fresh_attempt
 from shardline.sources import as_source, infer_schema_of
 
 if TYPE_CHECKING:
@@ -274,18 +274,14 @@ def _task(
 def _execute(
     version: Version, tasks: list[LandingTask], engine: Engine, progress: Listener | None
 ) -> tuple[list[LandingTask], list[Landing]]:
-    """Make the shards of every source, under names that the log has never seen.
-
-    One that it has seen was rejected or rolled back, or went to vacuum: what the log says of it
-    would be taken to be true of the new one.
-    """
+    """Make the shards of every source, under names that the log does not know."""
     while True:
         tasks = [_with_fresh_name(version, task) for task in tasks]
         landings = list(engine.run(land, tasks, progress))
         stale = {
             landing.source.key
             for landing in landings
-            if any(_is_known(version, shard.name) for shard in landing.shards)
+            if any(version.state.knows(shard.name) for shard in landing.shards)
         }
         if not stale:
             return tasks, landings
@@ -296,13 +292,8 @@ def _execute(
 
 
 def _with_fresh_name(version: Version, task: LandingTask) -> LandingTask:
-    while _is_known(version, task.plan(0, 0).name(task.attempt)):
-        task = replace(task, attempt=task.attempt + 1)
-    return task
-
-
-def _is_known(version: Version, shard: str) -> bool:
-    return version.state.shard_names.get(name_key(shard)) is not None
+    attempt = fresh_attempt(version.state, [task.plan(0, 0)], task.attempt)
+    return replace(task, attempt=attempt)
 
 
 def _change(

@@ -54,10 +54,11 @@ def copy_file(
     """Copy every record of a file, and say how many.
 
     A GZIP file goes into a GZIP file as it is, unless its last member is empty; whatever else is
-    packed is unpacked. `sha256` and `records` are what the file must have. If it is plain, a
-    `fingerprint` is as good as its sha256 beside the checksums of all its records, and costs next
-    to nothing. Raises DamagedFileError or WrongShardError if it has not; then what went into the
-    sink is no good. `tell` hears of the bytes read and the records.
+    packed is unpacked. `sha256` and `records` are what the file must have. Of a plain file that
+    has the `fingerprint`, the sha256 is not made: the checksums of its records, their number and
+    its ends tell damage and another file, and only someone who means to deceive gets past them.
+    Raises DamagedFileError or WrongShardError if it is not as told; then what went into the sink
+    is no good. `tell` hears of the bytes read and the records.
     """
     count = unpacked = 0
     ends = Fingerprint()

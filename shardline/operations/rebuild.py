@@ -18,11 +18,10 @@ from shardline.files.stored import StoredFile
 from shardline.log.changes import Derive, Replace, edit
 from shardline.log.facts import Input
 from shardline.log.schema_diff import compare
-from shardline.log.state import name_key
 from shardline.operations.copying import copy_file, copy_span
 from shardline.operations.cut_shards import cut_shards, verify_cut
 from shardline.operations.rebuild_plan import Output, Slice, numbered, plan_rebuild
-from shardline.operations.shards import ShardPlan, make_shard
+from shardline.operations.shards import ShardPlan, fresh_attempt, make_shard
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -240,14 +239,14 @@ class _Work:
         return RebuildTask(*place, output, self.packing, self.limits)
 
     def _make(self, into: Version, outputs: Sequence[Output]) -> list[Shard]:
-        """Make the shards, under names that the log has never seen: see `append`."""
+        """Make the shards, under names that the log does not know."""
         into.refresh()
         cut = cut_shards(into.store, (output.slices for output in outputs), self.limits)
         list(self.engine.run(verify_cut, cut, self.progress))
         tasks = [_with_fresh_name(into, self._task(into, output)) for output in outputs]
         while True:
             made = list(self.engine.run(make_rebuilt, tasks, self.progress))
-            stale = [_is_known(into, shard.name) for shard in made]
+            stale = [into.state.knows(shard.name) for shard in made]
             if not any(stale):
                 return made
             tasks = [
@@ -292,13 +291,7 @@ def _names(outputs: Sequence[Output]) -> list[str]:
 
 
 def _with_fresh_name(version: Version, task: RebuildTask) -> RebuildTask:
-    while _is_known(version, task.plan.name(task.attempt)):
-        task = replace(task, attempt=task.attempt + 1)
-    return task
-
-
-def _is_known(version: Version, shard: str) -> bool:
-    return version.state.shard_names.get(name_key(shard)) is not None
+    return replace(task, attempt=fresh_attempt(version.state, [task.plan], task.attempt))
 
 
 def make_rebuilt(task: RebuildTask, running: Running) -> Shard:

@@ -25,13 +25,12 @@ from shardline.files.compression import Compression
 from shardline.files.reader import DEFAULT_LIMITS
 from shardline.files.stored import StoredFile
 from shardline.log.changes import Replace
-from shardline.log.state import name_key
 from shardline.operations.inspect import inspect_shard
 from shardline.operations.origin import SourceRows, input_pieces, landing_of, source_rows
 from shardline.operations.rebuild import Copying
 from shardline.operations.receipt import Receipt, sha256_of
 from shardline.operations.row_stream import cut_frames
-from shardline.operations.shards import ShardPlan, make_shard
+from shardline.operations.shards import ShardPlan, fresh_attempt, make_shard
 from shardline.sources.origin import FileOrigin
 from shardline.sources.tfrecord import TFRecordSource
 
@@ -260,12 +259,8 @@ def _plan(version: Version, report: ShardReport, limits: Limits) -> _RepairTask:
         source_rows(version, shard, limits),
         limits,
     )
-    while any(
-        version.state.shard_names.get(name_key(task.plan(how).name(task.attempt))) is not None
-        for how in task.ways
-    ):
-        task = replace(task, attempt=task.attempt + 1)
-    return task
+    plans = (task.plan(how) for how in task.ways)
+    return replace(task, attempt=fresh_attempt(version.state, plans, task.attempt))
 
 
 def _make_anew(task: _RepairTask, running: Running) -> tuple[How, Receipt]:

@@ -21,8 +21,11 @@ from shardline.operations.quarantine import QuarantineWriter
 from shardline.operations.receipt import RECEIPT, Receipt, add_row, read_receipt, sha256_of
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from shardline.files.sink import RecordSink, Written
     from shardline.log.facts import Json
+    from shardline.log.state import State
     from shardline.sources import Refused
     from shardline.storage import Store
 
@@ -77,6 +80,18 @@ class ShardPlan:
         if limit is None or (self.largest is not None and self.largest <= limit):
             return attempt
         return attempt + 1 + secrets.randbelow(_ATTEMPTS - attempt - 1)
+
+
+def fresh_attempt(state: State, plans: Iterable[ShardPlan], attempt: int) -> int:
+    """The first attempt, from this one on, at which the log knows none of the shards' names.
+
+    A shard that it knows was rejected or rolled back, or went to vacuum: what the log says of it
+    would be taken to be true of the new one.
+    """
+    plans = list(plans)
+    while any(state.knows(plan.name(attempt)) for plan in plans):
+        attempt += 1
+    return attempt
 
 
 def stem_of(identity: Json) -> str:
