@@ -62,6 +62,7 @@ def to_tf(
     if all(snapshot.store.local_path(file.file.name) is not None for file in files):
         chunks = _local_chunks(snapshot, files, interleave=interleave, ordered=ordered)
     else:
+        ordered = True
         chunks = _stored_chunks(snapshot, files, limits or DEFAULT_LIMITS)
     records = snapshot.records
     if batch is not None:
