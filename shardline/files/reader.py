@@ -50,7 +50,7 @@ DEFAULT_LIMITS = Limits()
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Whole, intact frames that follow each other. `data` is good until the next one is taken.
+    """Whole, intact frames that follow each other. `data` never changes, however long it is held.
 
     `offset` is where `data` begins in the unpacked file, `record` the number of its first record.
     `starts` and `lengths` are those of the payloads in `data`.
@@ -215,6 +215,11 @@ class RecordFile:
         return _Scanner(self.stream, self._limits, self._block_bytes).events(go_on=go_on)
 
 
+def _buffer(size: int) -> memoryview:
+    """Room for so many bytes, which are not set to anything."""
+    return np.empty(size, np.uint8).data
+
+
 class _Scanner:
     """The window of the stream in memory: `data[low:high]`, where `offset` is that of `low`."""
 
@@ -223,7 +228,7 @@ class _Scanner:
     ) -> None:
         self._stream = stream
         self._max_record = limits.max_record_bytes
-        self._data = bytearray(block_bytes)
+        self._data = _buffer(block_bytes)
         self._low = 0
         self._high = 0
         self._offset = offset
@@ -238,7 +243,7 @@ class _Scanner:
         return self._ended and self._broken is None
 
     def _window(self) -> memoryview:
-        return memoryview(self._data)[self._low : self._high]
+        return self._data[self._low : self._high].toreadonly()
 
     def _fill(self, wanted: int) -> None:
         """Get more of the stream, until the window has `wanted` bytes if the stream does.
@@ -248,14 +253,12 @@ class _Scanner:
         if self._high - self._low >= wanted:
             return
         if self._low:
-            self._data[: self._high - self._low] = self._data[self._low : self._high]
-            self._high -= self._low
-            self._low = 0
+            self._move_to(len(self._data))
         while not self._ended and self._high < max(wanted, len(self._data)):
             if self._high == len(self._data):
-                self._data = self._data + bytearray(min(len(self._data), wanted - self._high))
+                self._move_to(self._high + min(self._high, wanted - self._high))
             try:
-                count = self._stream.readinto(memoryview(self._data)[self._high :])
+                count = self._stream.readinto(self._data[self._high :])
             except CompressionError as error:
                 self._broken = error
                 count = 0
@@ -263,6 +266,13 @@ class _Scanner:
             self._ended = count == 0
             if count and self._high >= wanted:
                 break
+
+    def _move_to(self, size: int) -> None:
+        """Go on in another buffer, with what is left: someone may hold the last block."""
+        left = self._data[self._low : self._high]
+        self._data = _buffer(size)
+        self._data[: len(left)] = left
+        self._low, self._high = 0, len(left)
 
     def _advance(self, size: int) -> None:
         self._low += size

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
 from shardline.files.compression import Compression
-from shardline.files.hashed import HashAside
+from shardline.files.hashed import ExpectedHash, HashAside
 from shardline.files.index import Fingerprint, IndexWriter
 from shardline.files.packing import Packer, frame_ends
 from shardline.kernel.types import HEADER_BYTES
@@ -17,6 +17,7 @@ from shardline.kernel.types import HEADER_BYTES
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from shardline.files.hashed import Content
     from shardline.kernel.types import Buffer, IntArray
     from shardline.storage.store import ObjectWriter
 
@@ -30,10 +31,17 @@ class Written:
     sha256: str
 
 
+class _Hash(Protocol):
+    def update(self, data: Buffer, /) -> None: ...
+
+    def hexdigest(self) -> str: ...
+
+
 class RecordSink:
     """A TFRecord file being written to `file`, and its index to `index` if that is given.
 
-    With `aside` it is hashed by a thread of its own.
+    With `aside` it is hashed by a thread of its own. With `expected` it is not hashed at all, but
+    compared with that.
     """
 
     def __init__(
@@ -43,12 +51,16 @@ class RecordSink:
         index: ObjectWriter | None = None,
         *,
         aside: bool = False,
+        expected: Content | None = None,
     ) -> None:
         self.records = 0
         self._file = file
         self._index = None if index is None else IndexWriter(index)
         self._fingerprint = Fingerprint()
-        self._hash = HashAside() if aside else hashlib.sha256()
+        if expected is not None:
+            self._hash: _Hash = ExpectedHash(expected)
+        else:
+            self._hash = HashAside() if aside else hashlib.sha256()
         self._unpacked = 0
         self._packer = Packer(self._put, compression)
 
@@ -105,7 +117,10 @@ class RecordSink:
         self._file.write(data)
 
     def finish(self) -> Written:
-        """Put the end of the file; nothing can be added after that."""
+        """Put the end of the file; nothing can be added after that.
+
+        Raises OtherContentError if it did not become what was expected.
+        """
         self._packer.finish()
         if self._index is not None:
             self._index.finish(

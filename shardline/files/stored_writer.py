@@ -11,17 +11,24 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from shardline.files.compression import Compression
+    from shardline.files.hashed import Content
     from shardline.storage.store import Store
 
 
 @contextmanager
 def write_stored(
-    store: Store, name: str, compression: Compression, *, aside: bool = False
+    store: Store,
+    name: str,
+    compression: Compression,
+    *,
+    aside: bool = False,
+    expected: Content | None = None,
 ) -> Iterator[RecordSink]:
     """A file of a store to write to: it and its index are there when the block ends well.
 
-    ObjectExistsError at the start or at the end if there is one of that name.
+    ObjectExistsError at the start or at the end if there is one of that name. `aside` and
+    `expected` say how it is hashed: see RecordSink.
     """
     # The index is entered first, and so put in place last: none is there without its file.
     with store.writer(f"{name}.index", derived=True) as index, store.writer(name) as file:
-        yield RecordSink(file, compression, index, aside=aside)
+        yield RecordSink(file, compression, index, aside=aside, expected=expected)

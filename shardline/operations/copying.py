@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from shardline.errors import WrongShardError
@@ -106,11 +106,7 @@ def _read_ahead(read: RecordFile, *, workers: int | None) -> Iterator[tuple[Bloc
     """
     if (workers or os.cpu_count() or 1) == 1:
         return ((block, read.stream.position) for block in read.blocks())
-    # A block is good until the next one is taken, so each gets bytes of its own.
-    return ahead(
-        (replace(block, data=memoryview(bytes(block.data))), read.stream.position)
-        for block in read.blocks()
-    )
+    return ahead((block, read.stream.position) for block in read.blocks())
 
 
 def copy_span(

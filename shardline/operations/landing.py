@@ -12,11 +12,13 @@ from shardline.files.compression import Compression
 from shardline.files.reader import DEFAULT_LIMITS
 from shardline.operations.row_stream import RowStream
 from shardline.operations.shards import ShardPlan, make_shard
+from shardline.sources.tfrecord import TFRecordSource
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from shardline.execution.engine import Running
+    from shardline.files.hashed import Content
     from shardline.log.facts import Shard
     from shardline.log.facts import Source as Identity
     from shardline.log.schema import Schema
@@ -142,7 +144,11 @@ def land(task: LandingTask, running: Running) -> Landing:
     try:
         while not receipts or not receipts[-1].last:
             first = receipts[-1].end if receipts else 0
-            plan = replace(task.plan(len(receipts), first), aside=running.workers > 1)
+            plan = replace(
+                task.plan(len(receipts), first),
+                aside=running.workers > 1,
+                expected=_expected(task),
+            )
             filling = _Filling(stream, first, task.options.target_bytes)
             receipts.append(make_shard(plan, filling, attempt=task.attempt))
     finally:
@@ -157,6 +163,18 @@ def land(task: LandingTask, running: Running) -> Landing:
         tuple(receipt.quarantine for receipt in receipts if receipt.quarantine is not None),
         told[:_TOLD],
     )
+
+
+def _expected(task: LandingTask) -> Content | None:
+    """What the only shard of a source should become: the file itself, where all of it lands.
+
+    A shard that becomes something else, since the file is another by then, is made once more.
+    """
+    content = task.source.content if isinstance(task.source, TFRecordSource) else None
+    whole = task.options.compression is Compression.NONE and not task.options.quarantine_share
+    if content is None or not whole or content.checksum.bytes > task.options.target_bytes:
+        return None
+    return content
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import secrets
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
 from shardline.errors import LogError, ObjectExistsError
 from shardline.files.compression import Compression
+from shardline.files.hashed import OtherContentError
 from shardline.files.stored_writer import write_stored
 from shardline.log import canonical
 from shardline.log.facts import Shard
@@ -23,6 +24,7 @@ from shardline.operations.receipt import RECEIPT, Receipt, add_row, read_receipt
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from shardline.files.hashed import Content
     from shardline.files.sink import RecordSink, Written
     from shardline.log.facts import Json
     from shardline.log.state import State
@@ -40,7 +42,7 @@ class ShardPlan:
 
     `source` is the key of the source that its records come from, `shown` what people call that,
     `first` the row at which it begins. `largest` says how many bytes it may get, `aside` that a
-    thread may be spent on its sha256.
+    thread may be spent on its sha256, `expected` what it should become, if that is known.
     """
 
     store: Store
@@ -53,6 +55,7 @@ class ShardPlan:
     first: int = 0
     largest: int | None = None
     aside: bool = False
+    expected: Content | None = None
 
     @property
     def stem(self) -> str:
@@ -133,7 +136,9 @@ class Part:
         if self._shard is None:
             path = self._plan.path(self._attempt)
             plan = self._plan
-            writing = write_stored(plan.store, path, plan.compression, aside=plan.aside)
+            writing = write_stored(
+                plan.store, path, plan.compression, aside=plan.aside, expected=plan.expected
+            )
             self._shard = self._shard_stack.enter_context(writing)
         return self._shard
 
@@ -152,17 +157,19 @@ class Part:
             self.told.append(str(refused))
 
     def close(self) -> tuple[Written | None, str | None]:
-        """Put both in place: the quarantine first, so that no shard is there without it."""
+        """Put both in place: the quarantine first, so that no shard is there without it.
+
+        Raises OtherContentError, with neither in place, if the shard is not what was expected.
+        """
+        written = None if self._shard is None else self._shard.finish()
         quarantine = None
         if self._quarantine is not None:
             quarantine = self._plan.quarantine(self._attempt)
             made = self._quarantine
             self._put(self._quarantine_stack, quarantine, made.bytes, made.sha256)
-        if self._shard is None:
-            return None, quarantine
-        written = self._shard.finish()
-        path = self._plan.path(self._attempt)
-        self._put(self._shard_stack, path, written.bytes, written.sha256)
+        if written is not None:
+            path = self._plan.path(self._attempt)
+            self._put(self._shard_stack, path, written.bytes, written.sha256)
         return written, quarantine
 
     def _put(self, stack: ExitStack, path: str, size: int, sha256: str) -> None:
@@ -200,6 +207,9 @@ def _make(plan: ShardPlan, filling: Filling, attempt: int) -> Receipt:
     try:
         last = filling.fill(part)
         written, quarantine = part.close()
+    except OtherContentError as error:
+        part.abandon(error)
+        return _make(replace(plan, expected=None), filling, attempt)
     except BaseException as error:
         part.abandon(error)
         raise

@@ -7,7 +7,11 @@ import io
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
+from shardline import kernel
 from shardline.errors import ObjectMissingError, SourceError, StorageError
+from shardline.files.compression import Compression
+from shardline.files.detect import detect
+from shardline.files.hashed import Checksum, Content
 from shardline.files.opened import open_regular
 from shardline.files.stored import StoredFile
 from shardline.log.facts import Source as Identity
@@ -84,6 +88,7 @@ class FileOrigin:
         self.file = file
         self._stamp: tuple[object, ...] | None = None
         self._identity: Identity | None = None
+        self.content: Content | None = None
 
     def __str__(self) -> str:
         return str(self.file)
@@ -114,11 +119,14 @@ class FileOrigin:
         """Open it for those who want a Python file."""
         return _RawFile(self.open())
 
-    def identity(self, progress: Progress = None) -> Identity:
-        """Its path, size and sha256: it is read for that, once."""
+    def identity(self, progress: Progress = None, *, records: bool = False) -> Identity:
+        """Its path, size and sha256: it is read for that, once.
+
+        With `records` it is a TFRecord file, and `content` is known after that if it is plain.
+        """
         if self._identity is None:
             self._stamp = self._look()
-            digest, size = self._digest(progress)
+            digest, size = self._digest(progress, records=records)
             path = self.file.resolve().as_posix() if isinstance(self.file, Path) else str(self.file)
             self._identity = Identity(_utf8(path), size, digest)
             self.check_unchanged()
@@ -152,21 +160,34 @@ class FileOrigin:
             raise SourceError(f"{self.shown}: {error.strerror or error}") from None
         return status.st_size, status.st_mtime_ns, status.st_ino, status.st_dev
 
-    def _digest(self, progress: Progress) -> tuple[str, int]:
+    def _digest(self, progress: Progress, *, records: bool) -> tuple[str, int]:
         file = self.open()
         try:
-            return digest_of(file, progress)
+            # Without the compiled kernel a checksum takes longer than the sha256 that it saves.
+            if not records or kernel.NAME == "reference" or detect(file) is not Compression.NONE:
+                return digest_of(file, progress)
+            checksum = Checksum()
+            digest, size = digest_of(file, progress, also=checksum.update)
+            self.content = Content(checksum, digest)
+            return digest, size
         finally:
             file.close()
 
 
-def digest_of(file: OpenFile, progress: Progress = None) -> tuple[str, int]:
-    """The sha256 of an open file, in hex, and how many bytes that is of."""
+def digest_of(
+    file: OpenFile, progress: Progress = None, *, also: Callable[[memoryview], None] | None = None
+) -> tuple[str, int]:
+    """The sha256 of an open file, in hex, and how many bytes that is of.
+
+    What is hashed is handed to `also`, if that is given.
+    """
     digest = hashlib.sha256()
     buffer = memoryview(bytearray(_HASHED_BYTES))
     done = 0
     while count := file.readinto(buffer):
         digest.update(buffer[:count])
+        if also is not None:
+            also(buffer[:count])
         done += count
         if progress is not None:
             progress(done)

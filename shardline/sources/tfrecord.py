@@ -19,10 +19,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from shardline.files.compression import Compression
+    from shardline.files.hashed import Content
     from shardline.files.reader import Limits, Lost
+    from shardline.log.facts import Source as Identity
     from shardline.log.schema import Schema
     from shardline.sources.base import OwnSchema
-    from shardline.sources.origin import FileOrigin
+    from shardline.sources.origin import FileOrigin, Progress
     from shardline.sources.source import Chunk
 
 _BLOCK_BYTES = 2 * 1024 * 1024
@@ -46,6 +48,18 @@ class TFRecordSource(Source):
         self._file = origin
         self._salvage = salvage
         self._compression = compression
+
+    @property
+    def content(self) -> Content | None:
+        """The bytes of the file when `identity` read it, if it is plain and nothing is passed over.
+
+        A shard that takes in all its records, and no other, is a copy of it.
+        """
+        return None if self._salvage else self._file.content
+
+    def identity(self, progress: Progress = None) -> Identity:
+        """What tells it from other sources; it is read for that, once."""
+        return self._file.identity(progress, records=True)
 
     def infer(self) -> Schema:
         """The schema that all records fit; what they mean cannot be seen."""
@@ -160,9 +174,9 @@ def _refused(record: int, gap: Gap, content: bytes) -> Refused:
 
 @dataclass(frozen=True, slots=True)
 class _Records:
-    """Records that are our own: those of a block are gone when the next one is read."""
+    """The records of a block, or those of them that are asked for."""
 
-    data: bytes
+    data: memoryview
     offset: int
     first: int
     starts: np.ndarray[tuple[int], np.dtype[np.int64]]
@@ -174,7 +188,7 @@ def _chunk(block: Block, start: int, position: int) -> _Records:
     skipped = max(start - block.record, 0)
     begin = int(block.starts[skipped]) - HEADER_BYTES if skipped else 0
     return _Records(
-        bytes(block.data[begin:]),
+        block.data[begin:],
         block.offset + begin,
         block.record + skipped,
         block.starts[skipped:] - begin,
@@ -224,4 +238,4 @@ class RecordChunk:
 
     def _content(self, at: int) -> bytes:
         start = int(self.records.starts[at])
-        return self.records.data[start : start + int(self.records.lengths[at])]
+        return bytes(self.records.data[start : start + int(self.records.lengths[at])])

@@ -86,6 +86,19 @@ def test_a_file_of_several_blocks_comes_in_several_blocks(tmp_path: Path) -> Non
     assert max(sizes) <= 1016
 
 
+@pytest.mark.parametrize("compression", PACKINGS)
+@pytest.mark.parametrize("block_bytes", [1, 64, 400])
+def test_blocks_that_are_held_stay_as_they_are(
+    tmp_path: Path, block_bytes: int, compression: str
+) -> None:
+    path = made(tmp_path / "a", packed(compression, framed(*VARIED)))
+    with RecordFile(path, block_bytes=block_bytes) as file:
+        held = list(file.blocks())
+    assert len(held) > 1
+    assert all(block.data.readonly for block in held)
+    assert b"".join(block.data for block in held) == framed(*VARIED)
+
+
 def test_a_record_larger_than_the_block_is_read_whole(tmp_path: Path) -> None:
     payloads = [b"a" * 3000, b"b", b"c" * 5000]
     assert records_of(made(tmp_path / "a", framed(*payloads)), block_bytes=100) == payloads

@@ -7,6 +7,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import google_crc32c
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 
 from shardline.errors import ObjectExistsError
 from shardline.files.compression import Compression
+from shardline.files.hashed import Checksum, Content, OtherContentError
 from shardline.files.index import IndexedFile, index_path, write_index
 from shardline.files.packing import MEMBER_BYTES, frame_ends
 from shardline.files.sink import RecordSink, Written
@@ -173,13 +175,40 @@ def test_a_gzip_file_is_full_when_a_member_has_taken_it_to_the_target(tmp_path: 
 
 
 def store_file(
-    store: Store, packing: Compression, records: list[bytes], *, failing: bool = False
+    store: Store,
+    packing: Compression,
+    records: list[bytes],
+    told: Content | None = None,
+    *,
+    failing: bool = False,
 ) -> Written:
-    with write_stored(store, "a/file", packing) as sink:
-        add(sink, records)
+    with write_stored(store, "a/file", packing, expected=told) as sink:
+        for record in records:
+            add(sink, [record])
         if failing:
             raise ZeroDivisionError
         return sink.finish()
+
+
+def expected(data: bytes) -> Content:
+    return Content(Checksum(len(data), google_crc32c.value(data)), "the sha256 that was told")
+
+
+def test_a_file_that_becomes_what_was_expected_has_the_sha256_that_was_told(tmp_path: Path) -> None:
+    told = expected(framed(b"one", b"two"))
+    written = store_file(open_store(tmp_path), Compression.NONE, [b"one", b"two"], told)
+    assert written.sha256 == told.sha256
+    assert records_of(tmp_path / "a" / "file") == [b"one", b"two"]
+
+
+@pytest.mark.parametrize("records", [[], [b"one"], [b"two", b"one"], [b"one", b"two", b""]])
+def test_a_file_that_becomes_something_else_than_expected_is_not_there(
+    tmp_path: Path, records: list[bytes]
+) -> None:
+    told = expected(framed(b"one", b"two"))
+    with pytest.raises(OtherContentError):
+        store_file(open_store(tmp_path), Compression.NONE, records, told)
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
 
 
 @pytest.mark.parametrize("packing", list(Compression))

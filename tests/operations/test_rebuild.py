@@ -20,8 +20,8 @@ from shardline.errors import (
 from shardline.execution.engine import Cancellation, Progress, Threads
 from shardline.files.index import IndexedFile, index_path, write_index
 from shardline.files.reader import Limits
-from shardline.log.changes import Append
 from shardline.log.facts import Base, Shard
+from shardline.log.landing import Append
 from shardline.log.version import Version
 from shardline.operations.append import append
 from shardline.operations.check import check_version

@@ -1,0 +1,178 @@
+"""A plain TFRecord file that lands whole is a copy: its sha256 is known, and never a wrong one."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from typing import TYPE_CHECKING, Any
+
+import google_crc32c
+import numpy as np
+import pytest
+
+from shardline.errors import SourceError
+from shardline.files.hashed import Checksum, Content
+from shardline.log.schema import Schema
+from shardline.log.version import Version
+from shardline.operations.append import append
+from shardline.operations.shards import ShardPlan, make_shard
+from shardline.operations.verify_version import verify_version
+from shardline.sources import Refused, as_source
+from shardline.storage import open_store
+from tests.files.samples import example_of, flipped, packed
+from tests.kernel.frames import framed
+from tests.operations.landings import NAME, SCHEMA, shard_bytes, stored
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from shardline.operations.shards import Part
+
+RECORDS = [example_of(id=number, name=b"name %d" % number) for number in range(1000)]
+BAD = example_of(id=1, name=b"\xff")
+PLAIN = framed(*RECORDS)
+SWAPPED = framed(*RECORDS[1:], RECORDS[0])
+WITH_BAD_ONE = framed(*RECORDS, BAD)
+DAMAGED = flipped(PLAIN, 8 * 500 + 300)
+
+
+@pytest.fixture
+def version(tmp_path: Path) -> Version:
+    return Version(tmp_path / "root", NAME)
+
+
+def assert_digests_are_right(version: Version) -> None:
+    """Every shard has the sha256 that the log tells, and its records."""
+    told = [shard.sha256 for shard in version.newest().shards]
+    assert told == [hashlib.sha256(data).hexdigest() for data in shard_bytes(version)]
+    assert verify_version(version).ok
+
+
+def swap_unseen(path: Path, data: bytes) -> None:
+    """Write over a file so that neither its size nor its time tells."""
+    status = path.stat()
+    assert status.st_size == len(data)
+    with path.open("r+b") as file:
+        file.write(data)
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+
+
+@pytest.mark.parametrize(
+    ("data", "options", "shards"),
+    [
+        (PLAIN, {}, [PLAIN]),
+        (PLAIN, {"target_bytes": len(PLAIN)}, [PLAIN]),
+        (
+            PLAIN,
+            {"target_bytes": len(PLAIN) - 1},
+            [framed(*RECORDS[:-1]), framed(RECORDS[-1])],
+        ),
+        (PLAIN, {"quarantine_share": 0.1}, [PLAIN]),
+        (PLAIN, {"salvage": True}, [PLAIN]),
+        (PLAIN, {"compression": "gzip"}, None),
+        (WITH_BAD_ONE, {"quarantine_share": 0.1}, [PLAIN]),
+        (DAMAGED, {"salvage": True}, None),
+        (packed("gzip", PLAIN), {}, [PLAIN]),
+        (packed("zlib", PLAIN), {}, [PLAIN]),
+        (packed("gzip", PLAIN), {"compression": "gzip"}, None),
+    ],
+    ids=[
+        "whole",
+        "just the target",
+        "over the target",
+        "rows may be refused",
+        "nothing to salvage",
+        "packed",
+        "one row refused",
+        "salvaged",
+        "from gzip",
+        "from zlib",
+        "from gzip to gzip",
+    ],
+)
+def test_whatever_becomes_of_a_file_the_digests_of_its_shards_are_right(
+    version: Version,
+    tmp_path: Path,
+    data: bytes,
+    options: dict[str, Any],
+    shards: list[bytes] | None,
+) -> None:
+    path = tmp_path / "a.tfrecord"
+    path.write_bytes(data)
+    append(version, path, schema=SCHEMA, **options)
+    assert shards is None or shard_bytes(version) == shards
+    assert_digests_are_right(version)
+
+
+@pytest.mark.parametrize("files", [1, 3])
+def test_a_file_swapped_unseen_between_the_passes_does_not_get_the_digest_of_the_first(
+    version: Version, tmp_path: Path, files: int
+) -> None:
+    sources = []
+    for number in range(files):
+        path = tmp_path / f"{number}.tfrecord"
+        path.write_bytes(PLAIN)
+        sources.append(as_source(path))
+        sources[-1].identity()
+        swap_unseen(path, SWAPPED)
+    append(version, sources, schema=SCHEMA)
+    assert shard_bytes(version) == [SWAPPED] * files
+    assert_digests_are_right(version)
+
+
+def test_a_shard_that_was_made_twice_leaves_nothing_of_the_first_time(
+    version: Version, tmp_path: Path
+) -> None:
+    path = tmp_path / "a.tfrecord"
+    path.write_bytes(PLAIN)
+    source = as_source(path)
+    source.identity()
+    swap_unseen(path, SWAPPED)
+    append(version, source, schema=SCHEMA)
+    (shard,) = version.newest().shards
+    name = version.shard_name(shard)
+    assert set(stored(version, "shards")) == {name, f"{name}.index", f"{name}.receipt"}
+    hidden = {found.name for found in (tmp_path / "root/digits/shards").iterdir()}
+    assert hidden == {each.rpartition("/")[2] for each in stored(version, "shards")}
+
+
+class OneRefused:
+    """Fills a shard with the records, and refuses the row behind them."""
+
+    def begin(self) -> None:
+        """There is nothing to go back to."""
+
+    def fill(self, part: Part) -> bool:
+        ends = np.cumsum([len(record) + 16 for record in RECORDS])
+        lengths = np.array([len(record) for record in RECORDS])
+        part.shard.add(PLAIN, ends - lengths - 4, lengths)
+        part.refuse(Refused(len(RECORDS), "the last row", None, "does not fit", BAD))
+        part.end = len(RECORDS) + 1
+        return True
+
+
+def test_a_shard_that_becomes_something_else_is_made_again_with_its_quarantine(
+    tmp_path: Path,
+) -> None:
+    store = open_store(tmp_path)
+    digest = hashlib.sha256(WITH_BAD_ONE).hexdigest()
+    told = Content(Checksum(len(WITH_BAD_ONE), google_crc32c.value(WITH_BAD_ONE)), digest)
+    plan = ShardPlan(store, "digits", "v1", {"made": "here"}, expected=told)
+    receipt = make_shard(plan, OneRefused())
+    assert receipt.shard is not None
+    assert receipt.shard.name == plan.name(0)
+    assert receipt.shard.sha256 == hashlib.sha256(PLAIN).hexdigest()
+    assert (receipt.quarantine, receipt.refused_rows) == (plan.quarantine(0), 1)
+    assert store.read(plan.quarantine(0)).count(b"\n") == 1
+
+
+def test_a_file_written_to_between_the_passes_is_refused(version: Version, tmp_path: Path) -> None:
+    path = tmp_path / "a.tfrecord"
+    path.write_bytes(PLAIN)
+    source = as_source(path)
+    source.identity()
+    path.write_bytes(SWAPPED + framed(BAD))
+    with pytest.raises(SourceError, match="changed while it was read: append it when it is fini"):
+        append(version, source, schema=Schema.opaque())
+    assert not version.exists
+    assert stored(version, "shards") == {}
