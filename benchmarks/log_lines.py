@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from shardline.log.changes import Append
+    from shardline.log.landing import Append
 
 SMALL, LARGE = 100, 20_000
 COMMITS = 3 * CHECKPOINT_INTERVAL

@@ -10,8 +10,9 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from shardline.log.changes import Append, Create
+from shardline.log.changes import Create
 from shardline.log.facts import Maker, Shard, Source
+from shardline.log.landing import Append
 from shardline.log.log import CHECKPOINT_INTERVAL, Log
 from shardline.log.next_entry import next_entry
 from shardline.log.schema import Feature, Schema

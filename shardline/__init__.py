@@ -42,8 +42,9 @@ if TYPE_CHECKING:
         write_records,
     )
     from shardline.kernel.types import Column, Fault
-    from shardline.log.changes import Append, Derive, Replace
+    from shardline.log.changes import Derive, Replace
     from shardline.log.facts import Attestation, Checks, Shard, Source
+    from shardline.log.landing import Append
     from shardline.log.meanings import Array, Category, Embedding, Image, Text
     from shardline.log.schema import Feature, Schema
     from shardline.log.schema_diff import compare
@@ -101,7 +102,8 @@ _HOMES = {
         "write_records",
     ),
     "shardline.kernel.types": ("Column", "Fault"),
-    "shardline.log.changes": ("Append", "Derive", "Replace"),
+    "shardline.log.changes": ("Derive", "Replace"),
+    "shardline.log.landing": ("Append",),
     "shardline.log.facts": ("Attestation", "Checks", "Shard", "Source"),
     "shardline.log.meanings": ("Array", "Category", "Embedding", "Image", "Text"),
     "shardline.log.schema": ("Feature", "Schema"),

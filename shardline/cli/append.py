@@ -44,6 +44,7 @@ class _Asked:
     compression: str
     quarantine_share: float
     salvage: bool
+    set_aside: bool
     dry_run: bool
     no_check: bool
     workers: int | None
@@ -61,6 +62,12 @@ def _landing_options(command: Command) -> Command:
         workers_option,
         no_check_option,
         click.option("--dry-run", is_flag=True, help="Only tell which sources are new."),
+        click.option(
+            "--set-aside",
+            is_flag=True,
+            help="Let a source that cannot be appended not hold up the others: it is remembered "
+            "as rejected, with the reason.",
+        ),
         click.option(
             "--salvage",
             is_flag=True,
@@ -180,6 +187,7 @@ def _run(asked: _Asked, *, reland: bool) -> None:
             compression=asked.compression,
             quarantine_share=asked.quarantine_share,
             salvage=asked.salvage,
+            set_aside=asked.set_aside,
             reland=reland,
             dry_run=asked.dry_run,
             limits=within,
@@ -198,4 +206,5 @@ def _run(asked: _Asked, *, reland: bool) -> None:
         if checked is not None:
             print_checked(checked)
         print_next(report, version, checked)
-    raise SystemExit(0 if checked is None or checked.ok else 1)
+    fine = not report.set_aside and (checked is None or checked.ok)
+    raise SystemExit(0 if fine else 1)

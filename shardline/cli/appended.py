@@ -33,7 +33,7 @@ def appended_json(
     """What an append did, for machines."""
     after = version.snapshot(report.snapshot) if report.snapshot else None
     return {
-        "ok": checked is None or checked.ok,
+        "ok": not report.set_aside and (checked is None or checked.ok),
         "version": report.version,
         "dry_run": dry_run,
         "created": report.created,
@@ -54,6 +54,7 @@ def appended_json(
         ],
         "new": [source.to_json() for source in report.new],
         "skipped": [{**one.source.to_json(), "why": one.why} for one in report.skipped],
+        "set_aside": [{**one.source.to_json(), **one.to_json()} for one in report.set_aside],
         "quarantine": {
             "rows": report.refused,
             "files": [place(version, name) for name in report.quarantine],
@@ -89,6 +90,8 @@ def print_appended(
         click.echo(f"{report.version}: nothing is new, and nothing was changed")
     if report.refused:
         _print_quarantine(report, version)
+    if report.set_aside:
+        _print_set_aside(report)
     if report.skipped:
         _print_skipped(report)
 
@@ -137,6 +140,17 @@ def _print_quarantine(report: AppendReport, version: Version) -> None:
     _print_some(reasons, report.refused)
     click.echo("They are, each with its reason, in:")
     _print_some(escaped(place(version, name)) for name in report.quarantine)
+
+
+def _print_set_aside(report: AppendReport) -> None:
+    count = counted(len(report.set_aside), "source")
+    click.echo(f"set aside {count}, which cannot be appended:")
+    for one in report.set_aside[:_SHOWN]:
+        for number, line in enumerate(one.why.splitlines()):
+            click.echo(f"  {'' if number == 0 else '  '}{escaped(line)}")
+    if len(report.set_aside) > _SHOWN:
+        click.echo(f"  … and {len(report.set_aside) - _SHOWN:,} more; --json lists all")
+    click.echo("They come in when their content changed, or by 'shardline reland'")
 
 
 def _print_skipped(report: AppendReport) -> None:

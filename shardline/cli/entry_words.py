@@ -52,6 +52,8 @@ def _parts(entry: Entry) -> Iterator[str]:
     if entry.rejects is not None:
         reason = _failures(entry) or _short(escaped(str(entry.parameters.get("reason", ""))))
         yield f"rejected snapshot {entry.rejects}{changed}" + (f": {reason}" if reason else "")
+    elif entry.operation == "reject":
+        yield from _set_aside(entry)
     elif entry.restores is not None:
         yield f"restored snapshot {entry.restores}{changed}"
     else:
@@ -65,6 +67,14 @@ def _parts(entry: Entry) -> Iterator[str]:
             yield f"{what} {name} {end}{reason}"
     if entry.condemned:
         yield f"vacuum of {counted(len(entry.condemned), 'file')}"
+
+
+def _set_aside(entry: Entry) -> Iterator[str]:
+    """Which sources could not land: the first reason in full, and how many there are."""
+    told = entry.parameters.get("set_aside")
+    first = told[0].get("reason") if isinstance(told, list) and isinstance(told[0], dict) else None
+    reason = f": {_short(escaped(str(first).splitlines()[0]))}" if first else ""
+    yield f"set aside {counted(len(entry.sources), 'source')}{reason}"
 
 
 def _data(entry: Entry) -> Iterator[str]:

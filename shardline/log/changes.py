@@ -22,7 +22,7 @@ from shardline.log.schema_diff import compare
 from shardline.log.state import MAX_CHECKS, REJECTION, RESERVED_CHECKS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from shardline.log.schema import Schema
     from shardline.log.state import State
@@ -93,84 +93,8 @@ class Require:
         return Draft(operation="require", checks=self.checks)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Append:
-    """New shards behind those that are there. Each says which of the sources it came from.
-
-    A source that landed or was rejected before is left out with its shards; with `reland`, one
-    that was rejected or rolled back comes in again. `quarantine` tells, by the key of a source,
-    where its rows are that gave no record.
-    """
-
-    shards: Sequence[Shard]
-    sources: Sequence[Source]
-    operation: str = "append"
-    parameters: Json = field(default_factory=dict)
-    inputs: tuple[Input, ...] = ()
-    fingerprint: str | None = None
-    reland: bool = False
-    quarantine: Mapping[str, Json] = field(default_factory=dict)
-
-    def on(self, state: State) -> Draft | None:
-        """Keep both; what landed meanwhile is left out."""
-        if self.fingerprint not in {None, state.fingerprint}:
-            raise SchemaMismatchError(f"{state.name} has another schema than these shards")
-        told = {source.key for source in self.sources}
-        if not all(shard.source in told for shard in self.shards):
-            raise LogError(f"{state.name}: every shard of an append must name its source")
-        wanted = self._new(state)
-        if not wanted:
-            return None
-        keys = {source.key for source in wanted}
-        shards = [shard for shard in self.shards if shard.source in keys]
-        before = any(state.has_landed(shard.name) for shard in shards)
-        _refuse_unfit(state, shards, _live_names(state) if before else ())
-        refused = [
-            {"source": source.key, **self.quarantine[source.key]}
-            for source in wanted
-            if source.key in self.quarantine
-        ]
-        return Draft(
-            operation=self.operation,
-            parameters={**self.parameters, **({"quarantine": refused} if refused else {})},
-            inputs=self.inputs,
-            added=tuple(Added(shard) for shard in shards),
-            sources=tuple(wanted),
-        )
-
-    def _new(self, state: State) -> Sequence[Source]:
-        """The sources that may land."""
-        told = [(source, state.sources.get(source.key)) for source in self.sources]
-        if all(entry is None for _, entry in told):
-            return self.sources
-        held = Held(state) if self.reland else None
-        return [
-            source
-            for source, entry in told
-            if entry is None or (held is not None and not held.holds(source, entry))
-        ]
-
-
-class Held:
-    """Whether the newest snapshot holds what came from a source, by itself or in a rebuilt shard.
-
-    `entry` is the one that the source landed with, and is held with unless that was rolled back;
-    a negative one rejected it.
-    """
-
-    def __init__(self, state: State) -> None:
-        self._timeline = state.timeline
-        self._keys = {stay.shard.source for stay in state.stays.at(state.snapshot)}
-        self._line = set(state.line())
-
-    def holds(self, source: Source, entry: int) -> bool:
-        """Whether it is held."""
-        return source.key in self._keys or (
-            entry > 0 and self._timeline.of_entry(entry) in self._line
-        )
-
-
-def _live_names(state: State) -> list[str]:
+def live_names(state: State) -> list[str]:
+    """The shards of the newest snapshot, in order."""
     return [stay.shard.name for stay in state.stays.at(state.snapshot)]
 
 
@@ -186,7 +110,7 @@ class Replace:
 
     def on(self, state: State) -> Draft | None:
         """Fail if a shard that it replaces is gone, or if others stand between them."""
-        live = _live_names(state)
+        live = live_names(state)
         gone = sorted(set(self.removed) - set(live))
         if gone:
             raise ConflictError(
@@ -199,7 +123,7 @@ class Replace:
                 f"{state.name}: the shards that the {self.operation} replaces do not stand "
                 "together: plan it again on the newest snapshot"
             )
-        _refuse_unfit(state, self.added, live)
+        refuse_unfit(state, self.added, live)
         return Draft(
             operation=self.operation,
             parameters=self.parameters,
@@ -231,8 +155,8 @@ class Derive:
         _refuse_moved_head(state, self.head, self.operation)
         if not self.removed and not self.added:
             return None
-        live = _live_names(state)
-        _refuse_unfit(state, [one.shard for one in self.added], live)
+        live = live_names(state)
+        refuse_unfit(state, [one.shard for one in self.added], live)
         return Draft(
             operation=self.operation,
             parameters=self.parameters,
@@ -398,7 +322,7 @@ def _hold(state: State, holds: dict[str, Hold], hold: Hold, what: str) -> Draft 
 
 def edit(state: State, target: Sequence[Shard]) -> tuple[tuple[Added, ...], tuple[str, ...]]:
     """How the head's list becomes `target`: what is put in where, and what is taken out."""
-    live = _live_names(state)
+    live = live_names(state)
     place_of = {shard.name: place for place, shard in enumerate(target)}
     kept: list[int] = []
     removed = []
@@ -435,7 +359,7 @@ def _refuse_moved_head(state: State, head: int, operation: str) -> None:
         )
 
 
-def _refuse_unfit(state: State, shards: Sequence[Shard], live: Iterable[str] = ()) -> None:
+def refuse_unfit(state: State, shards: Sequence[Shard], live: Iterable[str] = ()) -> None:
     """Refuse new shards that are not new, belong to another version, or went to vacuum."""
     if len({shard.name for shard in shards}) != len(shards):
         raise LogError(f"{state.name}: the same shard twice in one commit")

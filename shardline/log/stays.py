@@ -193,8 +193,8 @@ class Stays:
 
 _EMPTY = pa.table(
     {
-        **{name: pa.array([], pa.from_numpy_dtype(kind)) for name, kind in _NUMBERS.items()},
-        **{name: pa.array([], kind) for name, kind in _TEXTS.items()},
+        **{name: pa.nulls(0, pa.from_numpy_dtype(kind)) for name, kind in _NUMBERS.items()},
+        **{name: pa.nulls(0, kind) for name, kind in _TEXTS.items()},
     }
 )
 

@@ -12,7 +12,6 @@ from shardline import __version__
 from shardline.errors import BadNameError, SnapshotMissingError, StorageError, VersionMissingError
 from shardline.execution.threads import run_tasks
 from shardline.log.changes import (
-    Append,
     Attest,
     Create,
     Derive,
@@ -25,6 +24,7 @@ from shardline.log.changes import (
     refuse_condemned,
 )
 from shardline.log.facts import Checks, Maker
+from shardline.log.landing import Append
 from shardline.log.log import Log
 from shardline.log.publishing import is_published
 from shardline.log.snapshot import Snapshot

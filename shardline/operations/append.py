@@ -1,7 +1,8 @@
 """Append: the records of new sources in new shards, each source exactly once.
 
 Plan: which of the sources are new. Execute: each becomes shards, which nobody sees yet. Commit: one
-entry, in which a source that landed meanwhile is left out.
+entry, in which a source that landed meanwhile is left out. Sources that cannot land stop it, or are
+set aside: one more entry says why.
 """
 
 from __future__ import annotations
@@ -15,21 +16,21 @@ from shardline.errors import CondemnedShardError, SchemaMismatchError, SourceErr
 from shardline.execution.engine import Threads
 from shardline.files.compression import Compression
 from shardline.files.reader import DEFAULT_LIMITS
-from shardline.log.changes import Append, Held
 from shardline.log.facts import Checks
+from shardline.log.landing import Append, Held, SetAside
 from shardline.log.schema_diff import compare
 from shardline.operations.landing import (
     TARGET_BYTES,
     LandingOptions,
     LandingTask,
     land,
-    refuse_too_many,
 )
+from shardline.operations.set_aside import Refusal, land_or_refuse, open_or_refuse, split_refused
 from shardline.operations.shards import fresh_attempt
 from shardline.sources import as_source, infer_schema_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from shardline.execution.engine import Engine, Listener, Running
     from shardline.files.reader import Limits
@@ -54,8 +55,8 @@ class Skipped:
 class AppendReport:
     """What an append did: which sources landed, and which were left out.
 
-    `entry` is None if there was nothing to commit. `new` is filled by a dry run alone: the sources
-    that would land.
+    `entry` is None if no source landed. `set_aside` are those that could not land. `new` is filled
+    by a dry run alone: the sources that would land.
     """
 
     version: str
@@ -64,6 +65,7 @@ class AppendReport:
     skipped: tuple[Skipped, ...] = ()
     new: tuple[Identity, ...] = ()
     created: bool = False
+    set_aside: tuple[Refusal, ...] = ()
 
     @property
     def snapshot(self) -> int | None:
@@ -103,6 +105,7 @@ def append(
     compression: Compression | str = Compression.NONE,
     quarantine_share: float = 0.0,
     salvage: bool = False,
+    set_aside: bool = False,
     reland: bool = False,
     dry_run: bool = False,
     limits: Limits = DEFAULT_LIMITS,
@@ -118,8 +121,10 @@ def append(
 
     Raises BadRecordsError if more than `quarantine_share` of the rows do not fit the schema,
     SchemaMismatchError if a source has another one, DamagedFileError at a damaged TFRecord file
-    unless `salvage` is set. Nothing is committed then. With `reland`, sources that were rejected
-    or rolled back come in again.
+    unless `salvage` is set. Nothing is committed then; or, with `set_aside`, the other sources
+    land, and such a one is remembered as rejected with its reason, so that it does not come in at
+    the next turn either, unless its content changed. With `reland`, sources that were rejected or
+    rolled back come in again.
     """
     options = LandingOptions(
         target_bytes,
@@ -130,29 +135,39 @@ def append(
         limits.max_record_bytes,
     )
     engine = engine or Threads()
-    opened = [
-        as_source(one, batch=batch, format=format, salvage=salvage, limits=limits)
-        for one in _each(sources)
-    ]
+    opened, refused = open_or_refuse(
+        _each(sources),
+        lambda one: as_source(one, batch=batch, format=format, salvage=salvage, limits=limits),
+        set_aside=set_aside,
+    )
     version.refresh()
     identified = engine.run(_identify, [_IdentifyTask(source) for source in opened], progress)
     new, skipped = _choose(version, identified, reland=reland)
-    if dry_run or not new:
+    refused, known = _new_refusals(version, refused)
+    skipped = (*skipped, *known)
+    if dry_run or not (new or refused):
         told = tuple(identity for _, identity in new)
-        return AppendReport(version.name, None, skipped=skipped, new=told)
+        return AppendReport(version.name, None, skipped=skipped, new=told, set_aside=tuple(refused))
+    if not new and schema is None and not version.exists:
+        raise SourceError(refused[0].why)
     wanted = _schema(version, schema, [source for source, _ in new])
     tasks = [_task(version, source, identity, wanted, options) for source, identity in new]
     created = False
     while True:
-        tasks, landings = _execute(version, tasks, engine, progress)
-        refuse_too_many(version.name, landings, quarantine_share)
+        tasks, made = _execute(version, tasks, engine, progress, set_aside=set_aside)
+        landings, unfit = split_refused(version.name, made, quarantine_share, set_aside=set_aside)
         if not version.exists:
             created = version.create(wanted, checks) is not None
         try:
-            entry = version.commit(_change(landings, wanted, options, reland=reland))
+            change = _change(landings, wanted, options, reland=reland)
+            entry = version.commit(change) if landings else None
         except CondemnedShardError:
             continue  # vacuum took what an append before this one had left: make it anew
         break
+    refused += unfit
+    if refused:
+        reasons = {one.source.key: one.to_json() for one in refused}
+        version.commit(SetAside([one.source for one in refused], reasons))
     landed = {source.key for source in entry.sources} if entry is not None else set()
     return AppendReport(
         version.name,
@@ -167,6 +182,7 @@ def append(
             ),
         ),
         created=created,
+        set_aside=tuple(refused),
     )
 
 
@@ -232,6 +248,21 @@ def _choose(
     return list(new.values()), tuple(skipped)
 
 
+def _new_refusals(
+    version: Version, refused: Iterable[Refusal]
+) -> tuple[list[Refusal], list[Skipped]]:
+    """The sources that cannot be read and that the log does not know, and those that it does."""
+    new, skipped = [], []
+    for one in refused:
+        entry = version.state.sources.get(one.source.key)
+        if entry is None:
+            new.append(one)
+        else:
+            why = f"it was rejected in entry {abs(entry)} of the log"
+            skipped.append(Skipped(one.source, why, out=True))
+    return new, skipped
+
+
 def _schema(version: Version, declared: Schema | None, sources: Sequence[RecordSource]) -> Schema:
     """The schema of the version; of a new one, what was declared or what the sources suggest."""
     if not version.exists:
@@ -272,19 +303,27 @@ def _task(
 
 
 def _execute(
-    version: Version, tasks: list[LandingTask], engine: Engine, progress: Listener | None
-) -> tuple[list[LandingTask], list[Landing]]:
+    version: Version,
+    tasks: list[LandingTask],
+    engine: Engine,
+    progress: Listener | None,
+    *,
+    set_aside: bool,
+) -> tuple[list[LandingTask], list[Landing | Refusal]]:
     """Make the shards of every source, under names that the log does not know."""
+    work: Callable[[LandingTask, Running], Landing | Refusal] = (
+        land_or_refuse if set_aside else land
+    )
     while True:
         tasks = [_with_fresh_name(version, task) for task in tasks]
-        landings = list(engine.run(land, tasks, progress))
+        made = list(engine.run(work, tasks, progress))
         stale = {
-            landing.source.key
-            for landing in landings
-            if any(version.state.knows(shard.name) for shard in landing.shards)
+            one.source.key
+            for one in made
+            if any(version.state.knows(shard.name) for shard in one.shards)
         }
         if not stale:
-            return tasks, landings
+            return tasks, made
         tasks = [
             replace(task, attempt=task.attempt + 1) if task.identity.key in stale else task
             for task in tasks

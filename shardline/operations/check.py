@@ -54,11 +54,15 @@ def check_version(
     which: str = "newest",
     *,
     again: bool = False,
+    look: bool = False,
     limits: Limits = DEFAULT_LIMITS,
     workers: int | None = None,
     progress: Callable[[Shard, int], None] | None = None,
 ) -> CheckReport:
     """Run the checks on the shards of a snapshot that have not passed them, or `again` on all.
+
+    With `look`, those that have passed are seen to be there and as long as they should be; one
+    that is not is read again.
 
     A shard that fails its first check has the snapshot that brought it in rejected. One that had
     passed before and fails now stays in the list, since its records would be missed there: what
@@ -68,6 +72,8 @@ def check_version(
     snapshot = version.find(which)
     schema = version.schema if SCHEMA in version.state.checks_of(snapshot.number).shard else None
     left = shards_to_check(version, snapshot, again=again)
+    if look and not again:
+        left += _gone_or_cut(version, snapshot, left)
     what = f"snapshot {snapshot.number} cannot be checked: "
     refuse_condemned(version.state, [stay.shard for stay in left], what)
 
@@ -103,6 +109,19 @@ def shards_to_check(version: Version, snapshot: Snapshot, *, again: bool = False
     stays = version.state.stays.at(snapshot.number)
     needed = [c for c in version.state.checks_of(snapshot.number).shard if c in {INTEGRITY, SCHEMA}]
     return [s for s in stays if again or not all(_is_in(version, s.passed, c) for c in needed)]
+
+
+def _gone_or_cut(version: Version, snapshot: Snapshot, left: list[Stay]) -> list[Stay]:
+    """The shards beside those `left` that are not there, or have another length."""
+    folder = f"{version.log.dataset}/shards"
+    sizes = {info.name: info.size for info in version.store.list(folder)}
+    asked = {stay.shard.name for stay in left}
+    return [
+        stay
+        for stay in version.state.stays.at(snapshot.number)
+        if stay.shard.name not in asked
+        and sizes.get(version.shard_name(stay.shard)) != stay.shard.bytes
+    ]
 
 
 def _not_passed(version: Version, snapshot: Snapshot) -> set[str]:

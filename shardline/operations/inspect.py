@@ -26,6 +26,7 @@ class ShardReport:
     """What inspecting a shard found: what is wrong with the file, and the first misfit records.
 
     `read` says whether all its records were read, so that no violation means that there is none.
+    `damaged_at` is the record and the offset of the first damage.
     """
 
     shard: Shard
@@ -33,6 +34,7 @@ class ShardReport:
     problems: tuple[str, ...] = ()
     violations: tuple[Violation, ...] = ()
     read: bool = False
+    damaged_at: tuple[int, int] | None = None
 
     @property
     def ok(self) -> bool:
@@ -66,7 +68,7 @@ def inspect_shard(
         return ShardReport(shard, name, ("it is missing",))
     problems = [_wrong_size(file.size, shard)] if file.size != shard.bytes else []
     misfits: list[Violation] = []
-    records, read = 0, False
+    records, read, damaged_at = 0, False, None
     with RecordFile(file, limits=limits) as records_of:
         try:
             for block in records_of.blocks():
@@ -78,6 +80,7 @@ def inspect_shard(
             read = True
         except DamagedFileError as error:
             where = f"record {error.record}, offset {error.offset}"
+            damaged_at = (error.record, error.offset)
             problems.append(f"{error.kind} at {where}: {error.detail}")
         if read and records != shard.records:
             problems.append(f"it has {records} records and should have {shard.records}")
@@ -86,7 +89,7 @@ def inspect_shard(
             problems.append(f"it is packed as {packed} and should be {shard.compression}")
         if file.finish() != shard.sha256:
             problems.append("its sha256 is not the one that was committed")
-    return ShardReport(shard, name, tuple(problems), tuple(misfits), read)
+    return ShardReport(shard, name, tuple(problems), tuple(misfits), read, damaged_at)
 
 
 def _wrong_size(size: int, shard: Shard) -> str:

@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
 import shardline
-from shardline.log.changes import Append, Condemn, Derive, Replace
+from shardline.log.changes import Condemn, Derive, Replace
 from shardline.log.facts import Added, Attestation, Base, Checks, Input, Maker, Shard, Source
+from shardline.log.landing import Append
 from shardline.log.meanings import Array, Category, Embedding, Image, Text
 from shardline.log.retention import unreferenced
 from shardline.log.schema import Feature, Schema

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from shardline.log.changes import Append
 from shardline.log.facts import Checks, Source
+from shardline.log.landing import Append
 from tests.log import versions
 from tests.log.versions import CHECKS
 

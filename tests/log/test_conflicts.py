@@ -21,8 +21,9 @@ from shardline.errors import (
     StorageError,
     VersionMissingError,
 )
-from shardline.log.changes import Append, Condemn, Derive, Replace
+from shardline.log.changes import Condemn, Derive, Replace
 from shardline.log.facts import Added, Checks, Source
+from shardline.log.landing import Append
 from shardline.log.state import MAX_CHECKS, RESERVED_CHECKS
 from shardline.log.version import Version
 from shardline.operations.verify_log import verify_log

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from shardline.log.changes import Append
 from shardline.log.facts import Checks, Shard, Source
+from shardline.log.landing import Append
 from shardline.log.publishing import are_published
 from shardline.log.tf_spec import to_tf_spec
 from shardline.log.version import Version

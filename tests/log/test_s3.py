@@ -15,8 +15,8 @@ import shardline
 from shardline.errors import ConditionsIgnoredError
 from shardline.files import RecordFile
 from shardline.files.stored import StoredFile
-from shardline.log.changes import Append
 from shardline.log.facts import Shard
+from shardline.log.landing import Append
 from shardline.log.log import CHECKPOINT_INTERVAL
 from shardline.log.schema import Schema
 from shardline.log.version import Version

@@ -12,8 +12,9 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from shardline.errors import ObjectExistsError
-from shardline.log.changes import Append, Derive, Replace
+from shardline.log.changes import Derive, Replace
 from shardline.log.facts import Added, Attestation, Checks, Maker, Shard, Source
+from shardline.log.landing import Append
 from shardline.log.log import CHECKPOINT_INTERVAL
 from shardline.log.next_entry import next_entry
 from shardline.log.schema import Feature, Schema

@@ -11,8 +11,8 @@ import pytest
 from shardline.errors import LogError, WrongShardError
 from shardline.files.index import IndexedFile
 from shardline.files.reader import Limits
-from shardline.log.changes import Append
 from shardline.log.facts import Base, Shard
+from shardline.log.landing import Append
 from shardline.log.version import Version
 from shardline.operations.append import append
 from shardline.operations.check import check_version

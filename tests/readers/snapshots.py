@@ -5,8 +5,8 @@ from __future__ import annotations
 import hashlib
 from typing import TYPE_CHECKING
 
-from shardline.log.changes import Append
 from shardline.log.facts import Checks, Shard
+from shardline.log.landing import Append
 from shardline.log.schema import Feature, Schema, Text
 from shardline.log.version import Version
 from shardline.operations.check import check_version

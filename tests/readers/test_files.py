@@ -9,8 +9,8 @@ import pytest
 import tensorflow as tf
 
 from shardline.errors import UnreadableSnapshotError
-from shardline.log.changes import Append
 from shardline.log.facts import Base
+from shardline.log.landing import Append
 from tests.log.versions import source_of
 from tests.readers.snapshots import (
     NUMBERS,

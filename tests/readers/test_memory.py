@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from shardline.log.changes import Append
+from shardline.log.landing import Append
 from shardline.log.schema import Feature, Schema
 from shardline.operations.check import check_version
 from tests.files.samples import ROOT, bulk_needs_the_compiled_kernel, example_of

@@ -20,7 +20,7 @@ from shardline.errors import (
     SchemaMismatchError,
     StorageError,
 )
-from shardline.log.changes import Append
+from shardline.log.landing import Append
 from shardline.log.schema import Array, Category, Embedding, Feature, Image, Schema, Text
 from tests.files.samples import ROOT, example_of, flipped, sequence_of
 from tests.kernel.frames import framed

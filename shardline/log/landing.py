@@ -1,0 +1,112 @@
+"""What an append commits: new shards with their sources, and the sources that could not land."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from shardline.errors import LogError, SchemaMismatchError
+from shardline.log.changes import Draft, live_names, refuse_unfit
+from shardline.log.facts import Added, Input, Json, Shard, Source
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from shardline.log.state import State
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Append:
+    """New shards behind those that are there. Each says which of the sources it came from.
+
+    A source that landed or was rejected before is left out with its shards; with `reland`, one
+    that was rejected or rolled back comes in again. `quarantine` tells, by the key of a source,
+    where its rows are that gave no record.
+    """
+
+    shards: Sequence[Shard]
+    sources: Sequence[Source]
+    operation: str = "append"
+    parameters: Json = field(default_factory=dict)
+    inputs: tuple[Input, ...] = ()
+    fingerprint: str | None = None
+    reland: bool = False
+    quarantine: Mapping[str, Json] = field(default_factory=dict)
+
+    def on(self, state: State) -> Draft | None:
+        """Keep both; what landed meanwhile is left out."""
+        if self.fingerprint not in {None, state.fingerprint}:
+            raise SchemaMismatchError(f"{state.name} has another schema than these shards")
+        told = {source.key for source in self.sources}
+        if not all(shard.source in told for shard in self.shards):
+            raise LogError(f"{state.name}: every shard of an append must name its source")
+        wanted = self._new(state)
+        if not wanted:
+            return None
+        keys = {source.key for source in wanted}
+        shards = [shard for shard in self.shards if shard.source in keys]
+        before = any(state.has_landed(shard.name) for shard in shards)
+        refuse_unfit(state, shards, live_names(state) if before else ())
+        refused = [
+            {"source": source.key, **self.quarantine[source.key]}
+            for source in wanted
+            if source.key in self.quarantine
+        ]
+        return Draft(
+            operation=self.operation,
+            parameters={**self.parameters, **({"quarantine": refused} if refused else {})},
+            inputs=self.inputs,
+            added=tuple(Added(shard) for shard in shards),
+            sources=tuple(wanted),
+        )
+
+    def _new(self, state: State) -> Sequence[Source]:
+        """The sources that may land."""
+        told = [(source, state.sources.get(source.key)) for source in self.sources]
+        if all(entry is None for _, entry in told):
+            return self.sources
+        held = Held(state) if self.reland else None
+        return [
+            source
+            for source, entry in told
+            if entry is None or (held is not None and not held.holds(source, entry))
+        ]
+
+
+class Held:
+    """Whether the newest snapshot holds what came from a source, by itself or in a rebuilt shard.
+
+    `entry` is the one that the source landed with, and is held with unless that was rolled back;
+    a negative one rejected it.
+    """
+
+    def __init__(self, state: State) -> None:
+        self._timeline = state.timeline
+        self._keys = {stay.shard.source for stay in state.stays.at(state.snapshot)}
+        self._line = set(state.line())
+
+    def holds(self, source: Source, entry: int) -> bool:
+        """Whether it is held."""
+        return source.key in self._keys or (
+            entry > 0 and self._timeline.of_entry(entry) in self._line
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class SetAside:
+    """Sources that could not land count as rejected from now on: nobody tries them at every turn.
+
+    `reasons` tells why, by the key of the source. One that landed or was rejected before is left
+    as it is.
+    """
+
+    sources: Sequence[Source]
+    reasons: Mapping[str, Json]
+
+    def on(self, state: State) -> Draft | None:
+        """Keep both."""
+        new = tuple(source for source in self.sources if state.sources.get(source.key) is None)
+        if not new:
+            return None
+        told = [{"source": source.key, **self.reasons[source.key]} for source in new]
+        return Draft(operation="reject", parameters={"set_aside": told}, sources=new)

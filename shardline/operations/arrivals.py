@@ -1,0 +1,189 @@
+"""What has arrived in a landing folder, and what of that is new, without reading it all again.
+
+A source is known by its content, and content has to be read. So that a folder of old files costs a
+look at their sizes and times and no more, the version keeps beside its log which content they had
+when they were last read: a derived file, like an index, that may be lost or be stale.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from shardline.errors import SourceError
+from shardline.log import canonical
+from shardline.sources.folder import FolderOrigin
+from shardline.storage import object_uri, open_store
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from shardline.log.facts import Source as Identity
+    from shardline.log.version import Version
+    from shardline.sources import Format
+
+_FORMAT = 1
+_HIDDEN = (".", "_")
+"""Names that begin so are none of ours: temporary files, markers such as `_SUCCESS`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """Something that lies in a landing folder. `stamp` changes whenever it is written to."""
+
+    path: str
+    stamp: str
+    size: int
+    modified: float
+
+
+@dataclass(frozen=True, slots=True)
+class LandingFolder:
+    """Where sources arrive: a folder, or a prefix in an object store.
+
+    `pattern` is a glob on the path below it; `**` stands for any folders. With the format "folder"
+    each folder that matches is one source, else each file. What was written to in the last
+    `settle_seconds` may still be growing and is left for the next look.
+    """
+
+    where: str
+    pattern: str = "*"
+    format: Format | None = None
+    settle_seconds: float = 10.0
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be looked into."""
+        if self.format == "folder" and "://" in self.where:
+            raise ValueError(
+                f"{self.where}: a folder of files must lie on a local disk: land Parquet or "
+                "TFRecord files in the store instead"
+            )
+
+    def arrivals(self) -> list[Arrival]:
+        """All that lies there, by name; a folder that is not there is an empty one."""
+        found = self._stored() if "://" in self.where else self._local()
+        return sorted(found, key=lambda arrival: arrival.path)
+
+    def _local(self) -> Iterator[Arrival]:
+        root = Path(self.where)
+        for path in root.glob(self.pattern):
+            inside = path.relative_to(root).parts
+            if any(part.startswith(_HIDDEN) for part in inside):
+                continue
+            try:
+                if self.format == "folder":
+                    if path.is_dir():
+                        yield _folder(path)
+                elif path.is_file():
+                    yield _file(path)
+            except FileNotFoundError:
+                continue  # it went while we looked
+
+    def _stored(self) -> Iterator[Arrival]:
+        store = open_store(self.where)
+        wanted = self.pattern.split("/")
+        for info in store.list(""):
+            parts = info.name.split("/")
+            if any(part.startswith(_HIDDEN) for part in parts) or not _matches(parts, wanted):
+                continue
+            modified = info.modified.timestamp()
+            stamp = f"{info.size}-{info.modified.isoformat()}"
+            yield Arrival(object_uri(store, info.name), stamp, info.size, modified)
+
+
+@dataclass(frozen=True, slots=True)
+class Arrivals:
+    """What a look into landing folders found.
+
+    `new` has not landed and was not rejected, as far as that can be told without reading it;
+    `settling` was written to just now. `known` is how many others lie there.
+    """
+
+    new: tuple[Arrival, ...]
+    settling: tuple[Arrival, ...] = ()
+    known: int = 0
+    keys: dict[str, tuple[str, str]] = field(default_factory=dict, repr=False)
+
+
+def look(
+    version: Version,
+    folders: Sequence[LandingFolder],
+    *,
+    clock: Callable[[], float] = time.time,
+) -> Arrivals:
+    """See what is new in landing folders; nothing is read and nothing is changed."""
+    version.refresh()
+    known = _read_known(version)
+    new, settling, keys = [], [], {}
+    now = clock()
+    for folder in folders:
+        for arrival in folder.arrivals():
+            stamp, key = known.get(arrival.path, ("", ""))
+            if stamp == arrival.stamp and version.state.sources.get(key) is not None:
+                keys[arrival.path] = (stamp, key)
+            elif now - folder.settle_seconds < arrival.modified <= now:
+                settling.append(arrival)
+            else:
+                new.append(arrival)
+    return Arrivals(tuple(new), tuple(settling), len(keys), keys)
+
+
+def remember(version: Version, found: Arrivals, identities: Iterable[Identity]) -> None:
+    """Keep for the next look which content the new arrivals had.
+
+    Call it when they have been read: an arrival that was written to since it was looked at has
+    another stamp at the next look, and is read again then.
+    """
+    key_of = {identity.path: identity.key for identity in identities}
+    read = {
+        arrival.path: (arrival.stamp, key_of[arrival.path])
+        for arrival in found.new
+        if arrival.path in key_of
+    }
+    if read:
+        told = {"format": _FORMAT, "known": {**found.keys, **read}}
+        version.store.replace(_name(version), canonical.encode(told))
+
+
+def _read_known(version: Version) -> dict[str, tuple[str, str]]:
+    """What the last look knew; nothing, if that cannot be told."""
+    data = version.store.read_many([_name(version)])[0]
+    try:
+        told = canonical.decode(data or b"{}")
+        if not isinstance(told, dict) or told.get("format") != _FORMAT:
+            return {}
+        return {str(path): (str(one[0]), str(one[1])) for path, one in told["known"].items()}
+    except (ValueError, KeyError, IndexError, TypeError, AttributeError):
+        return {}  # torn by a power cut: it is all read again
+
+
+def _name(version: Version) -> str:
+    return f"{version.log.dataset}/{version.log.version}/arrivals.json"
+
+
+def _file(path: Path) -> Arrival:
+    told = path.stat()
+    stamp = f"{told.st_size}-{told.st_mtime_ns}-{told.st_ctime_ns}-{told.st_ino}"
+    return Arrival(path.resolve().as_posix(), stamp, told.st_size, told.st_mtime)
+
+
+def _folder(path: Path) -> Arrival:
+    try:
+        listed = FolderOrigin(path).listed()
+    except SourceError:
+        raise FileNotFoundError from None
+    stamp = canonical.sha256([list(one) for one in listed])
+    newest = max((one[2] for one in listed), default=path.stat().st_mtime_ns)
+    return Arrival(path.resolve().as_posix(), stamp, sum(one[1] for one in listed), newest / 1e9)
+
+
+def _matches(parts: Sequence[str], pattern: Sequence[str]) -> bool:
+    """Whether a path is matched by a glob, part by part."""
+    if not pattern:
+        return not parts
+    if pattern[0] == "**":
+        return any(_matches(parts[n:], pattern[1:]) for n in range(len(parts) + 1))
+    return bool(parts) and fnmatchcase(parts[0], pattern[0]) and _matches(parts[1:], pattern[1:])

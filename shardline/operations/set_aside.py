@@ -1,0 +1,111 @@
+"""Sources that cannot land: told one by one, so that they do not hold up the others."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from shardline.errors import (
+    BadRecordsError,
+    DamagedFileError,
+    SchemaMismatchError,
+    SourceError,
+)
+from shardline.operations.check import INTEGRITY, SCHEMA
+from shardline.operations.landing import Landing, land, refuse_too_many
+from shardline.sources.origin import FileOrigin
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from shardline.errors import ShardlineError
+    from shardline.execution.engine import Running
+    from shardline.log.facts import Json, Shard
+    from shardline.log.facts import Source as Identity
+    from shardline.operations.landing import LandingTask
+    from shardline.sources import RecordSource
+
+_UNFIT = (DamagedFileError, SchemaMismatchError, BadRecordsError, SourceError)
+_MAX_REASON = 2000
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """A source that cannot land, and why. `check` is the one that its shards would have failed.
+
+    Of a damaged TFRecord file, `record` and `offset` tell where.
+    """
+
+    source: Identity
+    check: str
+    why: str
+    record: int | None = None
+    offset: int | None = None
+
+    @property
+    def shards(self) -> tuple[Shard, ...]:
+        """It has none."""
+        return ()
+
+    def to_json(self) -> Json:
+        """The reason as an entry tells it."""
+        told: Json = {"check": self.check, "reason": self.why}
+        if self.record is not None:
+            told |= {"record": self.record, "offset": self.offset}
+        return told
+
+
+def refusal(source: Identity, error: ShardlineError) -> Refusal:
+    """What an error says of a source."""
+    why = str(error)
+    why = why if len(why) <= _MAX_REASON else why[: _MAX_REASON - 1] + "…"
+    if isinstance(error, DamagedFileError):
+        return Refusal(source, INTEGRITY, why, error.record, error.offset)
+    return Refusal(source, INTEGRITY if isinstance(error, SourceError) else SCHEMA, why)
+
+
+def open_or_refuse(
+    sources: Sequence[Any], opened: Callable[[Any], RecordSource], *, set_aside: bool
+) -> tuple[list[RecordSource], list[Refusal]]:
+    """The sources, and with `set_aside` the files that are nothing that can be read."""
+    good, refused = [], []
+    for one in sources:
+        try:
+            good.append(opened(one))
+        except SourceError as error:
+            if not set_aside or not isinstance(one, str | Path) or not Path(one).is_file():
+                raise
+            refused.append(refusal(FileOrigin(Path(one)).identity(), error))
+    return good, refused
+
+
+def land_or_refuse(task: LandingTask, running: Running) -> Landing | Refusal:
+    """Make the shards of a source, or say why that cannot be."""
+    try:
+        return land(task, running)
+    except _UNFIT as error:
+        return refusal(task.identity, error)
+
+
+def split_refused(
+    name: str, made: Sequence[Landing | Refusal], share: float, *, set_aside: bool
+) -> tuple[list[Landing], list[Refusal]]:
+    """What may be committed, and what not: more than a share of its rows do not fit.
+
+    Without `set_aside` the share is one of all rows, and BadRecordsError is raised.
+    """
+    landings = [one for one in made if isinstance(one, Landing)]
+    refused = [one for one in made if isinstance(one, Refusal)]
+    if not set_aside:
+        refuse_too_many(name, landings, share)
+        return landings, refused
+    kept = []
+    for landing in landings:
+        try:
+            refuse_too_many(name, [landing], share)
+        except BadRecordsError as error:
+            refused.append(refusal(landing.source, error))
+        else:
+            kept.append(landing)
+    return kept, refused

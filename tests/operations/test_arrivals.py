@@ -1,0 +1,193 @@
+"""Landing folders: what is new in them is found without reading what is not."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from typing import TYPE_CHECKING
+
+import pytest
+
+from shardline.log.version import Version
+from shardline.operations.append import append
+from shardline.operations.arrivals import LandingFolder, look, remember
+from shardline.storage import open_store
+from tests.operations.landings import NAME, SCHEMA, json_lines, rows
+from tests.storage.tracing import traced
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from shardline.operations.append import AppendReport
+    from shardline.operations.arrivals import Arrivals
+
+
+@pytest.fixture
+def version(tmp_path: Path) -> Version:
+    return Version(tmp_path / "root", NAME)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> LandingFolder:
+    (tmp_path / "landing").mkdir()
+    return LandingFolder(str(tmp_path / "landing"), settle_seconds=0)
+
+
+def names(found: Arrivals) -> list[str]:
+    return [arrival.path.rpartition("/")[2] for arrival in found.new]
+
+
+def land(version: Version, found: Arrivals) -> AppendReport:
+    """Append what is new, as a run does, and remember it."""
+    paths = [arrival.path for arrival in found.new]
+    report = append(version, paths, schema=SCHEMA, set_aside=True)
+    told = (report.landed, report.skipped, report.set_aside)
+    remember(version, found, [one.source for group in told for one in group])
+    return report
+
+
+def test_what_landed_is_known_and_what_came_since_is_new(
+    version: Version, folder: LandingFolder, tmp_path: Path
+) -> None:
+    json_lines(tmp_path / "landing/a.jsonl", rows(0, 5))
+    json_lines(tmp_path / "landing/b.jsonl", rows(5, 9))
+    found = look(version, [folder])
+    assert names(found) == ["a.jsonl", "b.jsonl"]
+    assert land(version, found).records == 9
+    json_lines(tmp_path / "landing/c.jsonl", rows(9, 10))
+    found = look(version, [folder])
+    assert (names(found), found.known) == (["c.jsonl"], 2)
+
+
+def test_a_known_file_is_not_opened_again(
+    version: Version, folder: LandingFolder, tmp_path: Path
+) -> None:
+    old = json_lines(tmp_path / "landing/a.jsonl", rows(0, 5))
+    land(version, look(version, [folder]))
+    code = (
+        "from shardline.log.version import Version\n"
+        "from shardline.operations.arrivals import LandingFolder, look\n"
+        f"found = look(Version(store, {NAME!r}), [LandingFolder({folder.where!r})])\n"
+        "assert (found.new, found.settling, found.known) == ((), (), 1)\n"
+    )
+    _, opened = traced(code, tmp_path / "root", "-e", "trace=openat")
+    assert any("/log/" in call for call in opened), "the log is read"
+    assert not any(old.name in call for call in opened)
+
+
+def test_a_file_that_was_rewritten_in_place_is_new_even_at_the_same_size_and_time(
+    version: Version, folder: LandingFolder, tmp_path: Path
+) -> None:
+    path = json_lines(tmp_path / "landing/a.jsonl", rows(0, 5))
+    land(version, look(version, [folder]))
+    before = path.stat()
+    content = path.read_bytes()
+    path.write_bytes(content.replace(b'"id": 0', b'"id": 7'))
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert path.stat().st_size == before.st_size
+    assert names(look(version, [folder])) == ["a.jsonl"]
+
+
+def test_a_source_that_was_set_aside_is_known_too(
+    version: Version, folder: LandingFolder, tmp_path: Path
+) -> None:
+    (tmp_path / "landing/README").write_text("no data")
+    json_lines(tmp_path / "landing/a.jsonl", rows(0, 5))
+    assert len(land(version, look(version, [folder])).set_aside) == 1
+    assert names(look(version, [folder])) == []
+
+
+def test_when_what_was_remembered_is_lost_nothing_lands_twice(
+    version: Version, folder: LandingFolder, tmp_path: Path
+) -> None:
+    json_lines(tmp_path / "landing/a.jsonl", rows(0, 5))
+    land(version, look(version, [folder]))
+    for content in (None, b"", b"{", b'{"format":1,"known":{"x":[]}}', b'{"format":1}', b"[1]"):
+        version.store.delete("digits/v1/arrivals.json")
+        if content is not None:
+            version.store.replace("digits/v1/arrivals.json", content)
+        found = look(version, [folder])
+        assert names(found) == ["a.jsonl"], "it has to be read again"
+        assert land(version, found).entry is None
+        assert names(look(version, [folder])) == []
+
+
+def test_what_is_remembered_is_no_part_of_a_version_that_was_made_anew(
+    version: Version, folder: LandingFolder, tmp_path: Path
+) -> None:
+    json_lines(tmp_path / "landing/a.jsonl", rows(0, 5))
+    land(version, look(version, [folder]))
+    for info in version.store.list("digits/v1/log"):
+        version.store.delete(info.name)
+    assert names(look(Version(version.store, NAME), [folder])) == ["a.jsonl"]
+
+
+def test_a_file_that_was_just_written_to_is_left_to_settle(
+    version: Version, tmp_path: Path
+) -> None:
+    (tmp_path / "landing").mkdir()
+    path = json_lines(tmp_path / "landing/a.jsonl", rows(0, 5))
+    folder = LandingFolder(str(tmp_path / "landing"), settle_seconds=10)
+    written = path.stat().st_mtime
+    found = look(version, [folder], clock=lambda: written + 9)
+    assert (found.new, len(found.settling)) == ((), 1)
+    assert names(look(version, [folder], clock=lambda: written + 11)) == ["a.jsonl"]
+    assert names(look(version, [folder], clock=lambda: written - 100)) == ["a.jsonl"], (
+        "a clock that is behind must not keep it out for ever"
+    )
+
+
+def test_hidden_files_markers_and_what_the_pattern_does_not_match_are_passed_over(
+    version: Version, tmp_path: Path
+) -> None:
+    for name in (".a.jsonl", "_SUCCESS", "b.csv", "c.jsonl", "deep/d.jsonl", "_tmp/e.jsonl"):
+        (tmp_path / "landing" / name).parent.mkdir(parents=True, exist_ok=True)
+        json_lines(tmp_path / "landing" / name, rows(0, 1))
+    where = str(tmp_path / "landing")
+    assert names(look(version, [LandingFolder(where, "*.jsonl", settle_seconds=0)])) == ["c.jsonl"]
+    deep = look(version, [LandingFolder(where, "**/*.jsonl", settle_seconds=0)])
+    assert names(deep) == ["c.jsonl", "d.jsonl"]
+
+
+def test_each_folder_of_files_is_one_source_and_is_new_when_a_file_in_it_is(
+    version: Version, tmp_path: Path
+) -> None:
+    (tmp_path / "landing/monday/seven").mkdir(parents=True)
+    (tmp_path / "landing/monday/seven/1.png").write_bytes(b"\x89PNG")
+    folder = LandingFolder(str(tmp_path / "landing"), format="folder", settle_seconds=0)
+    (first,) = look(version, [folder]).new
+    assert first.path == (tmp_path / "landing/monday").resolve().as_posix()
+    (tmp_path / "landing/monday/seven/2.png").write_bytes(b"\x89PNG")
+    (second,) = look(version, [folder]).new
+    assert second.stamp != first.stamp
+
+
+def test_a_folder_that_is_not_there_is_an_empty_one(version: Version, tmp_path: Path) -> None:
+    assert look(version, [LandingFolder(str(tmp_path / "nowhere"))]).new == ()
+
+
+@pytest.mark.parametrize("scheme", ["memory", "s3"])
+def test_a_prefix_in_an_object_store_is_a_landing_folder(
+    scheme: str, request: pytest.FixtureRequest, version: Version, tmp_path: Path
+) -> None:
+    where = (
+        f"{request.getfixturevalue('s3_root')}/landing"
+        if scheme == "s3"
+        else f"memory://landing-{secrets.token_hex(8)}/in"
+    )
+    store = open_store(where)
+    content = json_lines(tmp_path / "a.jsonl", rows(0, 5)).read_bytes()
+    for name in ("a.jsonl", "deep/b.jsonl", "_SUCCESS", "c.csv"):
+        store.create(name, content)
+    flat = LandingFolder(where, "*.jsonl", settle_seconds=0)
+    found = look(version, [flat])
+    assert [arrival.path for arrival in found.new] == [f"{where}/a.jsonl"]
+    assert land(version, found).records == 5
+    assert look(version, [flat]).new == ()
+    deep = LandingFolder(where, "**/*.jsonl", settle_seconds=0)
+    assert names(look(version, [deep])) == ["b.jsonl"]
+
+
+def test_folders_of_files_in_an_object_store_are_refused() -> None:
+    with pytest.raises(ValueError, match="must lie on a local disk"):
+        LandingFolder("s3://bucket/in", format="folder")

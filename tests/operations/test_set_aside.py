@@ -1,0 +1,138 @@
+"""Sources that cannot land are set aside: they hold up no other, and are remembered."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from shardline.errors import DamagedFileError, SourceError
+from shardline.log.version import Version
+from shardline.operations.append import append
+from shardline.operations.verify_log import verify_log
+from tests.files.samples import example_of, flipped
+from tests.kernel.frames import framed
+from tests.operations.landings import NAME, SCHEMA, ids, json_lines, rows
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def records(first: int, last: int) -> list[bytes]:
+    return [example_of(id=number, name=b"n") for number in range(first, last)]
+
+
+@pytest.fixture
+def version(tmp_path: Path) -> Version:
+    return Version(tmp_path / "root", NAME)
+
+
+@pytest.fixture
+def damaged(tmp_path: Path) -> Path:
+    """A TFRecord file whose third record has a flipped bit."""
+    path = tmp_path / "damaged.tfrecord"
+    bad = 8 * (len(framed(*records(100, 102))) + 14)
+    path.write_bytes(flipped(framed(*records(100, 110)), bad))
+    return path
+
+
+def test_the_others_land_in_one_snapshot(version: Version, tmp_path: Path, damaged: Path) -> None:
+    good = [json_lines(tmp_path / f"{n}.jsonl", rows(n, n + 5)) for n in (0, 5)]
+    report = append(version, [good[0], damaged, good[1]], schema=SCHEMA, set_aside=True)
+    assert (report.snapshot, report.records) == (1, 10)
+    assert ids(version) == list(range(10))
+    (refusal,) = report.set_aside
+    assert refusal.source.path == str(damaged.resolve())
+    offset = len(framed(*records(100, 102)))
+    assert (refusal.check, refusal.record, refusal.offset) == ("integrity", 2, offset)
+    assert str(damaged) in refusal.why
+    assert not verify_log(version.log).problems
+
+
+def test_without_it_the_same_sources_land_not_at_all(
+    version: Version, tmp_path: Path, damaged: Path
+) -> None:
+    good = json_lines(tmp_path / "a.jsonl", rows(0, 5))
+    with pytest.raises(DamagedFileError):
+        append(version, [good, damaged], schema=SCHEMA)
+    assert not version.exists
+
+
+def test_the_log_tells_why_and_the_source_is_skipped_from_then_on(
+    version: Version, tmp_path: Path, damaged: Path
+) -> None:
+    append(version, json_lines(tmp_path / "a.jsonl", rows(0, 5)), schema=SCHEMA)
+    first = append(version, damaged, set_aside=True)
+    assert first.entry is None
+    assert len(first.set_aside) == 1
+    entry = version.log.entry(version.state.number)
+    assert (entry.operation, entry.changes_data) == ("reject", False)
+    (told,) = entry.parameters["set_aside"]
+    assert (told["check"], told["record"]) == ("integrity", 2)
+    number = version.state.number
+    again = append(Version(version.store, NAME), damaged, set_aside=True)
+    assert (again.set_aside, again.entry) == ((), None)
+    assert again.skipped[0].out
+    version.refresh()
+    assert version.state.number == number
+
+
+def test_it_comes_in_when_its_content_changed(version: Version, damaged: Path) -> None:
+    append(version, damaged, schema=SCHEMA, set_aside=True)
+    damaged.write_bytes(framed(*records(100, 110)))
+    report = append(version, damaged, set_aside=True)
+    assert report.records == 10
+    assert not report.set_aside
+
+
+def test_a_version_that_has_only_refused_sources_exists_and_has_no_snapshot(
+    version: Version, damaged: Path
+) -> None:
+    report = append(version, damaged, schema=SCHEMA, set_aside=True)
+    assert report.created
+    assert (version.state.snapshot, version.schema) == (0, SCHEMA)
+
+
+def test_another_schema_is_told_field_by_field(version: Version, tmp_path: Path) -> None:
+    append(version, json_lines(tmp_path / "a.jsonl", rows(0, 5)), schema=SCHEMA)
+    other = json_lines(tmp_path / "b.jsonl", [{"id": "no number", "weight": 1.5}])
+    (refusal,) = append(version, other, set_aside=True).set_aside
+    assert refusal.check == "schema"
+    assert "weight" in refusal.why
+
+
+def test_a_file_that_is_nothing_we_know_is_set_aside_and_remembered(
+    version: Version, tmp_path: Path
+) -> None:
+    append(version, json_lines(tmp_path / "a.jsonl", rows(0, 5)), schema=SCHEMA)
+    note = tmp_path / "README"
+    note.write_text("what is in this folder")
+    (refusal,) = append(version, note, set_aside=True).set_aside
+    assert refusal.source.path == str(note.resolve())
+    again = append(version, note, set_aside=True)
+    assert not again.set_aside
+    assert "rejected in entry" in again.skipped[0].why
+
+
+def test_a_file_that_is_not_there_is_an_error_all_the_same(
+    version: Version, tmp_path: Path
+) -> None:
+    with pytest.raises(SourceError, match="No such file"):
+        append(version, tmp_path / "gone.jsonl", schema=SCHEMA, set_aside=True)
+
+
+def test_the_share_of_bad_rows_is_one_of_each_source(version: Version, tmp_path: Path) -> None:
+    good = json_lines(tmp_path / "a.jsonl", rows(0, 100))
+    bad = json_lines(tmp_path / "b.jsonl", [*rows(100, 105), {"id": "x"}])
+    report = append(version, [good, bad], schema=SCHEMA, quarantine_share=0.05, set_aside=True)
+    assert report.records == 100
+    assert [one.source.path for one in report.set_aside] == [str(bad.resolve())]
+
+
+def test_what_is_set_aside_can_be_landed_again_by_reland(
+    version: Version, tmp_path: Path, damaged: Path
+) -> None:
+    append(version, json_lines(tmp_path / "a.jsonl", rows(0, 5)), schema=SCHEMA)
+    append(version, damaged, set_aside=True)
+    report = append(version, damaged, salvage=True, reland=True)
+    assert report.records == 9
