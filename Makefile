@@ -18,20 +18,23 @@ PINS := PIP_CONSTRAINT=constraints.txt PIP_BUILD_CONSTRAINT=constraints.txt
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help run test torture check bench ui clean
+.PHONY: help run demo-fault test torture check bench ui clean
 
 help: ## Show this help
 	@echo "Shardline: versioned TFRecord datasets on Dagster"
 	@echo
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-7s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 	@echo
 	@echo "  PYTHON=python3.12 picks the interpreter, ARGS=... goes to pytest or the benchmarks, PORT=... to the web page."
 
-run: $(STAMP) $(INSTANCE) ## Run the demo pipeline, then the command line on its files
+run: $(STAMP) $(INSTANCE) ## Run the demo: digits land, are checked and rebuilt, and a model reads them
 	@$(BIN)/python -m dagster_project.demo
 
+demo-fault: $(STAMP) $(INSTANCE) ## Land a damaged file and others that must not get through, after make run
+	@$(BIN)/python -m dagster_project.demo_fault
+
 test: $(STAMP) ## Run every test (ARGS="-k salvage" for some)
-	@$(BIN)/python -m pytest -n auto $(ARGS)
+	@$(BIN)/python -m pytest -n auto --dist loadgroup $(ARGS)
 
 torture: $(STAMP) ## Kill and fault every system call of every commit (minutes)
 	@SHARDLINE_TORTURE=all $(BIN)/python -m pytest -n auto tests/torture $(ARGS)
@@ -45,7 +48,7 @@ bench: $(STAMP) ## Compare our speed with TensorFlow's and with the limit
 	@$(BIN)/python -m benchmarks $(ARGS)
 
 ui: $(STAMP) $(INSTANCE) ## Open the Dagster web page on http://127.0.0.1:3000 (PORT=...)
-	@$(BIN)/dagster dev -w workspace.yaml -h 127.0.0.1 -p $(PORT)
+	@$(BIN)/python -m dagster_project.ui --port $(PORT)
 
 clean: ## Remove the virtual environment, built files, caches and demo data
 	@rm -rf $(VENV) build dist *.egg-info .demo .dagster_home .mypy_cache .pytest_cache .ruff_cache .hypothesis
@@ -59,7 +62,7 @@ $(STAMP): pyproject.toml setup.py constraints.txt $(KERNEL_SOURCES)
 	@test -x $(BIN)/python || { echo "Making the virtual environment $(VENV)"; $(PYTHON) -m venv $(VENV); }
 	@echo "Installing Shardline and its dependencies (minutes the first time, seconds after that)"
 	@rm -f $(VENV)/install.log
-	@$(PINS) $(BIN)/python -m pip install -q --progress-bar off --disable-pip-version-check --log $(VENV)/install.log -e ".[platform,dev]" || { \
+	@$(PINS) $(BIN)/python -m pip install -q --progress-bar off --disable-pip-version-check --log $(VENV)/install.log -e ".[platform,demo,dev]" || { \
 		echo "The install failed; the whole story is in $(VENV)/install.log" >&2; exit 1; }
 	@grep -o 'shardline: WARNING: .*' $(VENV)/install.log | sort -u >&2 || true
 	@$(BIN)/python -m shardline.kernel

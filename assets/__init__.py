@@ -1,5 +1,14 @@
-"""The Dagster assets: the demo's loose files, and later the versions of datasets."""
+"""The Dagster assets: a factory for each way to make a version, and the demo that uses them."""
 
-from assets.loose_files import DemoFolder, loose_files
+from assets.appended import appended_version
+from assets.declared import DeclarationError, DeclaredVersion
+from assets.rebuilt import rebuilt_version
+from shardline.operations.arrivals import LandingFolder
 
-__all__ = ["DemoFolder", "loose_files"]
+__all__ = [
+    "DeclarationError",
+    "DeclaredVersion",
+    "LandingFolder",
+    "appended_version",
+    "rebuilt_version",
+]

@@ -1,5 +1,5 @@
 """The asset checks: what must hold before anything downstream may read."""
 
-from checks.integrity import integrity
+from checks.gate import Gate
 
-__all__ = ["integrity"]
+__all__ = ["Gate"]

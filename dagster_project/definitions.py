@@ -1,21 +1,6 @@
-"""Everything that Dagster loads: assets, checks, jobs and resources."""
+"""Everything that Dagster loads. Your own versions go beside those of the demo."""
 
-import dagster as dg
+from assets.digits import digits_single, digits_v1
+from dagster_project.platform import platform
 
-from assets import DemoFolder, loose_files
-from checks import integrity
-
-demo = dg.define_asset_job(
-    "demo",
-    selection=dg.AssetSelection.groups("demo"),
-    description="Make the demo's files and check them.",
-)
-
-defs = dg.Definitions(
-    assets=[loose_files],
-    asset_checks=[integrity],
-    jobs=[demo],
-    resources={"demo_folder": DemoFolder()},
-    # Few, large steps: the engine runs shards side by side, so a process per step buys nothing.
-    executor=dg.in_process_executor,
-)
+defs = platform(digits_v1, digits_single)

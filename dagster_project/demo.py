@@ -1,98 +1,132 @@
-"""What `make run` shows: the demo pipeline in Dagster, then the command line on its files."""
+"""What `make run` shows: batches land, Dagster makes versions of them, and a model reads these."""
 
 import shlex
-import shutil
-import subprocess
-import sys
 import sysconfig
 from pathlib import Path
 
+import click
 import dagster as dg
-from rich.console import Console
+from rich.table import Table
 
-from assets import DemoFolder
-from dagster_project.definitions import defs
+from assets.digits import DEMO, EXPORT, LANDING, LOOKED_AT
+from dagster_project.demo_batches import BATCHES
+from dagster_project.demo_runs import Demo, from_here
+from dagster_project.demo_training import GOOD_ENOUGH, count_records, train
+from dagster_project.resources import ROOT_VARIABLE, shardline_resource
+from dagster_project.ui import require_dagster_home
+from shardline.cli.tables import plain_table
+from shardline.cli.wording import counted, human_bytes
+from shardline.operations.arrivals import look
 
-QUIET = {"loggers": {"console": {"config": {"log_level": "ERROR"}}}}
-DAMAGED_BYTES = 100
+
+def run_demo(demo: Demo) -> list[str]:
+    """Land what has not landed, run it, and sum up; gives what is not as it should be."""
+    waiting = [batch for batch in BATCHES if not batch.path.exists()]
+    found = look(demo.growing, LOOKED_AT)
+    if not waiting and not found.new and not demo.amiss() and demo.is_told():
+        say_nothing_new(demo, found.known)
+        return []
+    amiss = []
+    if found.new or not waiting:
+        amiss += run_and_show(demo, f"What lies in {LANDING} already")
+    for batch in waiting:
+        batch.land()
+        of = f"{BATCHES.index(batch) + 1} of {len(BATCHES)}"
+        amiss += run_and_show(demo, f"Batch {of}: {batch.said}\n  {batch.path}", batch.path)
+    amiss += demo.amiss()
+    return amiss or read_and_sum_up(demo)
 
 
-def run_pipeline(instance: dg.DagsterInstance, console: Console) -> bool:
-    """Run the demo job, print what it recorded, and say whether it succeeded."""
-    result = defs.resolve_job_def("demo").execute_in_process(
-        instance=instance, run_config=QUIET, raise_on_error=False
+def run_and_show(demo: Demo, title: str, landed: Path | None = None) -> list[str]:
+    """Materialize everything, tell of it under a title, and give what failed."""
+    demo.say(title, "bold")
+    ran = demo.run(landed)
+    demo.show(ran)
+    demo.say()
+    run = f"run {ran.run_id[:8]}"
+    return [f"{run}: {check} failed" for check in ran.failed] or (
+        [] if ran.success else [f"{run} failed: make ui shows why"]
     )
-    for event in result.get_asset_materialization_events():
-        facts = event.materialization.metadata
-        console.print(
-            f"asset [bold]{event.materialization.label}[/bold]: "
-            f"{facts['dagster/row_count'].value} records in {facts['files'].value} files, "
-            f"{facts['bytes'].value} bytes"
+
+
+def read_and_sum_up(demo: Demo) -> list[str]:
+    """Let TensorFlow read what is published, and tell how everything stands."""
+    snapshot = demo.growing.published()
+    demo.say(f"A Keras model learns from {snapshot}, as tf.data reads it", "bold")
+    trained = train(snapshot)
+    demo.say(
+        f"  {trained.accuracy:.1%} of {trained.held_out} held-out digits are told right, after "
+        f"{trained.seconds:.1f} s with {trained.learned:,} others.\n"
+    )
+    demo.say("How everything stands", "bold")
+    demo.console.print(_standing(demo))
+    read = count_records(EXPORT)
+    demo.say(
+        f"\n  {EXPORT} is all of it in one file: tf.data.TFRecordDataset reads {read:,} records."
+    )
+    demo.say("\nWhat to do next", "bold")
+    for command, why in _next():
+        demo.say(f"  {command:34} {why}")
+    amiss = []
+    if trained.accuracy < GOOD_ENOUGH:
+        amiss.append(f"the model is right in {trained.accuracy:.1%} only, not in {GOOD_ENOUGH:.0%}")
+    if read != snapshot.records:
+        amiss.append(f"{EXPORT} has {read} records, and {snapshot} has {snapshot.records}")
+    return amiss
+
+
+def say_nothing_new(demo: Demo, known: int) -> None:
+    """Two lines, for the second time."""
+    base, single = demo.growing.published(), demo.single.published()
+    demo.say(
+        f"Nothing is new: {counted(known, 'source')} in {LANDING} are known, and {base} and "
+        f"{single} are published with {base.records:,} rows."
+    )
+    demo.say("See them with make ui; make demo-fault lands what must not get through.")
+
+
+def _standing(demo: Demo) -> Table:
+    numbers = ("snapshot", "rows", "bytes", "shards")
+    table = plain_table("  version", *numbers, "digest", right=numbers)
+    for version in (demo.growing, demo.single):
+        told = version.published()
+        table.add_row(
+            f"  {version.name}",
+            str(told.number),
+            f"{told.records:,}",
+            human_bytes(told.bytes),
+            str(len(told.shards)),
+            told.content[:12],
         )
-    for evaluation in result.get_asset_check_evaluations():
-        verdict = "[green]passed[/green]" if evaluation.passed else "[red]failed[/red]"
-        console.print(
-            f"check [bold]{evaluation.check_name}[/bold]: {verdict}, {evaluation.description}"
-        )
-    outcome = "succeeded" if result.success else "FAILED"
-    console.print(f"run {result.run_id} {outcome}; see it with: make ui")
-    return result.success
+    return table
 
 
-def damaged_copy(source: Path, folder: Path) -> Path:
-    """Copy a file into an emptied folder and zero a few bytes in the middle of the copy."""
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True)
-    copy = folder / source.name
-    content = bytearray(source.read_bytes())
-    middle = len(content) // 2
-    content[middle : middle + DAMAGED_BYTES] = bytes(DAMAGED_BYTES)
-    copy.write_bytes(content)
-    return copy
+def _next() -> list[tuple[str, str]]:
+    """Commands to go on with, and what each is good for."""
+    shardline = from_here(str(Path(sysconfig.get_path("scripts"), "shardline")))
+    root = shlex.quote(from_here(shardline_resource().root))
+    return [
+        ("make ui", "the graph, the checks and the plots of these runs"),
+        ("make demo-fault", "a damaged file, and others that must not get through"),
+        (f"export {ROOT_VARIABLE}={root}", "for the command line:"),
+        (f"{shardline} status", "what is published, and what is not"),
+        (f"{shardline} log digits/v1", "all that happened to a version"),
+    ]
 
 
-def show(console: Console, *arguments: str | Path, expected: int = 0) -> bool:
-    """Run the `shardline` command in view, and say whether it ended as expected."""
-    words = [_short(argument) for argument in arguments]
-    console.print(f"\n[bold cyan]$ shardline {shlex.join(words)}[/bold cyan]", highlight=False)
-    command = Path(sysconfig.get_path("scripts"), "shardline")
-    code = subprocess.run([command, *words], check=False).returncode  # noqa: S603 - our own command
-    if code != expected:
-        console.print(f"[red]ended with {code}, expected {expected}[/red]")
-    elif expected:
-        console.print(f"(exit code {code}, as it should be)")
-    return code == expected
-
-
-def _short(argument: str | Path) -> str:
-    if isinstance(argument, Path) and argument.is_relative_to(Path.cwd()):
-        return str(argument.relative_to(Path.cwd()))
-    return str(argument)
-
-
-def main() -> int:
-    """Run the whole demo; 0 if every part of it ended as it should."""
-    console = Console(soft_wrap=True)
-    folder = DemoFolder()
+@click.command()
+def main() -> None:
+    """Run the demo; the code is 0 if everything is as it should be."""
+    require_dagster_home()
     with dg.DagsterInstance.get() as instance:
-        if not run_pipeline(instance, console):
-            return 1
-    files = folder.loose_files
-    as_expected = [
-        show(console, "verify", files[0].parent),
-        show(console, "schema", files[0].parent),
-        show(console, "head", "-n", "2", files[0]),
-    ]
-    damaged = damaged_copy(files[0], folder.root / "damaged")
-    console.print(f"\nZeroed {DAMAGED_BYTES} bytes in the middle of a copy of {files[0].name}.")
-    salvaged = damaged.with_name("salvaged.tfrecord")
-    as_expected += [
-        show(console, "verify", damaged, expected=1),
-        show(console, "salvage", damaged, salvaged),
-        show(console, "verify", salvaged),
-    ]
-    return 0 if all(as_expected) else 1
+        demo = Demo(instance)
+        amiss = run_demo(demo)
+        for one in amiss:
+            demo.say(f"Not as it should be: {one}", "bold red")
+        if amiss:
+            demo.say(f"To begin anew: rm -r {shlex.quote(from_here(str(DEMO)))}")
+    raise SystemExit(1 if amiss else 0)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

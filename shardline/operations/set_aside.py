@@ -14,6 +14,7 @@ from shardline.errors import (
 )
 from shardline.operations.check import INTEGRITY, SCHEMA
 from shardline.operations.landing import Landing, land, refuse_too_many
+from shardline.sources.choose import stored_file
 from shardline.sources.origin import FileOrigin
 
 if TYPE_CHECKING:
@@ -74,10 +75,21 @@ def open_or_refuse(
         try:
             good.append(opened(one))
         except SourceError as error:
-            if not set_aside or not isinstance(one, str | Path) or not Path(one).is_file():
+            origin = _file(one) if set_aside else None
+            if origin is None:
                 raise
-            refused.append(refusal(FileOrigin(Path(one)).identity(), error))
+            refused.append(refusal(origin.identity(), error))
     return good, refused
+
+
+def _file(what: object) -> FileOrigin | None:
+    """The file that a caller named; None if that is no file, or is not there."""
+    if isinstance(what, str) and "://" in what:
+        file = stored_file(what)
+        return FileOrigin(file) if file.store.info(file.name) is not None else None
+    if isinstance(what, str | Path) and Path(what).is_file():
+        return FileOrigin(Path(what))
+    return None
 
 
 def land_or_refuse(task: LandingTask, running: Running) -> Landing | Refusal:

@@ -62,7 +62,7 @@ def as_source(
     if format is not None and format not in get_args(Format):
         raise SourceError(f"format {format!r} is none of {', '.join(get_args(Format))}")
     if isinstance(what, str) and "://" in what:
-        what = _stored(what)
+        what = stored_file(what)
     if isinstance(what, str | Path | StoredFile):
         if batch is not None:
             raise SourceError(f"{what}: a file is known by its path and content: leave batch out")
@@ -72,7 +72,8 @@ def as_source(
     return _memory_source(what, BatchOrigin(batch), limits)
 
 
-def _stored(uri: str) -> StoredFile:
+def stored_file(uri: str) -> StoredFile:
+    """The object that a URI names."""
     folder, _, name = uri.rpartition("/")
     return StoredFile(open_store(folder), name)
 

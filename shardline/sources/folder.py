@@ -39,6 +39,7 @@ class FolderOrigin:
         self.folder = folder
         self._stamp: list[tuple[str, int, int, int]] | None = None
         self._identity: Identity | None = None
+        self._size: int | None = None
 
     @property
     def shown(self) -> str:
@@ -47,8 +48,10 @@ class FolderOrigin:
 
     @property
     def size(self) -> int:
-        """How many bytes its files have."""
-        return sum(size for _, size, _, _ in self.listed())
+        """How many bytes its files have, or had when they were first listed: it is asked often."""
+        if self._size is None:
+            self._size = sum(size for _, size, _, _ in self.listed())
+        return self._size
 
     def listed(self) -> list[tuple[str, int, int, int]]:
         """The files by their path in the folder, in order, with size, time and inode."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from typing import TYPE_CHECKING
 
 import pytest
@@ -10,6 +11,7 @@ from shardline.errors import DamagedFileError, SourceError
 from shardline.log.version import Version
 from shardline.operations.append import append
 from shardline.operations.verify_log import verify_log
+from shardline.storage import open_store
 from tests.files.samples import example_of, flipped
 from tests.kernel.frames import framed
 from tests.operations.landings import NAME, SCHEMA, ids, json_lines, rows
@@ -112,6 +114,18 @@ def test_a_file_that_is_nothing_we_know_is_set_aside_and_remembered(
     again = append(version, note, set_aside=True)
     assert not again.set_aside
     assert "rejected in entry" in again.skipped[0].why
+
+
+def test_an_object_that_is_nothing_we_know_is_set_aside_too(
+    version: Version, tmp_path: Path
+) -> None:
+    append(version, json_lines(tmp_path / "a.jsonl", rows(0, 5)), schema=SCHEMA)
+    where = f"memory://set-aside-{secrets.token_hex(8)}/in"
+    open_store(where).create("README", b"what is in this folder")
+    (refusal,) = append(version, f"{where}/README", set_aside=True).set_aside
+    assert refusal.source.path == f"{where}/README"
+    with pytest.raises(SourceError):
+        append(version, f"{where}/gone", set_aside=True)
 
 
 def test_a_file_that_is_not_there_is_an_error_all_the_same(

@@ -1,0 +1,232 @@
+"""A version that grows: each materialization appends what has landed since, exactly once."""
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import dagster as dg
+from pydantic import Field
+
+from assets.declared import DeclaredVersion, gate_of
+from assets.metadata import Made
+from assets.progress import logging_engine
+from assets.reporting import result, standing
+from checks.gate import Gate
+from dagster_project.landing import append_schedule, landing_sensor
+from dagster_project.naming import asset_key, asset_name, group_name
+from dagster_project.resources import ShardlineResource
+from shardline import __version__
+from shardline.errors import SourceError
+from shardline.log.schema import Schema
+from shardline.log.version import Version
+from shardline.operations.append import AppendReport, append
+from shardline.operations.arrivals import Arrival, Arrivals, LandingFolder, look, remember
+from shardline.operations.landing import TARGET_BYTES
+from shardline.sources import RecordSource, as_source
+
+_MEGABYTE = 1024 * 1024
+_SHOWN = 20
+
+
+class AppendConfig(dg.Config):
+    """What can be set in the launchpad; all of it may be left out."""
+
+    files: list[str] = Field(
+        default=[],
+        description="Append these files only, by path or URI; they need not lie in the landing "
+        "folder. Empty: all that has landed.",
+    )
+    limit: int = Field(default=0, ge=0, description="At most so many sources; 0 for all.")
+    target_shard_mb: int = Field(
+        default=0, ge=0, description="Begin a new shard at so many MB; 0 for the declared size."
+    )
+    reland: bool = Field(
+        default=False,
+        description="Also append what was rejected or set aside before; what was rolled back by a "
+        "restore comes in again if it is named in files.",
+    )
+    dry_run: bool = Field(default=False, description="Only tell what would be appended.")
+
+
+def appended_version(
+    name: str,
+    *,
+    schema: Schema,
+    landing: LandingFolder | Sequence[LandingFolder],
+    cron: str | None = None,
+    timezone: str = "UTC",
+    watch_seconds: int | None = None,
+    quarantine_share: float = 0.0,
+    expectations: str | Path | None = None,
+    target_bytes: int = TARGET_BYTES,
+    compression: str = "none",
+    description: str = "",
+    owners: Sequence[str] = (),
+    tags: Mapping[str, str] | None = None,
+    code_version: str = __version__,
+) -> DeclaredVersion:
+    """Declare a version, `digits/v1`, that grows by what lands in its folders.
+
+    It is appended to at the times of `cron`, and soon after a file lands if the folders are looked
+    into every `watch_seconds`; nothing runs where nothing is new. Up to `quarantine_share` of the
+    rows of a source may not fit the schema. `expectations` is the file of its suite in
+    `checks/expectations/`.
+    """
+    folders = (landing,) if isinstance(landing, LandingFolder) else tuple(landing)
+    gate = gate_of(name, expectations, grows=True)
+    landing_of = f"\n\nAppended from {', '.join(f'`{folder.where}`' for folder in folders)}."
+
+    @dg.asset(
+        key=asset_key(name),
+        group_name=group_name(name),
+        kinds={"tfrecord"},
+        description=(description or f"`{name}`, appended to by what lands.") + landing_of,
+        owners=list(owners),
+        tags={**(tags or {}), "shardline/made_by": "append"},
+        code_version=code_version,
+        output_required=False,
+        pool=asset_name(name),
+    )
+    def appended(
+        context: dg.AssetExecutionContext, config: AppendConfig, shardline: ShardlineResource
+    ) -> Iterator[dg.MaterializeResult[None]]:
+        version = shardline.version(name, run=context.run.run_id, code=code_version)
+        found = _chosen(version, look(version, folders), config)
+        _tell(context, name, found)
+        if config.dry_run:
+            _tell_plan(context, found)
+            return
+        _require(version, gate)
+        began = time.perf_counter()
+        report = append(
+            version,
+            [_opened(arrival, folders) for arrival in found.new],
+            schema=schema,
+            checks=gate.required,
+            target_bytes=config.target_shard_mb * _MEGABYTE or target_bytes,
+            compression=compression,
+            quarantine_share=quarantine_share,
+            set_aside=True,
+            reland=config.reland,
+            engine=logging_engine(context.log),
+        )
+        seconds = time.perf_counter() - began
+        told = (report.landed, report.skipped, report.set_aside)
+        remember(version, found, [one.source for group in told for one in group])
+        _tell_report(context, report)
+        made = _made(version, report, seconds) or standing(
+            version, context.instance, context.asset_key
+        )
+        if made is None:
+            context.log.info("%s has no snapshot yet: nothing has landed", name)
+            return
+        yield result(version, replace(made, set_aside=len(report.set_aside)))
+
+    return DeclaredVersion(
+        name,
+        (appended,),
+        gate.definition(),
+        schedules=[append_schedule(name, folders, cron, timezone)] if cron else [],
+        sensors=[landing_sensor(name, folders, watch_seconds)] if watch_seconds else [],
+    )
+
+
+def _require(version: Version, gate: Gate) -> None:
+    """Let the declared checks be the ones that publish, from the next snapshot on."""
+    if version.exists and version.state.checks != gate.required:
+        version.require(gate.required)
+
+
+def _chosen(version: Version, found: Arrivals, config: AppendConfig) -> Arrivals:
+    """Of what has arrived, what the launchpad asks for."""
+    new = found.new
+    if config.reland:
+        new += tuple(
+            Arrival(path, stamp, 0, 0.0)
+            for path, (stamp, key) in found.keys.items()
+            if (version.state.sources.get(key) or 0) < 0
+        )
+    if config.files:
+        by_path = {arrival.path: arrival for arrival in (*found.new, *found.settling)}
+        new = tuple(_named(path, by_path) for path in config.files)
+    if config.limit:
+        new = new[: config.limit]
+    return Arrivals(new, found.settling, found.known, found.keys)
+
+
+def _named(path: str, arrivals: Mapping[str, Arrival]) -> Arrival:
+    """A file that was named by hand, which may lie anywhere."""
+    where = path if "://" in path else Path(path).resolve().as_posix()
+    return arrivals.get(where, Arrival(where, "", 0, 0.0))
+
+
+def _opened(arrival: Arrival, folders: Sequence[LandingFolder]) -> RecordSource | str:
+    """What has arrived, read as its folder says; the path where it cannot be: append tells why."""
+    inside = [f for f in folders if arrival.path.startswith(_place(f) + "/")]
+    try:
+        return as_source(arrival.path, format=inside[0].format if inside else None)
+    except SourceError:
+        return arrival.path
+
+
+def _place(folder: LandingFolder) -> str:
+    where = folder.where
+    return where.rstrip("/") if "://" in where else Path(where).resolve().as_posix()
+
+
+def _made(version: Version, report: AppendReport, seconds: float) -> Made | None:
+    if report.snapshot is None:
+        return None
+    return Made(
+        version.snapshot(report.snapshot),
+        added_rows=report.records,
+        added_bytes=report.bytes,
+        added_shards=sum(len(landing.shards) for landing in report.landed),
+        quarantined_rows=report.refused,
+        quarantine=report.quarantine,
+        seconds=seconds,
+    )
+
+
+def _tell(context: dg.AssetExecutionContext, name: str, found: Arrivals) -> None:
+    if found.new:
+        size = sum(arrival.size for arrival in found.new)
+        context.log.info("%s: %d sources to append, %d bytes", name, len(found.new), size)
+    else:
+        context.log.info("%s: nothing is new; %d sources are known", name, found.known)
+    if found.settling:
+        paths = ", ".join(arrival.path for arrival in found.settling[:_SHOWN])
+        context.log.info("written to just now, and left to settle: %s", paths)
+
+
+def _tell_plan(context: dg.AssetExecutionContext, found: Arrivals) -> None:
+    rows = [
+        dg.TableRecord({"source": arrival.path, "bytes": arrival.size}) for arrival in found.new
+    ]
+    columns = dg.TableSchema([dg.TableColumn("source"), dg.TableColumn("bytes", "int")])
+    context.log_event(
+        dg.AssetObservation(
+            asset_key=context.asset_key,
+            description="A dry run: this would be appended.",
+            metadata={
+                "would_append": len(rows),
+                "sources": dg.MetadataValue.table(rows[:_SHOWN], columns),
+            },
+        )
+    )
+
+
+def _tell_report(context: dg.AssetExecutionContext, report: AppendReport) -> None:
+    for refusal in report.set_aside:
+        context.log.error("set aside: %s", refusal.why)
+    for skipped in report.skipped:
+        context.log.info("skipped %s: %s", skipped.source.path, skipped.why)
+    if report.snapshot is not None:
+        context.log.info(
+            "%s@%d: +%d records of %d sources",
+            report.version,
+            report.snapshot,
+            report.records,
+            len(report.landed),
+        )

@@ -1,0 +1,166 @@
+"""Small quiet charts as PNG: rows over the snapshots, record sizes, label shares.
+
+They stand on white, so that they read alike in the light and in the dark theme. No state is shared
+with other users of matplotlib: each chart is a figure of its own.
+"""
+
+import io
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from shardline.cli.wording import human_bytes
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import MaxNLocator
+    from numpy.typing import NDArray
+
+_INCHES = (3.6, 2.3)
+_DPI = 100
+_COLORS = 96
+_WHITE, _INK, _FAINT, _LINE = "#ffffff", "#2f3640", "#7b8590", "#e3e7eb"
+_BLUE, _PALE, _RED = "#2f6690", "#9dbad5", "#c8553d"
+_FONT = "DejaVu Sans"
+_BINS = (8, 40)
+_WIDE_RANGE = 50
+_LONGEST_NAME = 22
+_TICKS = 7
+_SLOTS = 6
+"""For how many bars there is room at least: a few must not fill the chart."""
+
+
+def rows_chart(rows: Sequence[int], rejected: Sequence[bool], last: int) -> bytes:
+    """How many rows each of the last snapshots has, up to number `last`."""
+    numbers = range(last - len(rows) + 1, last + 1)
+    some = any(rejected)
+    figure, axes = _blank(
+        "Rows, snapshot by snapshot",
+        f"{rows[-1]:,} in snapshot {last}" + ("; rejected ones hatched in red" if some else ""),
+    )
+    fills = [_PALE] * (len(rows) - 1) + [_BLUE]
+    bars = axes.bar(numbers, rows, width=0.8, color=fills, linewidth=0)
+    for bar, bad in zip(bars, rejected, strict=True):
+        if bad:
+            bar.set(facecolor=_WHITE, edgecolor=_RED, hatch="/////", linewidth=0.8)
+    axes.set_xlim(numbers[0] - 0.7, max(last, numbers[0] + _SLOTS - 1) + 0.7)
+    axes.set_xticks(numbers[:: -(-len(numbers) // _TICKS)])
+    _y_axis(axes)
+    return _png(figure)
+
+
+def sizes_chart(sizes: "NDArray[np.int64]", note: str) -> bytes:
+    """How large the records are; over a wide range of sizes, on a logarithmic axis."""
+    figure, axes = _blank("Record sizes", note)
+    low, high = max(int(sizes.min()), 1), int(sizes.max())
+    bins = int(np.clip(2 * np.cbrt(len(sizes)), *_BINS))
+    edges: NDArray[np.floating[Any]]
+    if high > _WIDE_RANGE * low:
+        edges = np.geomspace(low, high, bins + 1)
+        axes.set_xscale("log", base=2)
+        axes.minorticks_off()
+        axes.set_xticks(_powers(low, high))
+    else:
+        width = -(-(high - low + 1) // bins)
+        edges = np.arange(low, high + width + 1, width) - 0.5
+        axes.set_xlim(edges[0], max(edges[-1], edges[0] + _SLOTS * width))
+        axes.xaxis.set_major_locator(_few_ticks())
+    counts, _ = np.histogram(np.maximum(sizes, 1), edges)
+    axes.stairs(counts, edges, fill=True, color=_BLUE, linewidth=0)
+    axes.xaxis.set_major_formatter(lambda value, _: _bytes(value))
+    _y_axis(axes)
+    return _png(figure)
+
+
+def shares_chart(name: str, shares: Sequence[tuple[str, float]], note: str) -> bytes:
+    """What share of the rows each value of a feature has."""
+    figure, axes = _blank(f"Shares of {_shortened(name)}", note)
+    places = range(len(shares))
+    axes.barh(places, [share for _, share in shares], height=0.72, color=_BLUE, linewidth=0)
+    size = 7.5 if len(shares) <= 10 else 6.5
+    most = max(share for _, share in shares) or 1.0
+    for place, (_, share) in zip(places, shares, strict=True):
+        axes.text(
+            share + most * 0.015, place, f"{share:.1%}", va="center", size=size, color=_FAINT,
+            family=_FONT,
+        )  # fmt: skip
+    axes.set_xlim(0, most * 1.16)
+    axes.set_ylim(max(len(shares), _SLOTS) - 0.5, -0.5)
+    axes.set_xticks([])
+    axes.set_yticks(places, [_shortened(label) for label, _ in shares])
+    for label in axes.get_yticklabels():
+        # A label is data: a dollar sign in it is no formula.
+        label.set(parse_math=False, size=size, color=_INK, family=_FONT)
+    axes.spines["bottom"].set_visible(False)
+    return _png(figure)
+
+
+def _blank(title: str, note: str) -> "tuple[Figure, Axes]":
+    """A figure with a title, a note under it, and axes that show no more than they must."""
+    from matplotlib.figure import Figure  # noqa: PLC0415 - takes a second to load
+
+    figure = Figure(figsize=_INCHES, dpi=_DPI, facecolor=_WHITE, layout="constrained")
+    layout: Any = figure.get_layout_engine()
+    layout.set(rect=(0.015, 0.02, 0.965, 0.79), w_pad=0.02, h_pad=0.02)
+    words: dict[str, Any] = {"family": _FONT, "va": "top", "parse_math": False}
+    figure.text(0.03, 0.965, title, size=9, weight="bold", color=_INK, **words)
+    figure.text(0.03, 0.875, note, size=7.5, color=_FAINT, **words)
+    axes = figure.add_subplot(facecolor=_WHITE)
+    for side in ("top", "left", "right"):
+        axes.spines[side].set_visible(False)
+    axes.spines["bottom"].set_color(_LINE)
+    axes.tick_params(length=0, labelsize=7.5, labelcolor=_FAINT, labelfontfamily=_FONT)
+    return figure, axes
+
+
+def _y_axis(axes: "Axes") -> None:
+    axes.yaxis.set_major_locator(_few_ticks())
+    axes.yaxis.set_major_formatter(lambda value, _: _compact(value))
+    axes.grid(axis="y", color=_LINE, linewidth=0.7)
+    axes.set_axisbelow(True)
+
+
+def _few_ticks() -> "MaxNLocator":
+    from matplotlib.ticker import MaxNLocator  # noqa: PLC0415 - with the rest of matplotlib
+
+    return MaxNLocator(4, integer=True)
+
+
+def _powers(low: int, high: int) -> list[int]:
+    """Round sizes from one to the other, a handful: every power of two, of four, or of so many."""
+    exponents = range(low.bit_length() - 1, high.bit_length())
+    return [1 << exponent for exponent in exponents[:: -(-len(exponents) // _TICKS)]]
+
+
+def _compact(value: float) -> str:
+    """`950`, `12,500`, `1.5 M`."""
+    for size, unit in ((1e9, "G"), (1e6, "M"), (1e5, "K")):
+        if value >= size:
+            return f"{value / (1e3 if unit == 'K' else size):.3g} {unit}"
+    return f"{value:,.0f}"
+
+
+def _bytes(value: float) -> str:
+    return human_bytes(value).replace(".0 ", " ").replace("bytes", "B")
+
+
+def _shortened(text: str) -> str:
+    """A name without what cannot be printed, and with its middle left out if it is long."""
+    shown = "".join(char if char.isprintable() else "·" for char in text)
+    if len(shown) <= _LONGEST_NAME:
+        return shown
+    return f"{shown[: _LONGEST_NAME - 8]}…{shown[-7:]}"
+
+
+def _png(figure: "Figure") -> bytes:
+    from matplotlib.backends.backend_agg import FigureCanvasAgg  # noqa: PLC0415
+    from PIL import Image  # noqa: PLC0415
+
+    canvas: Any = FigureCanvasAgg(figure)  # its methods carry no annotations
+    canvas.draw()
+    drawn = Image.fromarray(np.asarray(canvas.buffer_rgba())).convert("RGB")
+    out = io.BytesIO()
+    drawn.quantize(_COLORS, dither=Image.Dither.NONE).save(out, "PNG", optimize=True)
+    return out.getvalue()

@@ -1,0 +1,179 @@
+"""What the UI shows of a materialization: how much there is, what came, and how to read it.
+
+Numbers are told under the same keys each time, also where they are zero: the UI plots them.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import dagster as dg
+
+from assets.columns import column_lineage, column_schema
+from assets.pictures import picture
+from assets.reading import command, fenced, read_it
+from shardline.errors import ShardlineError
+
+if TYPE_CHECKING:
+    from shardline import Schema, Snapshot, Store, Version
+    from shardline.log.entry import Entry
+    from shardline.log.facts import Input, Source
+
+Metadata: TypeAlias = dict[str, dg.MetadataValue[Any] | bool | int | float | str]
+
+_SHOWN = 20
+_SHORT_DIGEST = 12
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """What a step did to a version, and the snapshot that it reports.
+
+    `quarantine` are files of the store with the rows that gave no record, `set_aside` the sources
+    that could not be landed. `seconds` is how long the work took, 0 if nothing was done. `adopted`
+    says that another run committed the snapshot and could not report it. `export` is the path of
+    a file that was written besides.
+    """
+
+    snapshot: "Snapshot"
+    added_rows: int = 0
+    added_bytes: int = 0
+    added_shards: int = 0
+    quarantined_rows: int = 0
+    quarantine: tuple[str, ...] = ()
+    set_aside: int = 0
+    seconds: float = 0.0
+    adopted: bool = False
+    export: str | None = None
+
+
+def snapshot_metadata(
+    version: "Version",
+    made: Made,
+    *,
+    inputs: Mapping[str, "Schema"] | None = None,
+    drawn: bool = True,
+) -> Metadata:
+    """All that is shown of a snapshot; the picture, which costs a second, only if it is `drawn`.
+
+    `inputs` are the schemas of what it was made from, by the names of their assets.
+    """
+    snapshot = made.snapshot
+    entry = version.log.entry(snapshot.entry)
+    told: Metadata = {
+        **_numbers(made),
+        "dagster/column_schema": dg.MetadataValue.table_schema(column_schema(snapshot.schema)),
+        "dagster/uri": _place(snapshot.store, version.name),
+        "dagster/storage_kind": "tfrecord",
+        "digest": snapshot.content,
+        "adopted": bool(made.adopted),
+        "read_it": dg.MetadataValue.md(read_it(snapshot)),
+        "log": dg.MetadataValue.md(_commands(snapshot)),
+    }
+    if drawn:
+        told["picture"] = dg.MetadataValue.md(picture(version, snapshot, entry))
+    if inputs:
+        lineage = column_lineage(snapshot.schema, inputs)
+        told["dagster/column_lineage"] = dg.MetadataValue.column_lineage(lineage)
+    if entry.inputs:
+        told["parents"] = _parents(snapshot.store, entry)
+    if entry.sources and entry.rejects is None:  # a rejection names those that it takes out
+        told["sources"] = _sources(entry)
+    if made.quarantine:
+        told["quarantine"] = _quarantine(snapshot.store, made.quarantine)
+    if made.export is not None:
+        told["export"] = dg.MetadataValue.path(made.export)
+    return told
+
+
+def _numbers(made: Made) -> Metadata:
+    """The numbers, as plain ones: Dagster refuses those of NumPy."""
+    snapshot, seconds = made.snapshot, float(made.seconds)
+    return {
+        "dagster/row_count": int(snapshot.records),
+        "snapshot": int(snapshot.number),
+        "entry": int(snapshot.entry),
+        "bytes": int(snapshot.bytes),
+        "shards": int(snapshot.totals.shards),
+        "added_rows": int(made.added_rows),
+        "added_bytes": int(made.added_bytes),
+        "added_shards": int(made.added_shards),
+        "quarantined_rows": int(made.quarantined_rows),
+        "set_aside": int(made.set_aside),
+        "rows_per_second": float(made.added_rows) / seconds if seconds > 0 else 0.0,
+        "bytes_per_second": float(made.added_bytes) / seconds if seconds > 0 else 0.0,
+    }
+
+
+def _place(store: "Store", name: str) -> str:
+    from shardline.storage import object_uri  # noqa: PLC0415 - only where it is used
+
+    return object_uri(store, name)
+
+
+def _commands(snapshot: "Snapshot") -> str:
+    lines = [command(snapshot, "log", snapshot.version), command(snapshot, "verify", str(snapshot))]
+    return fenced("\n".join(lines), "sh")
+
+
+def _parents(store: "Store", entry: "Entry") -> dg.TableMetadataValue:
+    columns = [
+        dg.TableColumn("version"),
+        dg.TableColumn("snapshot", "int"),
+        dg.TableColumn("entry", "int", description="the entry of its log that made it"),
+        dg.TableColumn("digest", description="the digest of that entry"),
+    ]
+    records = [
+        dg.TableRecord(
+            {
+                "version": f"{one.dataset}/{one.version}",
+                "snapshot": int(one.snapshot),
+                "entry": _entry_of(store, one),
+                "digest": one.entry,
+            }
+        )
+        for one in entry.inputs
+    ]
+    return dg.MetadataValue.table(records, dg.TableSchema(columns))
+
+
+def _entry_of(store: "Store", parent: "Input") -> int | None:
+    """The number of a parent's entry; None if its log cannot tell, which is for others to say."""
+    from shardline import Version  # noqa: PLC0415 - it loads Arrow
+
+    try:
+        found = Version(store, f"{parent.dataset}/{parent.version}").snapshot(parent.snapshot)
+    except ShardlineError:
+        return None
+    return int(found.entry)
+
+
+def _sources(entry: "Entry") -> dg.TableMetadataValue:
+    columns = [
+        dg.TableColumn("source", description="its path, or the name of the batch"),
+        dg.TableColumn("bytes", "int"),
+        dg.TableColumn("sha256", description=f"the first {_SHORT_DIGEST} digits"),
+    ]
+    records = [dg.TableRecord(_source(source)) for source in entry.sources[:_SHOWN]]
+    more = entry.sources[_SHOWN:]
+    if more:
+        size = sum(int(source.size or 0) for source in more)
+        rest = f"and {len(more):,} more"
+        records.append(dg.TableRecord({"source": rest, "bytes": size, "sha256": None}))
+    return dg.MetadataValue.table(records, dg.TableSchema(columns))
+
+
+def _source(source: "Source") -> dict[str, str | int | float | bool | None]:
+    size = None if source.size is None else int(source.size)
+    digest = None if source.sha256 is None else source.sha256[:_SHORT_DIGEST]
+    return {"source": source.shown, "bytes": size, "sha256": digest}
+
+
+def _quarantine(store: "Store", names: tuple[str, ...]) -> dg.MetadataValue[Any]:
+    """The files by their paths or URIs: one to copy by a click, several as a list."""
+    paths = [str(store.local_path(name) or _place(store, name)) for name in names]
+    if len(paths) == 1:
+        return dg.MetadataValue.path(paths[0])
+    lines = [f"- `{path}`" for path in paths[:_SHOWN]]
+    more = len(paths) - _SHOWN
+    return dg.MetadataValue.md("\n".join([*lines, *([f"- and {more:,} more"] if more > 0 else [])]))

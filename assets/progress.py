@@ -1,0 +1,141 @@
+"""Long steps in the log of their run: how far they are, how fast, and how long it will take."""
+
+from collections.abc import Callable, Iterator, Sequence
+from threading import Lock
+from time import monotonic
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+from shardline.cli.wording import counted, human_bytes
+
+if TYPE_CHECKING:
+    from shardline.execution.engine import Engine, Listener, Progress, Running, ShardTask
+
+_FIRST = 2.0
+_AGAIN = 10.0
+
+Task = TypeVar("Task", bound="ShardTask")
+Result = TypeVar("Result")
+
+
+class Log(Protocol):
+    """Where lines go: `context.log`."""
+
+    def info(self, line: str, /) -> None:
+        """Write a line."""
+        ...
+
+
+def log_progress(log: Log, *, clock: Callable[[], float] = monotonic) -> "Listener":
+    """A listener for one operation: a line after 2 seconds of a step, then one in 10 at most.
+
+    It hears of a task when that begins, so the share is of the tasks begun so far. Where there are
+    more than run at once, give the operation `logging_engine` instead, which knows them all.
+    """
+    return _Telling(log, clock).hear
+
+
+def logging_engine(
+    log: Log, engine: "Engine | None" = None, *, clock: Callable[[], float] = monotonic
+) -> "Engine":
+    """An engine for one operation that logs the same lines, with the share of all tasks."""
+    from shardline import Threads  # noqa: PLC0415 - only where it is used
+
+    return _LoggingEngine(engine or Threads(), _Telling(log, clock))
+
+
+class _LoggingEngine:
+    """Runs tasks on another engine, and knows all of a step's tasks before they run."""
+
+    def __init__(self, engine: "Engine", telling: "_Telling") -> None:
+        self._engine = engine
+        self._telling = telling
+
+    def run(
+        self,
+        work: "Callable[[Task, Running], Result]",
+        tasks: Sequence[Task],
+        progress: "Listener | None" = None,
+    ) -> Iterator[Result]:
+        """Give each task's result in the order of the tasks."""
+        if tasks:
+            sizes = [task.size for task in tasks]
+            known = sum(size or 0 for size in sizes)
+            self._telling.begin(tasks[0].step, None if None in sizes else known)
+
+        def hear(told: "Progress") -> None:
+            self._telling.hear(told)
+            if progress is not None:
+                progress(told)
+
+        yield from self._engine.run(work, tasks, hear)
+
+
+class _Telling:
+    """What the tasks of a step have told together; they tell it from several threads."""
+
+    def __init__(self, log: Log, clock: Callable[[], float]) -> None:
+        self._log = log
+        self._clock = clock
+        self._lock = Lock()
+        self._step = ""
+        self._total: int | None = None
+        self._known = False
+        self._began = 0.0
+        self._last: float | None = None
+        self._tasks: dict[str, Progress] = {}
+
+    def begin(self, step: str, total: int | None) -> None:
+        """A step begins whose tasks read so many bytes in all; None if that is not known."""
+        with self._lock:
+            self._begin(step)
+            self._total, self._known = total, True
+
+    def _begin(self, step: str) -> None:
+        self._step, self._began, self._tasks = step, self._clock(), {}
+        self._total, self._known = None, False
+
+    def hear(self, told: "Progress") -> None:
+        """A task is so far."""
+        with self._lock:
+            if told.step != self._step:
+                self._begin(told.step)
+            self._tasks[told.task] = told
+            now = self._clock()
+            due = self._began + _FIRST
+            if self._last is not None:
+                due = max(due, self._last + _AGAIN)
+            if now < due:
+                return
+            self._last = now
+            line = self._line(now - self._began)
+        self._log.info(line)
+
+    def _line(self, seconds: float) -> str:
+        done = sum(task.done for task in self._tasks.values())
+        rows = sum(task.records for task in self._tasks.values())
+        total = self._total if self._known else self._begun()
+        parts = [f"{self._step}: {_share(done, total)}"]
+        if rows:
+            parts.append(f"{counted(rows, 'row')}, {rows / seconds:,.0f} rows/s")
+        parts.append(f"{human_bytes(done / seconds)}/s")
+        if total is not None and done:
+            parts.append(f"about {_duration(seconds * max(total - done, 0) / done)} left")
+        return ", ".join(parts)
+
+    def _begun(self) -> int | None:
+        totals = [task.total for task in self._tasks.values()]
+        return None if None in totals else sum(total or 0 for total in totals)
+
+
+def _share(done: int, total: int | None) -> str:
+    if not total:
+        return human_bytes(done)
+    return f"{min(done / total, 1):.0%} of {human_bytes(total)}"
+
+
+def _duration(seconds: float) -> str:
+    """`42 s`, `12 min`, `3 h 20 min`."""
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 100 else f"{minutes // 60} h {minutes % 60} min"

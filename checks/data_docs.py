@@ -1,0 +1,101 @@
+"""Data Docs: a page for each validation, as Great Expectations draws it, that needs no network.
+
+Its own pages load styles and scripts from several places in the internet. Ours keeps what is on the
+page, brings the little style that it needs, and forbids the browser everything else: what is on the
+page came from schemas and suites, and Great Expectations does not escape all of it.
+"""
+
+import re
+import shutil
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from shardline.log.snapshot import Snapshot
+from shardline.storage.local import DurableFile
+
+if TYPE_CHECKING:
+    from great_expectations.core.expectation_validation_result import (
+        ExpectationSuiteValidationResult,
+    )
+
+KEPT = 50
+_NUMBER = re.compile(r"[0-9]{1,19}")
+_FOREIGN = re.compile(
+    r"<script\b.*?</script>|<link\b[^>]*>|<img\b[^>]*>|<footer\b.*?</footer>"
+    r"|href=\"\.\./[^\"]*\"|background: url\(.https?:[^)]*\)[^;]*;",
+    re.DOTALL | re.IGNORECASE,
+)
+_POLICY = (
+    '<meta http-equiv="Content-Security-Policy" content="default-src \'none\'; '
+    "style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'\">"
+)
+_STYLE = """<style>
+body { font: 15px/1.5 system-ui, sans-serif; margin: 0 auto; max-width: 1200px; color: #222;
+       background: #fff; }
+.sticky, nav.navbar img, .cooltip, footer { display: none; }
+.lead { color: #555; }
+.breadcrumb { list-style: none; padding: 0; display: flex; gap: 1em; }
+.alert { background: #eef1f6; border-radius: 6px; padding: .6em 1em; margin: 1.5em 0 .5em; }
+h5, h6 { margin: 0; font-size: 1em; }
+table { border-collapse: collapse; width: 100%; }
+td, th { border-bottom: 1px solid #ddd; padding: .4em .8em .4em 0; text-align: left;
+         vertical-align: top; }
+.fa-check-circle::before, .fa-check::before { content: "\\2713"; color: #1a7f37; }
+.fa-times::before, .fa-exclamation-triangle::before { content: "\\2717"; color: #c62828; }
+.badge { background: #e4e8ef; border-radius: 4px; padding: 0 .4em; }
+a { color: inherit; text-decoration: none; }
+</style>"""
+
+
+def write_page(
+    result: "ExpectationSuiteValidationResult",
+    snapshot: Snapshot,
+    said: str,
+    docs: Path,
+    *,
+    kept: int = KEPT,
+) -> Path:
+    """Write the page of a validation below `docs`, by version and snapshot; gives its path.
+
+    The page of an earlier validation of the snapshot is replaced. Of each version, the pages of
+    the `kept` newest snapshots stay. `said` tells which rows were validated.
+    """
+    version = docs / snapshot.version.replace("/", "_")
+    page = version / str(snapshot.number) / "expectations.html"
+    page.parent.mkdir(parents=True, exist_ok=True)
+    text = _drawn(result, snapshot, said)
+    # Two runs may write it at once: a reader sees the one or the other, whole.
+    with DurableFile(page, overwrite=True, synced=False) as file:
+        file.write(text.encode())
+    _forget(version, snapshot.number, kept)
+    return page
+
+
+def _drawn(result: "ExpectationSuiteValidationResult", snapshot: Snapshot, said: str) -> str:
+    from great_expectations.render.renderer.page_renderer import (  # noqa: PLC0415 - takes seconds
+        ValidationResultsPageRenderer,
+    )
+    from great_expectations.render.view.view import (  # noqa: PLC0415 - takes seconds
+        DefaultJinjaPageView,
+    )
+
+    result.meta = {
+        "run_id": {"run_name": str(snapshot), "run_time": datetime.now(UTC).isoformat()},
+        "great_expectations_version": result.meta.get("great_expectations_version"),
+        "batch_spec": {"data_asset_name": said},
+    }
+    document = ValidationResultsPageRenderer(run_info_at_end=True).render(result)
+    page: str = DefaultJinjaPageView().render(document)  # type: ignore[no-untyped-call]
+    head, _, body = _FOREIGN.sub("", page).partition("<head>")
+    return f"{head}<head>\n{_POLICY}\n{body.replace('</head>', f'{_STYLE}</head>', 1)}"
+
+
+def _forget(version: Path, current: int, kept: int) -> None:
+    """Delete the pages of old snapshots; another run may be doing the same."""
+    numbers = sorted(int(f.name) for f in version.iterdir() if _NUMBER.fullmatch(f.name))
+    for number in numbers[:-kept]:
+        if number != current:
+            with suppress(OSError):
+                shutil.rmtree(version / str(number))

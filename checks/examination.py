@@ -1,0 +1,166 @@
+"""One look at one snapshot: each check's verdict, and what is said in the log."""
+
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property, partial
+from pathlib import Path
+
+from checks.shard_checks import shard_verdict, source_findings
+from checks.verdict import Verdict
+from shardline.errors import ShardlineError
+from shardline.log.entry import Entry
+from shardline.log.facts import Attestation
+from shardline.log.snapshot import Snapshot
+from shardline.log.version import Version
+from shardline.operations.check import INTEGRITY, SCHEMA, CheckReport, check_version
+
+EXPECTATIONS, DRIFT, VOLUME = "expectations", "drift", "volume"
+_MAX_DETAIL = 500
+
+
+@dataclass
+class Examination:
+    """One look at a snapshot: the checks on it share what they read.
+
+    `refused` are the entries by which this `run` set sources aside; `tell` logs what went wrong in
+    a check.
+    """
+
+    version: Version
+    snapshot: Snapshot
+    suite: Path | None
+    refused: list[Entry]
+    reports: Path
+    sample_rows: int
+    run: str = ""
+    tell: Callable[[str], None] = lambda _: None
+    _last: Snapshot | None = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Note what was published before any verdict of ours."""
+        self._last = last_published(self.version, self.snapshot)
+
+    def verdict(self, check: str) -> Verdict:
+        """The verdict of a check. One that cannot be run has failed: it never goes unnoticed."""
+        runs: dict[str, Callable[[], Verdict]] = {
+            INTEGRITY: partial(self._shards, INTEGRITY),
+            SCHEMA: partial(self._shards, SCHEMA),
+            EXPECTATIONS: self._expectations,
+            DRIFT: self._drift,
+            VOLUME: self._volume,
+        }
+        try:
+            return runs[check]()
+        except Exception as error:  # noqa: BLE001 - a check that raises would leave no trace
+            self.tell("".join(traceback.format_exception(error)))
+            # Only our own messages are known to hold no value of the data.
+            ours = isinstance(error, ShardlineError | OSError)
+            why = str(error) if ours else f"{type(error).__name__}, see the log of the step"
+            return Verdict(
+                passed=False,
+                description=f"{self.snapshot} could not be checked: {why}",
+                warns=check in {DRIFT, VOLUME},
+            )
+
+    @cached_property
+    def _pass(self) -> CheckReport:
+        """The one pass over the shards that have not passed; it attests and rejects."""
+        return check_version(self.version, str(self.snapshot.number), look=True)
+
+    def _shards(self, check: str) -> Verdict:
+        report = self._pass
+        entry = self.version.log.entry(self.snapshot.entry)
+        landed = bool(entry.added) and entry.maker.run == self.run
+        return shard_verdict(check, report, source_findings(self.refused, check), landed=landed)
+
+    def _expectations(self) -> Verdict:
+        from checks.judge import judge  # noqa: PLC0415 - loads Great Expectations
+
+        if not self._pass.ok:
+            return Verdict(
+                passed=False,
+                description=f"{self.snapshot} is not sound, so its rows were not looked at",
+            )
+        if self.suite is None:
+            raise ValueError(f"{self.version.name} has no suite of expectations")
+        verdict = judge(
+            self.snapshot,
+            self.suite,
+            docs=self.reports / "expectations",
+            limit=self.sample_rows,
+        )
+        self._attest(verdict)
+        return verdict
+
+    def _attest(self, verdict: Verdict) -> None:
+        """Say in the log what the suite found; what fails it the first time is rejected."""
+        passed = verdict.passed or verdict.warns
+        told = Attestation(
+            EXPECTATIONS,
+            passed,
+            content=self.snapshot.content,
+            detail="" if passed else verdict.description[:_MAX_DETAIL],
+        )
+        before = has_passed(self.version, self.snapshot, EXPECTATIONS)
+        if passed or before or self.snapshot.rejected:
+            self.version.attest([told])
+        else:
+            self.version.reject(self.snapshot.number, [told], reason="expectations failed")
+
+    def _drift(self) -> Verdict:
+        from checks.drift import drift  # noqa: PLC0415 - loads pandas
+        from checks.sample import sample  # noqa: PLC0415 - loads pandas
+
+        if not self._pass.ok:
+            return _not_sound(self.snapshot)
+        if self._last is None:
+            return Verdict(passed=True, description="nothing was published before to compare with")
+        before = {shard.name for shard in self._last.shards}
+        new = [shard for shard in self.snapshot.shards if shard.name not in before]
+        if not new:
+            return Verdict(passed=True, description=f"no rows are new since {self._last}")
+        limit = self.sample_rows
+        return drift(
+            sample(self.snapshot, shards=new, limit=limit), sample(self._last, limit=limit)
+        )
+
+    def _volume(self) -> Verdict:
+        from checks.volume import volume  # noqa: PLC0415 - loads NumPy
+
+        return volume(self.version, self.snapshot)
+
+
+def last_published(version: Version, snapshot: Snapshot) -> Snapshot | None:
+    """The newest published snapshot before one."""
+    newest = version.state.published
+    if newest is not None and newest < snapshot.number:
+        return version.snapshot(newest)
+    for number in range(snapshot.number - 1, 0, -1):
+        older = version.snapshot(number)
+        if older.published:
+            return older
+    return None
+
+
+def has_passed(version: Version, snapshot: Snapshot, check: str) -> bool:
+    """Whether a check on a snapshot's content has ever passed."""
+    bit = version.state.bits.get(check)
+    moment = version.state.timeline.moment(snapshot.number)
+    return bit is not None and bool(moment.passed >> bit & 1)
+
+
+def without_snapshot(version: str, check: str, refused: list[Entry]) -> Verdict:
+    """The verdict of a check where there is no snapshot yet."""
+    findings = source_findings(refused, check)
+    if findings:
+        return Verdict(passed=False, description=f"set aside: {findings[0]}")
+    return Verdict(passed=True, description=f"{version} has no snapshot yet: nothing to check")
+
+
+def _not_sound(snapshot: Snapshot) -> Verdict:
+    return Verdict(
+        passed=False,
+        description=f"{snapshot} is not sound, so its rows were not looked at",
+        warns=True,
+    )

@@ -1,0 +1,139 @@
+"""What the integrity and the schema check tell: shard by shard, and source by source.
+
+Both come of one pass over the shards that have not passed before. A source that could not land
+in this run is told here too, under the check that its shards would have failed.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import dagster as dg
+
+from checks.verdict import Verdict
+from shardline.cli.wording import counted
+from shardline.log.entry import Entry
+from shardline.log.version import Version
+from shardline.operations.check import INTEGRITY, CheckReport
+
+SHOWN = 20
+_LOOKED_BACK = 200
+_COLUMNS = dg.TableSchema(
+    [
+        dg.TableColumn("shard", description="the shard, or the source that could not land"),
+        dg.TableColumn("record", "int"),
+        dg.TableColumn("offset", "int"),
+        dg.TableColumn("field"),
+        dg.TableColumn("problem"),
+    ]
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that is wrong."""
+
+    shard: str
+    problem: str
+    record: int | None = None
+    offset: int | None = None
+    field: str | None = None
+
+    def __str__(self) -> str:
+        place = [
+            f"record {self.record}" if self.record is not None else "",
+            f"offset {self.offset}" if self.offset is not None else "",
+            f"field {self.field!r}" if self.field is not None else "",
+        ]
+        where = ", ".join(part for part in place if part)
+        return f"{self.shard}{f' at {where}' if where else ''}: {self.problem}"
+
+
+def shard_findings(report: CheckReport, check: str) -> list[Finding]:
+    """What a check found in the shards of a snapshot."""
+    findings = []
+    for shard in report.shards:
+        if check == INTEGRITY:
+            if shard.problems:
+                at = shard.damaged_at or (None, None)
+                findings.append(Finding(shard.shard.name, "; ".join(shard.problems), *at))
+        else:
+            findings += [
+                Finding(shard.shard.name, one.detail, one.record, None, one.feature)
+                for one in shard.violations
+            ]
+    return findings
+
+
+def set_aside_by(version: Version, run_id: str) -> list[Entry]:
+    """The entries by which a run set sources aside, of the newest entries of the log."""
+    first = max(1, version.state.number - _LOOKED_BACK)
+    return [
+        entry
+        for entry in version.log.entries(first)
+        if entry.maker.run == run_id and "set_aside" in entry.parameters
+    ]
+
+
+def source_findings(entries: Sequence[Entry], check: str) -> list[Finding]:
+    """What kept sources from landing."""
+    findings = []
+    for entry in entries:
+        path_of = {source.key: source.path or source.batch or "" for source in entry.sources}
+        for told in entry.parameters["set_aside"]:
+            if told["check"] == check:
+                path = path_of[told["source"]]
+                why = str(told["reason"])
+                findings.append(Finding(path, why, told.get("record"), told.get("offset")))
+    return findings
+
+
+def shard_verdict(
+    check: str, report: CheckReport, refused: Sequence[Finding], *, landed: bool
+) -> Verdict:
+    """The verdict of the integrity or the schema check.
+
+    Sources that could not land are a warning if others `landed`: what landed is sound.
+    """
+    found = shard_findings(report, check)
+    snapshot = report.snapshot
+    told = [*found, *refused]
+    read = sum(shard.shard.bytes for shard in report.shards)
+    if found:
+        description = f"{snapshot}: {found[0]}"
+    elif refused:
+        description = f"set aside, and not in {snapshot}: {refused[0].problem}"
+    else:
+        description = f"{snapshot}: {counted(len(snapshot.shards), 'shard')}, all sound"
+    more = f" (and {len(told) - 1} more)" if len(told) > 1 else ""
+    return Verdict(
+        not told,
+        description + more,
+        {
+            "snapshot": snapshot.number,
+            "shards": len(snapshot.shards),
+            "shards_read": len(report.shards),
+            "bytes_read": read,
+            "problems": len(found),
+            "sources_set_aside": len(refused),
+            **({"first_problems": _table(told)} if told else {}),
+        },
+        warns=bool(refused) and not found and landed,
+    )
+
+
+def _table(findings: Sequence[Finding]) -> dg.TableMetadataValue:
+    return dg.MetadataValue.table(
+        [
+            dg.TableRecord(
+                {
+                    "shard": one.shard,
+                    "record": one.record,
+                    "offset": one.offset,
+                    "field": one.field,
+                    "problem": one.problem,
+                }
+            )
+            for one in findings[:SHOWN]
+        ],
+        _COLUMNS,
+    )

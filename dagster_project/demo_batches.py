@@ -1,0 +1,140 @@
+"""What lands in the demo: scikit-learn's handwritten digits as PNG images, in three batches.
+
+Two are folders of files, one is a Parquet file, and all give the same features. What is written has
+a name that begins with a dot until it is whole, and is not written again.
+"""
+
+import io
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from assets.digits import LANDING
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from numpy.typing import NDArray
+
+FOLDERS, FILES = LANDING / "folders", LANDING / "files"
+_DARKEST, _WHITE = 16, 255
+
+
+@dataclass(frozen=True, slots=True)
+class Digit:
+    """One handwritten digit: its number in the collection, what it is, and 8 by 8 pixels."""
+
+    number: int
+    label: str
+    pixels: "NDArray[np.uint8]"
+
+    @property
+    def path(self) -> str:
+        """Where it lies in its batch: the folder is the label."""
+        return f"{self.label}/{self.number:04}.png"
+
+    def png(self) -> bytes:
+        """The image as a PNG file."""
+        from PIL import Image  # noqa: PLC0415 - only where something lands
+
+        file = io.BytesIO()
+        Image.fromarray(self.pixels).save(file, "png")
+        return file.getvalue()
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """The digits from number `first` up to `end`, and where they land: a folder or a file."""
+
+    path: Path
+    first: int
+    end: int
+
+    @property
+    def said(self) -> str:
+        """What it is, for people."""
+        kind = "a Parquet file with" if self.path.suffix == ".parquet" else "a folder of"
+        return f"{kind} {self.end - self.first} PNG images"
+
+    def land(self) -> bool:
+        """Write it, unless it is there; says whether it was written."""
+        if self.path.exists():
+            return False
+        digits = all_digits()[self.first : self.end]
+        if self.path.suffix == ".parquet":
+            write_parquet(self.path, as_table(digits))
+        else:
+            write_folder(self.path, digits)
+        return True
+
+
+BATCHES = (
+    Batch(FOLDERS / "batch-1", 0, 600),
+    Batch(FILES / "batch-2.parquet", 600, 1200),
+    Batch(FOLDERS / "batch-3", 1200, 1797),
+)
+DIGITS = BATCHES[-1].end
+
+
+@cache
+def all_digits() -> tuple[Digit, ...]:
+    """The digits in the order of the collection; it comes with scikit-learn, not from a network."""
+    from sklearn.datasets import load_digits  # noqa: PLC0415 - takes seconds to load
+
+    told = load_digits()
+    shades = (told.images * _WHITE / _DARKEST).astype(np.uint8)
+    return tuple(
+        Digit(number, str(label), pixels)
+        for number, (label, pixels) in enumerate(zip(told.target, shades, strict=True))
+    )
+
+
+def write_folder(path: Path, digits: Sequence[Digit]) -> None:
+    """Let a folder of PNG files land, whole or not at all."""
+    hidden = _hidden(path)
+    shutil.rmtree(hidden, ignore_errors=True)  # what a run before this one left
+    for digit in digits:
+        file = hidden / digit.path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(digit.png())
+    hidden.rename(path)
+
+
+def as_table(digits: Sequence[Digit]) -> "pa.Table":
+    """The digits as the columns that a folder of them would give."""
+    import pyarrow as pa  # noqa: PLC0415 - only where something lands
+
+    return pa.table(
+        {
+            "path": [digit.path for digit in digits],
+            "label": [digit.label for digit in digits],
+            "image": pa.array([digit.png() for digit in digits], pa.binary()),
+        }
+    )
+
+
+def write_parquet(path: Path, table: "pa.Table") -> None:
+    """Let a Parquet file land, whole or not at all."""
+    import pyarrow.parquet as pq  # noqa: PLC0415 - only where something lands
+
+    hidden = _hidden(path)
+    hidden.parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(table, hidden)
+    hidden.rename(path)
+
+
+def write_file(path: Path, content: bytes) -> None:
+    """Let a file with these bytes land, whole or not at all."""
+    hidden = _hidden(path)
+    hidden.parent.mkdir(parents=True, exist_ok=True)
+    hidden.write_bytes(content)
+    hidden.rename(path)
+
+
+def _hidden(path: Path) -> Path:
+    """The name of what is not whole yet: nobody looks at it."""
+    return path.with_name(f".{path.name}")

@@ -1,0 +1,158 @@
+"""What `make demo-fault` shows: what must not get through does not, and holds nothing else up."""
+
+import random
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import click
+import dagster as dg
+import numpy as np
+
+from assets.digits import LOOKED_AT
+from dagster_project.demo_batches import (
+    FILES,
+    FOLDERS,
+    Digit,
+    all_digits,
+    as_table,
+    write_file,
+    write_folder,
+    write_parquet,
+)
+from dagster_project.demo_runs import Demo, Ran
+from dagster_project.ui import require_dagster_home
+from shardline.operations.arrivals import look
+from shardline.operations.examples import write_examples
+
+_DIGITS = 120
+_ENLARGED = 8
+
+
+def land_damaged(name: str, digits: list[Digit]) -> Path:
+    """A TFRecord file with the right schema, and one bit in its middle that has flipped."""
+    with tempfile.TemporaryDirectory() as folder:
+        sound = Path(folder, "sound.tfrecord")
+        write_examples(sound, as_table(digits))
+        content = bytearray(sound.read_bytes())
+    content[len(content) // 2] ^= 1
+    path = FILES / f"{name}-damaged.tfrecord"
+    write_file(path, bytes(content))
+    return path
+
+
+def land_other_schema(name: str, digits: list[Digit]) -> Path:
+    """A Parquet file in which `image` is called `picture`, and that has one column more."""
+    table = as_table(digits).rename_columns({"image": "picture"})
+    path = FILES / f"{name}-other-schema.parquet"
+    write_parquet(path, table.append_column("writer", [[digit.number % 43 for digit in digits]]))
+    return path
+
+
+def land_too_large(name: str, digits: list[Digit]) -> Path:
+    """A folder of images of 64 by 64 pixels: right for the schema, and wrong all the same."""
+    block = np.ones((_ENLARGED, _ENLARGED), np.uint8)
+    path = FOLDERS / f"{name}-too-large"
+    write_folder(path, [replace(one, pixels=np.kron(one.pixels, block)) for one in digits])
+    return path
+
+
+def land_good(name: str, digits: list[Digit]) -> Path:
+    """A folder of digits that have moved by a pixel: new content, and nothing wrong with it."""
+    path = FOLDERS / f"{name}-good"
+    write_folder(path, [replace(one, pixels=np.roll(one.pixels, 1, axis=1)) for one in digits])
+    return path
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """Something lands. `refused_by` is the check that must stop it; None if none may."""
+
+    title: str
+    land: Callable[[str, list[Digit]], Path]
+    refused_by: str | None
+    look_at: str
+
+
+SCENES = (
+    Scene(
+        "A damaged TFRecord file: one bit has flipped",
+        land_damaged,
+        "integrity",
+        "digits_v1, Checks, integrity: red, and its table first_problems has the file, the record "
+        "and the offset.",
+    ),
+    Scene(
+        "A Parquet file of another schema: a column renamed, and one more",
+        land_other_schema,
+        "schema",
+        "digits_v1, Checks, schema: red, with the difference field by field.",
+    ),
+    Scene(
+        "Images that are far too large: they fit the schema, but not what is expected of digits",
+        land_too_large,
+        "expectations",
+        "digits_v1, Checks, expectations: red, with a table of what held and what did not, and the "
+        "Data Docs page. The snapshot was made and rejected: the next one is without these images.",
+    ),
+    Scene(
+        "And a good batch: digits that have moved by a pixel",
+        land_good,
+        None,
+        "the graph: all green, and digits_single and its file have moved on.",
+    ),
+)
+
+
+def play(demo: Demo, scene: Scene) -> list[str]:
+    """Let something land, run everything, and give what is not as it should be."""
+    # Entries are never taken back, so their number is a name and a seed that nobody had before.
+    entries = demo.growing.state.number
+    digits = random.Random(entries).sample(all_digits(), _DIGITS)  # noqa: S311 - no secret
+    before = demo.single.published()
+    landed = scene.land(f"fault-{entries}", sorted(digits, key=lambda one: one.number))
+    demo.say(f"{scene.title}\n  {landed}", "bold")
+    ran = demo.run(landed, log_level="CRITICAL")
+    demo.show(ran)
+    after = demo.single.published()
+    moved = after.content != before.content
+    stays = f"did not move: readers still get {after}"
+    demo.say(f"  Downstream {f'moved: {before} became {after}' if moved else stays}.")
+    demo.say(f"  In the UI: {scene.look_at}\n")
+    return list(_wrong(scene, ran, moved=moved))
+
+
+def _wrong(scene: Scene, ran: Ran, *, moved: bool) -> Iterator[str]:
+    if scene.refused_by is None:
+        yield from (f"{scene.title}: {check} failed" for check in ran.failed)
+        if not moved:
+            yield f"{scene.title}: digits_single did not move"
+        return
+    if ran.failed != [f"{scene.refused_by} of digits_v1"]:
+        yield f"{scene.title}: {scene.refused_by} of digits_v1 alone should fail"
+    if moved:
+        yield f"{scene.title}: digits_single moved"
+
+
+def run_faults(demo: Demo) -> list[str]:
+    """Play all scenes, on a platform that stands; gives what is not as it should be."""
+    if not demo.growing.exists or look(demo.growing, LOOKED_AT).new or demo.amiss():
+        raise click.ClickException("nothing is published yet, or something waits: make run first")
+    return [wrong for scene in SCENES for wrong in play(demo, scene)] + demo.amiss()
+
+
+@click.command()
+def main() -> None:
+    """Land what must not get through; the code is 0 if it does not, and what is good does."""
+    require_dagster_home()
+    with dg.DagsterInstance.get() as instance:
+        demo = Demo(instance)
+        amiss = run_faults(demo)
+        for one in amiss:
+            demo.say(f"Not as it should be: {one}", "bold red")
+    raise SystemExit(1 if amiss else 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,208 @@
+"""Runs of the demo's assets in this process, on the instance that the web page shows."""
+
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from assets.digits import EXPORT, digits_single, digits_v1
+from dagster_project.demo_batches import DIGITS
+from dagster_project.resources import shardline_resource
+from shardline.cli.tables import plain_console
+from shardline.cli.wording import counted, human_bytes
+from shardline.log.version import Version
+from shardline.operations.export import read_export
+
+ASSETS = tuple(asset.key for declared in (digits_v1, digits_single) for asset in declared.assets)
+_EVENTS = {
+    dg.DagsterEventType.ASSET_CHECK_EVALUATION,
+    dg.DagsterEventType.ASSET_MATERIALIZATION,
+}
+_OTHERS_SECONDS = 60
+_LOOK_SECONDS = 0.2
+_SHORT_ID = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """What a run told: the metadata of what it made, by asset, and the verdicts of its checks."""
+
+    run_id: str
+    success: bool
+    made: Mapping[dg.AssetKey, Mapping[str, Any]]
+    verdicts: Mapping[dg.AssetCheckKey, dg.AssetCheckEvaluation]
+
+    def over(self, other: "Ran") -> "Ran":
+        """Both runs as one; what both told of is as this one told it."""
+        return Ran(
+            self.run_id,
+            self.success and other.success,
+            {**other.made, **self.made},
+            {**other.verdicts, **self.verdicts},
+        )
+
+    @property
+    def failed(self) -> list[str]:
+        """The checks that hold something up, by name."""
+        return [
+            f"{key.name} of {key.asset_key.to_user_string()}"
+            for key, told in self.verdicts.items()
+            if not told.passed and told.severity == dg.AssetCheckSeverity.ERROR
+        ]
+
+
+@dataclass(frozen=True)
+class Demo:
+    """The demo's versions, the instance that runs them, and the console that tells of it."""
+
+    instance: dg.DagsterInstance
+    console: Console = field(default_factory=plain_console)
+    growing: Version = field(default_factory=lambda: shardline_resource().version(digits_v1.name))
+    single: Version = field(
+        default_factory=lambda: shardline_resource().version(digits_single.name)
+    )
+
+    def run(self, landed: Path | None = None, *, log_level: str = "ERROR") -> Ran:
+        """Materialize everything in order, with all checks; tells what came of it.
+
+        If `make ui` runs beside us, its sensor may have taken what has `landed` before this run
+        could: then that run is the one to tell of, as far as it went.
+        """
+        from dagster_project.definitions import defs  # noqa: PLC0415 - not where nothing is new
+
+        first = self.growing.state.number + 1
+        result = defs.resolve_implicit_global_asset_job_def().execute_in_process(
+            instance=self.instance,
+            asset_selection=list(ASSETS),
+            run_config={"loggers": {"console": {"config": {"log_level": log_level}}}},
+            raise_on_error=False,
+        )
+        self.growing.refresh()
+        self.single.refresh()
+        ours = self._told(result.run_id)
+        taker = self._taker(landed, first) if landed is not None else None
+        if not taker or taker == ours.run_id:
+            return ours
+        self.say(f"  The sensor of make ui was faster: run {taker[:_SHORT_ID]} took it.")
+        return self._told(taker).over(ours)
+
+    def say(self, text: str = "", style: str = "") -> None:
+        """Print a line; paths in it are told from here."""
+        self.console.print(from_here(text), style=style, soft_wrap=True)
+
+    def show(self, ran: Ran) -> None:
+        """Print what a run made, and the verdict of each check in its own words."""
+        table = Table.grid(padding=(0, 2, 0, 0))
+        table.add_column(no_wrap=True)
+        table.add_column(no_wrap=True)
+        table.add_column(overflow="fold")
+        for key in ASSETS:
+            told = ran.made.get(key)
+            name = Text(f"  {key.to_user_string()}", "bold")
+            table.add_row(name, *(_made(told) if told else _not_made(ran)))
+            for check, verdict in ran.verdicts.items():
+                if check.asset_key == key:
+                    said = Text(from_here(verdict.description or ""))
+                    table.add_row(f"    {check.name}", _verdict(verdict), said)
+        self.console.print(table)
+        published = ", ".join(
+            f"{version.published()}" for version in (self.growing, self.single) if _has(version)
+        )
+        self.say(f"  Published: {published or 'nothing'}. Run {ran.run_id[:_SHORT_ID]}.", "dim")
+
+    def amiss(self) -> list[str]:
+        """What is not as it should be after a run: all is published, and in step."""
+        for version in (self.growing, self.single):
+            if not _has(version):
+                return [f"{version.name} has no published snapshot"]
+        base, single = self.growing.published(), self.single.published()
+        found = []
+        if base.records < DIGITS:
+            found.append(f"{base} has {base.records} rows, and there are {DIGITS} digits")
+        inputs = self.single.log.entry(single.entry).inputs
+        if any(self.growing.snapshot(one.snapshot).content != base.content for one in inputs):
+            found.append(f"{single} is not made of {base}")
+        if single.records != base.records:
+            found.append(f"{single} has {single.records} rows, and {base} has {base.records}")
+        exported = read_export(EXPORT)
+        if exported is None or not EXPORT.is_file() or exported.content != single.content:
+            found.append(f"{EXPORT} does not hold {single}")
+        return found
+
+    def is_told(self) -> bool:
+        """Whether the instance knows of all assets: another one may have made them."""
+        return all(self.instance.get_latest_materialization_event(key) for key in ASSETS)
+
+    def _taker(self, landed: Path, first: int) -> str | None:
+        """The run whose entry has what landed, wherever that run is."""
+        path = landed.resolve().as_posix()
+        for entry in self.growing.log.entries(first):
+            if any(source.path == path for source in entry.sources):
+                return entry.maker.run
+        return None
+
+    def _told(self, run_id: str) -> Ran:
+        made: dict[dg.AssetKey, Mapping[str, Any]] = {}
+        verdicts: dict[dg.AssetCheckKey, dg.AssetCheckEvaluation] = {}
+        success = self._ended_well(run_id)
+        for event in self._events(run_id):
+            if event.event_type == dg.DagsterEventType.ASSET_MATERIALIZATION:
+                told = event.step_materialization_data.materialization
+                made[told.asset_key] = {name: one.value for name, one in told.metadata.items()}
+            else:
+                verdict = event.asset_check_evaluation_data
+                verdicts[verdict.asset_check_key] = verdict
+        return Ran(run_id, success, made, verdicts)
+
+    def _events(self, run_id: str) -> Iterator[dg.DagsterEvent]:
+        for record in self.instance.get_records_for_run(run_id, of_type=_EVENTS).records:
+            yield record.event_log_entry.get_dagster_event()
+
+    def _ended_well(self, run_id: str) -> bool:
+        """Wait for a run that is not ours; says whether it succeeded."""
+        deadline = time.monotonic() + _OTHERS_SECONDS
+        while time.monotonic() < deadline:
+            run = self.instance.get_run_by_id(run_id)
+            if run is None or run.is_finished:
+                return run is not None and run.is_success
+            time.sleep(_LOOK_SECONDS)
+        return False
+
+
+def _has(version: Version) -> bool:
+    return version.exists and version.state.published is not None
+
+
+def from_here(text: str) -> str:
+    """A text with the paths in it as they are from the working directory."""
+    return text.replace(f"{Path.cwd()}/", "")
+
+
+def _verdict(verdict: dg.AssetCheckEvaluation) -> Text:
+    if verdict.passed:
+        return Text("passed", "green")
+    if verdict.severity == dg.AssetCheckSeverity.WARN:
+        return Text("warning", "yellow")
+    return Text("FAILED", "bold red")
+
+
+def _made(told: Mapping[str, Any]) -> tuple[Text, str]:
+    moved = told.get("added_shards", told.get("written"))
+    word = Text("made", "cyan") if moved else Text("stands")
+    rows, size = counted(told["dagster/row_count"], "row"), human_bytes(told["bytes"])
+    if "file" in told:
+        return word, from_here(f"{told['file']}: {rows}, {size}")
+    came = f"{told['added_rows']:+,}" if told["added_rows"] else "none new"
+    return word, f"snapshot {told['snapshot']}: {rows} ({came}), {size}"
+
+
+def _not_made(ran: Ran) -> tuple[Text, str]:
+    if ran.failed:
+        return Text("skipped", "yellow"), "what it is made of did not pass its checks"
+    return Text("FAILED", "bold red"), "make ui shows why, in the run below"

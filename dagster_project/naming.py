@@ -1,0 +1,32 @@
+"""How versions are called in Dagster: `digits/v1` is the asset `digits_v1` of the group `digits`.
+
+The graph shows only the last part of an asset key, so that part has to tell the dataset too.
+"""
+
+import re
+
+import dagster as dg
+
+from shardline.log.version import Version
+
+_NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_]")
+
+
+def asset_name(version: str) -> str:
+    """The name of a version's asset; BadNameError if it names no version."""
+    Version("memory://names", version)  # knows what a version may be called
+    return _plain(version.replace("/", "_"))
+
+
+def asset_key(version: str) -> dg.AssetKey:
+    """The key of a version's asset."""
+    return dg.AssetKey(asset_name(version))
+
+
+def group_name(version: str) -> str:
+    """The group of a version's asset: its dataset."""
+    return _plain(version.partition("/")[0])
+
+
+def _plain(name: str) -> str:
+    return _NOT_IN_NAMES.sub("_", name)

@@ -1,0 +1,64 @@
+"""The versions of a platform, wired together; a mistake in a declaration is told here, at load."""
+
+from collections.abc import Mapping
+
+import dagster as dg
+
+from assets.declared import DeclarationError, DeclaredVersion
+from dagster_project.automation import follow_sensor
+from dagster_project.commits import commits_sensor
+from dagster_project.resources import ShardlineResource, shardline_resource
+from dagster_project.upkeep import vacuum_job, verify_job, verify_schedule
+
+
+def platform(
+    *declared: DeclaredVersion,
+    shardline: ShardlineResource | None = None,
+    resources: Mapping[str, object] | None = None,
+) -> dg.Definitions:
+    """Everything that Dagster needs to run the declared versions."""
+    refuse_mistakes(declared)
+    names = [version.name for version in declared]
+    verify = verify_job(names)
+    return dg.Definitions(
+        assets=[asset for version in declared for asset in version.assets],
+        asset_checks=[version.checks for version in declared],
+        schedules=[
+            *(schedule for version in declared for schedule in version.schedules),
+            verify_schedule(verify),
+        ],
+        sensors=[
+            *(sensor for version in declared for sensor in version.sensors),
+            follow_sensor(),
+            commits_sensor(
+                {version.name: sorted(version.checks.check_keys) for version in declared}
+            ),
+        ],
+        jobs=[verify, vacuum_job(names)],
+        resources={**(resources or {}), "shardline": shardline or shardline_resource()},
+        # Few, large steps: the engine runs shards side by side, so a process per step buys nothing.
+        executor=dg.in_process_executor,
+    )
+
+
+def refuse_mistakes(declared: tuple[DeclaredVersion, ...]) -> None:
+    """Refuse names that collide, and inputs that nobody declares."""
+    known: dict[dg.AssetKey, str] = {}
+    for version in declared:
+        for asset in version.assets:
+            other = known.setdefault(asset.key, version.name)
+            if other != version.name:
+                raise DeclarationError(
+                    f"{version.name} and {other} would both be the asset "
+                    f"{asset.key.to_user_string()}: rename one of them"
+                )
+    names = [version.name for version in declared]
+    for name in sorted({name for name in names if names.count(name) > 1}):
+        raise DeclarationError(f"{name} is declared twice: take one of the two out")
+    for version in declared:
+        for given in version.inputs:
+            if given not in names:
+                raise DeclarationError(
+                    f"{version.name} is made of {given}, which is not declared: declare it too, or "
+                    f"name one of {', '.join(sorted(names))}"
+                )

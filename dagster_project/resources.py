@@ -1,0 +1,34 @@
+"""Where the datasets lie: the resource by which assets, checks, jobs and sensors open them."""
+
+import os
+from pathlib import Path
+
+import dagster as dg
+from pydantic import Field
+
+from shardline.log.version import Version
+from shardline.storage import open_store
+
+ROOT_VARIABLE = "SHARDLINE_ROOT"
+REPORTS_VARIABLE = "SHARDLINE_REPORTS"
+DEMO_FOLDER = ".demo"
+
+
+class ShardlineResource(dg.ConfigurableResource[None]):
+    """The root of the datasets, and where pages for people go."""
+
+    root: str = Field(description="A folder, or a prefix as s3://bucket/datasets.")
+    reports: str = Field(description="The local folder of Data Docs pages and other reports.")
+
+    def version(self, name: str, *, run: str = "", code: str = "") -> Version:
+        """Open a version; `run` and `code` are told in the entries that are committed by it."""
+        return Version(open_store(self.root), name, run=run, code=code)
+
+
+def shardline_resource() -> ShardlineResource:
+    """The resource as the environment says: SHARDLINE_ROOT, or else the folder of the demo."""
+    demo = Path(DEMO_FOLDER).resolve()
+    return ShardlineResource(
+        root=os.environ.get(ROOT_VARIABLE) or str(demo / "root"),
+        reports=os.environ.get(REPORTS_VARIABLE) or str(demo / "reports"),
+    )

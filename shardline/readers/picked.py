@@ -1,0 +1,183 @@
+"""Some records of a shard, by their numbers, for those who want a sample and not all of it.
+
+A plain shard is read through its index, as many bytes as the records have. So is a GZIP shard on a
+local disk, where a run of records costs the member that it begins in. Any other shard, and one
+whose index is lost, is read from its start up to the last record that is wanted.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from shardline import kernel
+from shardline.errors import ColumnError, DamagedFileError, ExampleError, IndexMismatchError
+from shardline.files.index import IndexedFile, read_offsets
+from shardline.files.reader import DEFAULT_LIMITS, Limits
+from shardline.kernel.types import FRAME_BYTES
+from shardline.readers.arrow_columns import column_of, schema_of, to_column
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from shardline.kernel.types import Buffer, IntArray
+    from shardline.log.schema import Feature
+    from shardline.readers.shards import ShardFile
+
+_PIECE_BYTES = 1024 * 1024
+_SPAN_BYTES = 32 * 1024 * 1024
+"""Parts of an object that lie close together come in one answer, with what is between them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Picked:
+    """Records that need not follow each other, whose `numbers` in the shard ascend.
+
+    `data` holds their payloads, at `starts`, and is good until the next ones are taken.
+    """
+
+    data: Buffer
+    starts: IntArray
+    lengths: IntArray
+    numbers: IntArray
+
+
+def pick(
+    file: ShardFile, numbers: IntArray, *, limits: Limits = DEFAULT_LIMITS
+) -> Iterator[Picked]:
+    """The records of these numbers, which ascend, some at a time; the checksums of each hold.
+
+    Raises DamagedFileError at one that is damaged, ObjectMissingError if the file is not there and
+    StorageError if it is not as long as the log says.
+    """
+    if not len(numbers):
+        return
+    file.look()
+    done = 0
+    try:
+        for picked in _through_index(file, numbers, limits):
+            yield picked
+            done += len(picked.numbers)
+    except IndexMismatchError:
+        yield from _streamed(file, numbers[done:], limits)
+
+
+def to_batch(file: ShardFile, features: Sequence[Feature], picked: Picked) -> pa.RecordBatch:
+    """Features of records that were picked, as `Snapshot.to_arrow` gives them.
+
+    Raises ExampleError or ColumnError, with the number of the record in the shard.
+    """
+    asked = [column_of(feature) for feature in features]
+    try:
+        decoded = kernel.decode(picked.data, picked.starts, picked.lengths, asked)
+        arrays = [
+            to_column(feature, buffers) for feature, buffers in zip(features, decoded, strict=True)
+        ]
+    except ExampleError as error:
+        detail = f"{error.detail} ({file.path})"
+        number = int(picked.numbers[error.record])
+        raise ExampleError(number, error.offset, error.field, detail) from None
+    except ColumnError as error:
+        detail = f"{error.detail} ({file.path})"
+        raise ColumnError(int(picked.numbers[error.record]), error.field, detail) from None
+    return pa.RecordBatch.from_arrays(arrays, schema=schema_of(features))
+
+
+def _through_index(file: ShardFile, numbers: IntArray, limits: Limits) -> Iterator[Picked]:
+    """Raises IndexMismatchError, maybe late, where the shard cannot be read in this way."""
+    local = file.file.store.local_path(file.file.name) is not None
+    if file.shard.compression == "none" and not local:
+        return _from_afar(file, numbers, limits)
+    if file.shard.compression == "zlib" or not local:
+        raise IndexMismatchError(f"{file.path} is packed: it can be read from its start only")
+    return _from_disk(file, numbers, limits)
+
+
+def _from_disk(file: ShardFile, numbers: IntArray, limits: Limits) -> Iterator[Picked]:
+    with IndexedFile(file.path, limits=limits) as indexed:
+        if len(indexed) != file.shard.records:
+            raise IndexMismatchError(f"the index of {file.path} is of another file")
+        payloads: list[bytes] = []
+        size = done = 0
+        for first, last in _runs(numbers):
+            for payload in indexed.read(first, last):
+                payloads.append(payload)
+                size += len(payload)
+                if size >= _PIECE_BYTES:
+                    yield _joined(payloads, numbers[done:])
+                    done += len(payloads)
+                    payloads, size = [], 0
+        if payloads:
+            yield _joined(payloads, numbers[done:])
+
+
+def _runs(numbers: IntArray) -> Iterator[tuple[int, int]]:
+    """Numbers that follow each other together, as the first and the one behind the last."""
+    cuts = np.flatnonzero(np.diff(numbers) != 1) + 1
+    for run in np.split(numbers, cuts):
+        yield int(run[0]), int(run[-1]) + 1
+
+
+def _joined(payloads: list[bytes], numbers: IntArray) -> Picked:
+    lengths = np.fromiter(map(len, payloads), np.int64, len(payloads))
+    starts = np.cumsum(lengths) - lengths
+    return Picked(b"".join(payloads), starts, lengths, numbers[: len(payloads)])
+
+
+def _from_afar(file: ShardFile, numbers: IntArray, limits: Limits) -> Iterator[Picked]:
+    """Parts of an object, each asked for with those near it."""
+    begins, ends = _spans(file, numbers)
+    longest = limits.max_record_bytes + FRAME_BYTES
+    if (ends - begins > longest).any():
+        raise IndexMismatchError(f"the index of {file.path} tells of records that are too large")
+    first = 0
+    while first < len(numbers):
+        within = np.searchsorted(ends, begins[first] + _SPAN_BYTES, "right")
+        some = slice(first, max(int(within), first + 1))
+        ranges = list(zip(begins[some].tolist(), (ends - begins)[some].tolist(), strict=True))
+        data = b"".join(file.file.store.read_ranges(file.file.name, ranges))
+        scan = kernel.scan(data, max_record_bytes=limits.max_record_bytes)
+        if scan.consumed != len(data) or len(scan.starts) != len(ranges):
+            bad = first + min(len(scan.starts), len(ranges) - 1)
+            raise DamagedFileError(
+                file.path,
+                "data-crc",
+                int(numbers[bad]),
+                int(begins[bad]),
+                "the record that the index points at is not intact: the file is damaged, or the "
+                "index is not of this file",
+            )
+        yield Picked(data, scan.starts, scan.lengths, numbers[some])
+        first = some.stop
+
+
+def _spans(file: ShardFile, numbers: IntArray) -> tuple[IntArray, IntArray]:
+    """Where the frames of these records begin and end."""
+    begins, ends = np.zeros_like(numbers), np.zeros_like(numbers)
+    first = 0
+    shard = file.shard
+    for offsets in read_offsets(file.file.store, file.file.name, shard.bytes, shard.records):
+        for found, wanted in ((begins, numbers), (ends, numbers + 1)):
+            low, high = np.searchsorted(wanted, (first, first + len(offsets)))
+            found[low:high] = offsets[wanted[low:high] - first]
+        first += len(offsets)
+        if first > numbers[-1] + 1:
+            break
+    return begins, ends
+
+
+def _streamed(file: ShardFile, numbers: IntArray, limits: Limits) -> Iterator[Picked]:
+    done = 0
+    for block in file.blocks(limits=limits, block_bytes=_PIECE_BYTES):
+        last = int(np.searchsorted(numbers, block.record + len(block.starts)))
+        if last > done:
+            chosen = numbers[done:last] - block.record
+            yield Picked(
+                block.data, block.starts[chosen], block.lengths[chosen], numbers[done:last]
+            )
+        done = last
+        if done == len(numbers):
+            return

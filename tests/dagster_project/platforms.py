@@ -1,0 +1,117 @@
+"""A small platform for tests: a version that grows, one rebuilt of it, and a real instance."""
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+
+from assets.appended import appended_version
+from assets.rebuilt import rebuilt_version
+from dagster_project.platform import platform
+from dagster_project.resources import ShardlineResource
+from shardline.log.meanings import Text
+from shardline.log.schema import Feature, Schema
+from shardline.log.version import Version
+from shardline.operations.arrivals import LandingFolder
+from tests.kernel.frames import framed
+
+SCHEMA = Schema((Feature("id", "int64"), Feature("name", "bytes", meaning=Text())))
+GROWING, REBUILT = dg.AssetKey("notes_v1"), dg.AssetKey("notes_single")
+QUIET = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
+
+
+@dataclass(frozen=True)
+class Platform:
+    """The definitions, and where their files lie."""
+
+    folder: Path
+    defs: dg.Definitions
+    resource: ShardlineResource
+
+    @property
+    def landing(self) -> Path:
+        return self.folder / "landing"
+
+    def version(self, name: str = "notes/v1") -> Version:
+        return Version(self.folder / "root", name)
+
+    def land(self, name: str, ids: Sequence[int], **more: object) -> Path:
+        """Let a file of JSON lines arrive."""
+        lines = [{"id": number, "name": f"note {number}", **more} for number in ids]
+        path = self.landing / f"{name}.jsonl"
+        path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+        return path
+
+    def land_damaged(self, name: str = "damaged") -> Path:
+        """Let a TFRecord file arrive whose third record has a flipped bit."""
+        from tests.files.samples import example_of, flipped  # noqa: PLC0415 - loads TensorFlow
+
+        records = [example_of(id=number, name=b"note") for number in range(100, 110)]
+        path = self.landing / f"{name}.tfrecord"
+        bad = 8 * (len(framed(*records[:2])) + 14)
+        path.write_bytes(flipped(framed(*records), bad))
+        return path
+
+    def run(
+        self,
+        instance: dg.DagsterInstance,
+        *keys: dg.AssetKey,
+        config: dict[str, Any] | None = None,
+        raise_on_error: bool = False,
+    ) -> dg.ExecuteInProcessResult:
+        """Materialize some assets with their checks, all unless told."""
+        job = self.defs.resolve_implicit_global_asset_job_def()
+        ops = {GROWING.to_user_string(): {"config": config}} if config else {}
+        return job.execute_in_process(
+            instance=instance,
+            asset_selection=list(keys) or None,
+            run_config={**QUIET, "ops": ops},
+            raise_on_error=raise_on_error,
+        )
+
+
+def make_platform(folder: Path, *, suite: Path | None = None) -> Platform:
+    """A platform in a folder, with a suite for the version that grows."""
+    (folder / "landing").mkdir(exist_ok=True)
+    growing = appended_version(
+        "notes/v1",
+        schema=SCHEMA,
+        landing=LandingFolder(str(folder / "landing"), settle_seconds=0),
+        cron="0 * * * *",
+        watch_seconds=1,
+        expectations=suite,
+    )
+    rebuilt = rebuilt_version("notes/single", of=growing, export=folder / "notes.tfrecord")
+    resource = ShardlineResource(root=str(folder / "root"), reports=str(folder / "reports"))
+    return Platform(folder, platform(growing, rebuilt, shardline=resource), resource)
+
+
+def verdicts(result: dg.ExecuteInProcessResult) -> dict[str, dg.AssetCheckEvaluation]:
+    """What the checks of a run said, by asset and name."""
+    return {
+        f"{one.asset_key.to_user_string()}:{one.check_name}": one
+        for one in result.get_asset_check_evaluations()
+    }
+
+
+def table_rows(value: dg.MetadataValue[Any]) -> list[dict[str, Any]]:
+    """The rows of a table in metadata."""
+    assert isinstance(value, dg.TableMetadataValue)
+    return [dict(record.data) for record in value.records]
+
+
+def reported(instance: dg.DagsterInstance, key: dg.AssetKey) -> list[int]:
+    """The snapshots that were reported for an asset, oldest first."""
+    records = instance.fetch_materializations(key, limit=100).records
+    return [
+        int(record.asset_materialization.metadata["snapshot"].value)  # type: ignore[union-attr, arg-type]
+        for record in reversed(records)
+    ]
+
+
+def instances() -> Iterator[dg.DagsterInstance]:
+    with dg.DagsterInstance.ephemeral() as instance:
+        yield instance

@@ -1,0 +1,96 @@
+"""Derived versions follow what was published, and nothing else."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pytest
+
+from tests.dagster_project.platforms import GROWING, REBUILT, Platform, instances, make_platform
+from tests.dagster_project.suites import at_most, write_suite
+
+EXPORT = dg.AssetKey("notes_single_export")
+
+
+@pytest.fixture
+def instance() -> Iterator[dg.DagsterInstance]:
+    yield from instances()
+
+
+@dataclass
+class Ticks:
+    """The ticks of the automation, one behind the other, as the daemon makes them."""
+
+    platform: Platform
+    instance: dg.DagsterInstance
+    cursor: Any = field(default=None)
+
+    def requested(self) -> set[dg.AssetKey]:
+        """What a tick asks for."""
+        result = dg.evaluate_automation_conditions(
+            defs=self.platform.defs, instance=self.instance, cursor=self.cursor
+        )
+        self.cursor = result.cursor
+        wanted = (GROWING, REBUILT, EXPORT)
+        return {key for key in wanted if result.get_requested_partitions(key)}
+
+    def follow(self) -> list[dg.AssetKey]:
+        """Ticks, and the runs that they ask for, until one asks for nothing."""
+        followed: list[dg.AssetKey] = []
+        while wanted := self.requested():
+            assert self.platform.run(self.instance, *wanted).success
+            followed += sorted(wanted)
+        return followed
+
+
+@pytest.fixture
+def ticks(tmp_path: Path, instance: dg.DagsterInstance) -> Ticks:
+    """The automation of a platform whose suite wants no id above 1,000."""
+    suite = write_suite(tmp_path / "notes.json", at_most("id", 1000))
+    return Ticks(make_platform(tmp_path, suite=suite), instance)
+
+
+def test_what_was_published_is_followed_once(ticks: Ticks) -> None:
+    ticks.requested()
+    ticks.platform.land("a", range(5))
+    assert ticks.platform.run(ticks.instance, GROWING).success
+    assert ticks.follow() == [REBUILT, EXPORT]
+    assert ticks.platform.version("notes/single").published().records == 5
+    assert ticks.requested() == set()
+    assert ticks.requested() == set()
+
+
+def test_a_version_that_is_reported_again_with_the_same_content_is_no_reason(ticks: Ticks) -> None:
+    ticks.platform.land("a", range(5))
+    ticks.platform.run(ticks.instance)
+    ticks.requested()
+    assert ticks.platform.run(ticks.instance, GROWING).success
+    assert ticks.requested() == set()
+
+
+def test_what_failed_its_checks_is_not_followed_and_what_comes_next_is(ticks: Ticks) -> None:
+    ticks.platform.land("a", range(5))
+    ticks.platform.run(ticks.instance)
+    ticks.requested()
+    ticks.platform.land("b", [2000])
+    assert not ticks.platform.run(ticks.instance, GROWING).success
+    assert ticks.requested() == set()
+    assert ticks.requested() == set()
+    ticks.platform.land("c", range(5, 7))
+    assert ticks.platform.run(ticks.instance, GROWING).success
+    assert ticks.follow() == [REBUILT, EXPORT]
+    assert ticks.platform.version("notes/single").published().records == 7
+
+
+def test_a_damaged_file_is_not_followed_and_what_comes_next_is(ticks: Ticks) -> None:
+    ticks.platform.land("a", range(5))
+    ticks.platform.run(ticks.instance)
+    ticks.requested()
+    ticks.platform.land_damaged()
+    assert not ticks.platform.run(ticks.instance, GROWING).success
+    assert ticks.requested() == set()
+    ticks.platform.land("c", range(5, 7))
+    assert ticks.platform.run(ticks.instance, GROWING).success
+    assert ticks.follow() == [REBUILT, EXPORT]

@@ -1,0 +1,204 @@
+"""The demo as people call it: from nothing to a summary, nothing new, and what must not get in."""
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from shardline.files.reader import RecordFile
+from shardline.log.version import Version
+
+pytestmark = pytest.mark.xdist_group("demo")  # one worker, since they share what was played
+
+REPOSITORY = Path(__file__).parents[2]
+DIGITS = 1797
+CHECKS = ("integrity", "schema", "expectations", "drift", "volume")
+
+
+@dataclass(frozen=True)
+class Demo:
+    """A working directory with an instance of its own, as a fresh clone has."""
+
+    folder: Path
+
+    def call(self, module: str, *options: str) -> subprocess.CompletedProcess[str]:
+        """Run one of the demo's modules as make does."""
+        ours = {"DAGSTER_HOME": str(self.folder / "home"), "PYTHONPATH": str(REPOSITORY)}
+        kept = {key: value for key, value in os.environ.items() if key not in _OTHERS}
+        return subprocess.run(
+            [sys.executable, *options, "-m", module],
+            cwd=self.folder,
+            env={**kept, **ours, "COLUMNS": "400"},
+            capture_output=True,
+            check=False,
+            text=True,
+        )
+
+    def version(self, name: str) -> Version:
+        return Version(self.folder / ".demo" / "root", name)
+
+
+_OTHERS = ("SHARDLINE_ROOT", "SHARDLINE_REPORTS", "TF_CPP_MIN_LOG_LEVEL", "FORCE_COLOR")
+"""What would point the demo elsewhere, or change what it prints."""
+
+
+@dataclass(frozen=True)
+class Played:
+    """A demo that was called once, and what that call printed."""
+
+    demo: Demo
+    first: subprocess.CompletedProcess[str]
+
+
+@pytest.fixture(scope="module")
+def played(tmp_path_factory: pytest.TempPathFactory) -> Played:
+    """`make run` from nothing."""
+    demo = Demo(tmp_path_factory.mktemp("clone"))
+    (demo.folder / "home").mkdir()
+    shutil.copy(REPOSITORY / "dagster.yaml", demo.folder / "home")
+    return Played(demo, demo.call("dagster_project.demo"))
+
+
+def lines_with(text: str, *words: str) -> list[str]:
+    return [line for line in text.splitlines() if all(word in line for word in words)]
+
+
+def assert_in_order(text: str, sentences: Sequence[str]) -> None:
+    at = 0
+    for sentence in sentences:
+        assert sentence in text[at:], f"{sentence!r} is missing, or too early, in\n{text}"
+        at = text.index(sentence, at) + len(sentence)
+
+
+def test_from_nothing_to_the_summary(played: Played) -> None:
+    out = played.first.stdout
+    assert played.first.returncode == 0, out + played.first.stderr
+    assert played.first.stderr == ""
+    assert_in_order(
+        out,
+        [
+            *("Batch 1 of 3: a folder of 600 PNG images", "snapshot 1: 600 rows (+600)"),
+            *("Batch 2 of 3: a Parquet file with 600 PNG images", "snapshot 2: 1,200 rows (+600)"),
+            *("Batch 3 of 3: a folder of 597 PNG images", "snapshot 3: 1,797 rows (+597)"),
+            *("learns from digits/v1@3", "held-out digits are told right"),
+            *("How everything stands", "digits/v1", "digits/single"),
+            "tf.data.TFRecordDataset reads 1,797 records",
+            *("What to do next", "make ui", "make demo-fault", "shardline status"),
+        ],
+    )
+
+
+@pytest.mark.parametrize("check", CHECKS)
+def test_each_check_passes_on_each_batch(played: Played, check: str) -> None:
+    told = lines_with(played.first.stdout, f"    {check} ")
+    runs_of = 6 if check in {"integrity", "schema"} else 3
+    assert len(told) == runs_of
+    assert all("passed" in line for line in told)
+
+
+def test_the_versions_hold_all_digits_in_their_order(played: Played) -> None:
+    growing = played.demo.version("digits/v1").published()
+    single = played.demo.version("digits/single").published()
+    assert (growing.records, len(growing.shards)) == (DIGITS, 3)
+    assert (single.records, len(single.shards)) == (DIGITS, 1)
+    exported = RecordFile(played.demo.folder / ".demo" / "digits.tfrecord")
+    assert sum(len(block.lengths) for block in exported.blocks()) == DIGITS
+    labels = [
+        label
+        for batch in growing.to_arrow(["label", "path"])
+        for label, path in zip(*batch.to_pydict().values(), strict=True)
+        if path.startswith(f"{label}/")
+    ]
+    assert len(labels) == DIGITS
+    assert {labels.count(digit) for digit in "0123456789"} <= set(range(170, 190))
+
+
+def test_the_commands_that_it_names_work_as_they_stand_there(played: Played) -> None:
+    (root,) = lines_with(played.first.stdout, "export SHARDLINE_ROOT=")
+    named = [line.split() for line in lines_with(played.first.stdout, "/shardline ")]
+    commands = [" ".join(words[: 2 + words.count("digits/v1")]) for words in named]
+    assert [command.partition(" ")[2] for command in commands] == ["status", "log digits/v1"]
+    script = "\n".join(["set -e", " ".join(root.split()[:2]), *commands])
+    told = subprocess.run(
+        ["/bin/sh", "-c", script],
+        cwd=played.demo.folder,
+        capture_output=True,
+        check=True,
+        text=True,
+    )
+    assert "digits/single" in told.stdout
+
+
+def test_a_second_call_finds_nothing_new_and_loads_nothing_heavy(played: Played) -> None:
+    before = played.demo.version("digits/v1").state.number
+    second = played.demo.call("dagster_project.demo", "-X", "importtime")
+    assert second.returncode == 0
+    assert len(second.stdout.splitlines()) == 2
+    assert "Nothing is new: 3 sources in .demo/landing are known" in second.stdout
+    assert "1,797 rows" in second.stdout
+    loaded = {line.rpartition("|")[2].strip() for line in second.stderr.splitlines()}
+    assert "dagster" in loaded
+    assert not loaded & {"tensorflow", "great_expectations", "sklearn", "pandas"}
+    assert played.demo.version("digits/v1").state.number == before
+
+
+@pytest.fixture(scope="module")
+def faulted(played: Played) -> subprocess.CompletedProcess[str]:
+    """`make demo-fault`, once."""
+    return played.demo.call("dagster_project.demo_fault")
+
+
+def test_faults_are_stopped_each_by_its_check(faulted: subprocess.CompletedProcess[str]) -> None:
+    assert faulted.returncode == 0, faulted.stdout + faulted.stderr
+    assert faulted.stderr == ""
+    (integrity,) = lines_with(faulted.stdout, "    integrity ", "FAILED")
+    for told in ("damaged.tfrecord", "record ", "offset ", "checksum"):
+        assert told in integrity
+    assert lines_with(faulted.stdout, "    schema ", "FAILED", "other-schema.parquet")
+    for field in ("'image': removed", "'picture': added", "'writer': added"):
+        assert lines_with(faulted.stdout, field)
+    (expectations,) = lines_with(faulted.stdout, "    expectations ", "FAILED")
+    assert "image__bytes: 120 of 1,917 values" in expectations
+    assert len(lines_with(faulted.stdout, "FAILED")) == 3
+    assert len(lines_with(faulted.stdout, "Downstream did not move", "digits/single@3")) == 3
+    assert lines_with(faulted.stdout, "Downstream moved: digits/single@3 became digits/single@4")
+    assert len(lines_with(faulted.stdout, "In the UI: ")) == 4
+
+
+def test_after_the_faults_only_the_good_batch_has_come_in(
+    played: Played, faulted: subprocess.CompletedProcess[str]
+) -> None:
+    assert faulted.returncode == 0
+    growing = played.demo.version("digits/v1")
+    assert growing.published().records == DIGITS + 120
+    assert growing.snapshot(4).rejected
+    assert played.demo.version("digits/single").published().records == DIGITS + 120
+
+
+def test_faults_can_be_shown_again(
+    played: Played, faulted: subprocess.CompletedProcess[str]
+) -> None:
+    again = played.demo.call("dagster_project.demo_fault")
+    assert again.returncode == faulted.returncode == 0, again.stdout + again.stderr
+    assert len(lines_with(again.stdout, "FAILED")) == 3
+    assert played.demo.version("digits/single").published().records == DIGITS + 240
+
+
+def test_faults_before_anything_is_published_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "home").mkdir()
+    refused = Demo(tmp_path).call("dagster_project.demo_fault")
+    assert refused.returncode == 1
+    assert "make run first" in refused.stderr
+    assert not (tmp_path / ".demo").exists()
+
+
+def test_without_an_instance_nothing_is_run(tmp_path: Path) -> None:
+    refused = Demo(tmp_path).call("dagster_project.demo")
+    assert refused.returncode == 2
+    assert "DAGSTER_HOME" in refused.stderr
+    assert not (tmp_path / ".demo").exists()

@@ -1,0 +1,235 @@
+"""The gate: what fails its checks goes nowhere, in this run, in another one, or outside Dagster."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import dagster as dg
+import pytest
+
+from shardline.errors import SnapshotMissingError
+from tests.dagster_project.platforms import (
+    GROWING,
+    REBUILT,
+    Platform,
+    instances,
+    make_platform,
+    reported,
+    table_rows,
+    verdicts,
+)
+from tests.dagster_project.suites import at_most, write_suite
+
+
+@pytest.fixture
+def instance() -> Iterator[dg.DagsterInstance]:
+    yield from instances()
+
+
+@pytest.fixture
+def notes(tmp_path: Path) -> Platform:
+    return make_platform(tmp_path)
+
+
+@pytest.fixture
+def expecting(tmp_path: Path) -> Platform:
+    """A platform whose suite wants no id above 1,000."""
+    return make_platform(tmp_path, suite=write_suite(tmp_path / "notes.json", at_most("id", 1000)))
+
+
+def test_what_passes_is_published_and_goes_on_in_the_same_run(
+    notes: Platform, instance: dg.DagsterInstance
+) -> None:
+    notes.land("a", range(5))
+    result = notes.run(instance)
+    assert result.success
+    assert all(one.passed for one in verdicts(result).values())
+    assert notes.version().published().records == 5
+    assert notes.version("notes/single").published().records == 5
+    assert (notes.folder / "notes.tfrecord").is_file()
+
+
+def test_a_damaged_file_is_set_aside_with_its_place_and_nothing_moves(
+    notes: Platform, instance: dg.DagsterInstance
+) -> None:
+    notes.land("a", range(5))
+    notes.run(instance)
+    before = notes.version("notes/single").published().content
+    damaged = notes.land_damaged()
+    result = notes.run(instance)
+    assert not result.success
+    integrity = verdicts(result)["notes_v1:integrity"]
+    assert not integrity.passed
+    assert integrity.severity == dg.AssetCheckSeverity.ERROR
+    assert str(damaged) in (integrity.description or "")
+    (row,) = table_rows(integrity.metadata["first_problems"])
+    assert (row["shard"], row["record"]) == (str(damaged.resolve()), 2)
+    assert row["offset"] > 0
+    assert verdicts(result)["notes_v1:schema"].passed
+    assert notes.version().published().number == 1
+    assert notes.version("notes/single").published().content == before
+    assert REBUILT not in {event.asset_key for event in result.get_asset_materialization_events()}
+
+
+def test_the_next_good_file_is_not_held_up_by_a_damaged_one(
+    notes: Platform, instance: dg.DagsterInstance
+) -> None:
+    notes.land("a", range(5))
+    notes.run(instance)
+    notes.land_damaged()
+    notes.run(instance)
+    notes.land("b", range(5, 9))
+    result = notes.run(instance)
+    assert result.success
+    assert notes.version("notes/single").published().records == 9
+
+
+def test_a_damaged_file_beside_good_ones_is_a_warning_and_the_good_ones_go_on(
+    notes: Platform, instance: dg.DagsterInstance
+) -> None:
+    notes.land("a", range(5))
+    notes.land_damaged()
+    result = notes.run(instance)
+    assert result.success
+    integrity = verdicts(result)["notes_v1:integrity"]
+    assert (integrity.passed, integrity.severity) == (False, dg.AssetCheckSeverity.WARN)
+    assert integrity.metadata["sources_set_aside"].value == 1
+    assert notes.version("notes/single").published().records == 5
+
+
+def test_a_file_of_another_schema_is_told_field_by_field(
+    notes: Platform, instance: dg.DagsterInstance
+) -> None:
+    notes.land("a", range(5))
+    notes.run(instance)
+    notes.land("b", range(5, 9), weight=1.5)
+    result = notes.run(instance)
+    schema = verdicts(result)["notes_v1:schema"]
+    assert not schema.passed
+    (row,) = table_rows(schema.metadata["first_problems"])
+    assert "weight" in row["problem"]
+    assert notes.version().published().records == 5
+
+
+def test_a_snapshot_that_fails_its_suite_is_rejected_and_the_next_one_goes_on(
+    expecting: Platform, instance: dg.DagsterInstance
+) -> None:
+    expecting.land("a", range(5))
+    assert expecting.run(instance).success
+    expecting.land("b", [7, 2000])
+    result = expecting.run(instance)
+    assert not result.success
+    failed = verdicts(result)["notes_v1:expectations"]
+    assert (failed.passed, failed.severity) == (False, dg.AssetCheckSeverity.ERROR)
+    version = expecting.version()
+    assert version.snapshot(2).rejected
+    assert version.published().records == 5
+    assert expecting.version("notes/single").published().records == 5
+    expecting.land("c", range(5, 8))
+    assert expecting.run(instance).success
+    assert expecting.version().published().records == 8, "the rejected batch stays out"
+    assert expecting.version("notes/single").published().records == 8
+
+
+def test_what_was_rejected_comes_in_again_when_someone_says_so(
+    expecting: Platform, instance: dg.DagsterInstance
+) -> None:
+    expecting.land("a", [2000])
+    assert not expecting.run(instance, GROWING).success
+    write_suite(expecting.folder / "notes.json", at_most("id", 3000))
+    assert expecting.run(instance, GROWING).success
+    assert expecting.version().newest().records == 0, "it stays out by itself"
+    assert expecting.run(instance, GROWING, config={"reland": True}).success
+    assert expecting.version().published().records == 1
+
+
+def test_another_run_reads_the_published_snapshot_and_not_the_rejected_one(
+    expecting: Platform, instance: dg.DagsterInstance
+) -> None:
+    expecting.land("a", range(5))
+    expecting.run(instance, GROWING)
+    expecting.land("b", [2000])
+    assert not expecting.run(instance, GROWING).success
+    assert expecting.run(instance, REBUILT).success
+    assert expecting.version("notes/single").published().records == 5
+
+
+def test_without_anything_published_downstream_is_refused(
+    expecting: Platform, instance: dg.DagsterInstance
+) -> None:
+    expecting.land("a", [2000])
+    assert not expecting.run(instance, GROWING).success
+    with pytest.raises(SnapshotMissingError, match="no published snapshot"):
+        expecting.run(instance, REBUILT, raise_on_error=True)
+
+
+def test_a_check_that_raises_counts_as_failed(
+    expecting: Platform, instance: dg.DagsterInstance
+) -> None:
+    (expecting.folder / "notes.json").write_text("no JSON")
+    expecting.land("a", range(5))
+    result = expecting.run(instance)
+    assert not result.success
+    failed = verdicts(result)["notes_v1:expectations"]
+    assert not failed.passed
+    assert "notes.json" in (failed.description or "")
+    with pytest.raises(SnapshotMissingError):
+        expecting.version().published()
+
+
+def test_checks_that_are_executed_alone_look_at_the_newest_snapshot(
+    expecting: Platform, instance: dg.DagsterInstance
+) -> None:
+    suite = expecting.folder / "notes.json"
+    content = suite.read_text()
+    suite.write_text("no JSON")
+    expecting.land("a", range(5))
+    expecting.run(instance, GROWING)
+    suite.write_text(content)
+    job = expecting.defs.resolve_implicit_global_asset_job_def()
+    keys = [key for key in job.asset_layer.asset_graph.asset_check_keys if key.asset_key == GROWING]
+    result = job.get_subset(asset_selection=set(), asset_check_selection=set(keys))
+    ran = result.execute_in_process(instance=instance, raise_on_error=False)
+    assert all(one.passed for one in verdicts(ran).values())
+    assert expecting.version().published().records == 5
+
+
+def test_materializing_with_nothing_new_reports_the_snapshot_that_stands(
+    notes: Platform, instance: dg.DagsterInstance
+) -> None:
+    notes.land("a", range(5))
+    notes.run(instance)
+    result = notes.run(instance)
+    assert result.success
+    assert reported(instance, GROWING) == [1, 1]
+    first, second = (
+        record.asset_materialization
+        for record in instance.fetch_materializations(GROWING, limit=2).records
+    )
+    assert first is not None
+    assert second is not None
+    assert first.tags == second.tags, "the same data version"
+    assert first.metadata["added_rows"].value == 0
+
+
+def test_a_dry_run_tells_what_it_would_append_and_changes_nothing(
+    notes: Platform, instance: dg.DagsterInstance
+) -> None:
+    path = notes.land("a", range(5))
+    result = notes.run(instance, GROWING, config={"dry_run": True})
+    assert result.success
+    assert not notes.version().exists
+    (event,) = result.get_asset_observation_events()
+    observed = event.asset_observation_data.asset_observation
+    assert observed.metadata["would_append"].value == 1
+    (row,) = table_rows(observed.metadata["sources"])
+    assert row["source"] == str(path.resolve())
+
+
+def test_files_and_a_limit_can_be_asked_for(notes: Platform, instance: dg.DagsterInstance) -> None:
+    paths = [notes.land(name, range(n, n + 1)) for n, name in enumerate("abc")]
+    notes.run(instance, GROWING, config={"files": [str(paths[1])]})
+    assert notes.version().newest().records == 1
+    notes.run(instance, GROWING, config={"limit": 1})
+    assert notes.version().newest().records == 2
+    notes.run(instance, GROWING)
+    assert notes.version().newest().records == 3

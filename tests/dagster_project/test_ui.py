@@ -1,0 +1,131 @@
+"""The command behind `make ui`: it starts all that the page needs, and ends all of it."""
+
+import os
+import signal
+import socket
+import subprocess
+from pathlib import Path
+
+import dagster as dg
+import pytest
+
+from tests.dagster_project.web_page import (
+    ROOT,
+    SECONDS,
+    command,
+    has_ended,
+    wait_until,
+    web_page,
+)
+from tests.storage.servers import LOOPBACK
+
+
+def refused(*options: str, home: str | None) -> tuple[int, str]:
+    """The exit code and the message of a command that does not start."""
+    environment = {name: value for name, value in os.environ.items() if name != "DAGSTER_HOME"}
+    if home is not None:
+        environment["DAGSTER_HOME"] = home
+    result = subprocess.run(
+        command(*options),
+        cwd=ROOT,
+        env=environment,
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+    )
+    assert result.stdout == ""
+    return result.returncode, " ".join(result.stderr.split())
+
+
+@pytest.mark.slow
+def test_runs_are_launched_and_sigterm_ends_all_with_the_run_in_progress(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with web_page(tmp_path) as page:
+        assert page.log.read_text() == f"Dagster is on {page.origin} (Ctrl-C ends it)\n"
+        done, endless = page.launch("one"), page.launch("endless")
+        expected = {done: "SUCCESS", endless: "STARTED"}
+        wait_until(lambda: page.runs() == expected, "one run is done and one is in progress")
+        processes = page.processes()
+        assert any("dagster-daemon" in line for line in processes.values())
+        assert any("code-server" in line for line in processes.values())
+        page.process.send_signal(signal.SIGTERM)
+        assert page.process.wait(SECONDS) == 0
+    assert [line for pid, line in processes.items() if not has_ended(pid)] == []
+    assert "Warning" not in page.log.read_text()
+    monkeypatch.setenv("DAGSTER_HOME", str(tmp_path / "home"))
+    with dg.DagsterInstance.get() as instance:
+        runs = {run.run_id: run.status for run in instance.get_runs()}
+    assert runs == {done: dg.DagsterRunStatus.SUCCESS, endless: dg.DagsterRunStatus.FAILURE}
+
+
+@pytest.mark.slow
+def test_a_daemon_that_dies_ends_every_process_with_a_message(tmp_path: Path) -> None:
+    with web_page(tmp_path) as page:
+        processes = page.processes()
+        (daemon,) = (pid for pid, line in processes.items() if "dagster-daemon" in line)
+        os.kill(daemon, signal.SIGKILL)
+        assert page.process.wait(SECONDS) == 1
+    assert [line for pid, line in processes.items() if not has_ended(pid)] == []
+    assert "The Dagster daemon has ended, with code -9." in page.log.read_text()
+
+
+@pytest.mark.slow
+def test_a_web_server_that_is_killed_takes_the_rest_with_it(tmp_path: Path) -> None:
+    with web_page(tmp_path, "--no-daemon") as page:
+        processes = page.processes()
+        (server,) = (pid for pid, line in processes.items() if "dagster_project.serving" in line)
+        os.kill(server, signal.SIGKILL)
+        assert page.process.wait(SECONDS) == 1
+    assert [line for pid, line in processes.items() if not has_ended(pid)] == []
+    assert "The web server has ended, with code -9" in page.log.read_text()
+
+
+@pytest.mark.slow
+def test_nothing_is_left_when_the_command_itself_is_killed(tmp_path: Path) -> None:
+    with web_page(tmp_path, "--no-daemon") as page:
+        processes = page.processes()
+        assert processes
+        page.process.kill()
+        page.process.wait(SECONDS)
+        wait_until(lambda: all(map(has_ended, processes)), "every process has ended")
+
+
+def test_a_busy_port_is_refused_with_the_way_out(tmp_path: Path) -> None:
+    with socket.socket() as busy:
+        busy.bind((LOOPBACK, 0))
+        busy.listen()
+        port = busy.getsockname()[1]
+        code, message = refused("--port", str(port), home=str(tmp_path))
+    assert code == 1
+    assert f"Port {port} of {LOOPBACK} cannot be used: Address already in use." in message
+    assert f"make ui PORT={port + 1}" in message
+
+
+@pytest.mark.parametrize(
+    ("home", "problem"),
+    [
+        (None, "DAGSTER_HOME is not set."),
+        ("", "DAGSTER_HOME is not set."),
+        (".dagster_home", "DAGSTER_HOME is '.dagster_home', which is not absolute."),
+        ("/no/such/folder", "DAGSTER_HOME is '/no/such/folder', which is no folder."),
+    ],
+)
+def test_an_unusable_dagster_home_is_refused(home: str | None, problem: str) -> None:
+    code, message = refused("--port", "0", home=home)
+    assert code == 2
+    assert f"{problem} Set it to the absolute path" in message
+
+
+def test_a_host_that_is_none_is_refused(tmp_path: Path) -> None:
+    code, message = refused("--host", "*.example.com", home=str(tmp_path))
+    assert code == 2
+    assert "'*.example.com' is no address of a server" in message
+
+
+def test_a_missing_workspace_is_refused(tmp_path: Path) -> None:
+    missing = str(tmp_path / "workspace.yaml")
+    code, message = refused("--workspace", missing, home=str(tmp_path))
+    assert code == 2
+    assert "does not exist" in message

@@ -1,0 +1,219 @@
+"""The web page as a real process, on a free port, with an instance and a code location of its own.
+
+The code location holds two assets of no content, so that it loads fast. Requests are made by hand,
+since a test of the guard must be able to send what no honest client sends.
+"""
+
+import contextlib
+import http.client
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.storage.servers import LOOPBACK, free_ports
+
+SECONDS = 120
+ROOT = Path(__file__).parents[2]
+_DEFINITIONS = """\
+import threading
+
+import dagster as dg
+
+@dg.asset
+def one() -> None: ...
+
+@dg.asset
+def endless() -> None:
+    threading.Event().wait()
+
+defs = dg.Definitions(assets=[one, endless], executor=dg.in_process_executor)
+"""
+_WORKSPACE = {
+    "load_from": [{"python_file": {"relative_path": "small.py", "location_name": "small"}}]
+}
+LAUNCH = """\
+mutation Launch($params: ExecutionParams!) {
+  launchRun(executionParams: $params) {
+    __typename
+    ... on LaunchRunSuccess { run { runId } }
+  }
+}
+"""
+
+
+def launch_of(asset: str) -> dict[str, object]:
+    """The variables of a launch."""
+    selector = {
+        "repositoryLocationName": "small",
+        "repositoryName": "__repository__",
+        "pipelineName": "__ASSET_JOB",
+        "assetSelection": [{"path": [asset]}],
+    }
+    return {"params": {"mode": "default", "selector": selector}}
+
+
+@dataclass(frozen=True)
+class Answer:
+    status: int
+    headers: http.client.HTTPMessage
+    body: bytes
+
+    @property
+    def text(self) -> str:
+        return self.body.decode()
+
+
+@dataclass(frozen=True)
+class WebPage:
+    """A page that was started, and may have ended since."""
+
+    process: subprocess.Popen[bytes]
+    port: int
+    log: Path
+
+    @property
+    def host(self) -> str:
+        return f"{LOOPBACK}:{self.port}"
+
+    @property
+    def origin(self) -> str:
+        return f"http://{self.host}"
+
+    def ask(
+        self,
+        method: str,
+        path: str,
+        headers: Mapping[str, str | None] | None = None,
+        body: bytes = b"",
+    ) -> Answer:
+        """One request; a Host header of None is left out."""
+        sent = {"Host": self.host, **(headers or {})}
+        connection = http.client.HTTPConnection(LOOPBACK, self.port, timeout=SECONDS)
+        with contextlib.closing(connection):
+            connection.putrequest(method, path, skip_host=True, skip_accept_encoding=True)
+            for name, value in sent.items():
+                if value is not None:
+                    connection.putheader(name, value)
+            if body:
+                connection.putheader("Content-Length", str(len(body)))
+            connection.endheaders(body or None)
+            response = connection.getresponse()
+            return Answer(response.status, response.headers, response.read())
+
+    def graphql(
+        self,
+        query: str,
+        variables: Mapping[str, object] | None = None,
+        headers: Mapping[str, str | None] | None = None,
+    ) -> Answer:
+        """A query as the page itself sends it, but for the headers that are given."""
+        sent = {"Origin": self.origin, "Content-Type": "application/json", **(headers or {})}
+        body = json.dumps({"query": query, "variables": variables or {}}).encode()
+        return self.ask("POST", "/graphql", sent, body)
+
+    def data(self, query: str, variables: Mapping[str, object] | None = None) -> dict[str, Any]:
+        answer = self.graphql(query, variables)
+        assert answer.status == 200, answer.text
+        data: dict[str, Any] = json.loads(answer.body)["data"]
+        return data
+
+    def runs(self) -> dict[str, str]:
+        """The status of each run that the instance knows, by its id."""
+        query = "{ runsOrError { ... on Runs { results { runId status } } } }"
+        return {run["runId"]: run["status"] for run in self.data(query)["runsOrError"]["results"]}
+
+    def launch(self, asset: str) -> str:
+        """Launch a run as a person does; returns its id."""
+        launched = self.data(LAUNCH, launch_of(asset))["launchRun"]
+        assert launched["__typename"] == "LaunchRunSuccess"
+        return str(launched["run"]["runId"])
+
+    def processes(self) -> dict[int, str]:
+        """The processes that it started, by their ids, with their command lines."""
+        children: dict[int, list[int]] = {}
+        for pid in (int(path.name) for path in Path("/proc").iterdir() if path.name.isdigit()):
+            status = _status(pid)
+            if status is not None:
+                children.setdefault(int(status[1]), []).append(pid)
+        found: list[int] = list(children.get(self.process.pid, []))
+        for pid in found:
+            found += children.get(pid, [])
+        return {pid: _command(pid) for pid in found}
+
+
+def _status(pid: int) -> list[str] | None:
+    """The state, the parent and what follows in the process table, or None if it is not there."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+
+
+def _command(pid: int) -> str:
+    return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
+
+
+def has_ended(pid: int) -> bool:
+    status = _status(pid)
+    return status is None or status[0] == "Z"
+
+
+def wait_until(done: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + SECONDS
+    while not done():
+        if time.monotonic() > deadline:
+            pytest.fail(f"still not so after {SECONDS} seconds: {what}")
+        time.sleep(0.05)
+
+
+def command(*options: str) -> list[str]:
+    return [sys.executable, "-m", "dagster_project.ui", *options]
+
+
+@contextlib.contextmanager
+def web_page(folder: Path, *options: str, definitions: str = _DEFINITIONS) -> Iterator[WebPage]:
+    """A page that answers. It is ended with the block, or when the tests are killed."""
+    (folder / "home").mkdir(exist_ok=True)
+    shutil.copy(ROOT / "dagster.yaml", folder / "home")
+    (folder / "small.py").write_text(definitions)
+    (folder / "workspace.yaml").write_text(json.dumps(_WORKSPACE))
+    (port,) = free_ports(1)
+    setpriv = shutil.which("setpriv")
+    with (folder / "page.log").open("wb") as log:
+        process = subprocess.Popen(
+            [
+                *([setpriv, "--pdeathsig", "SIGTERM"] if setpriv else []),
+                *command("--port", str(port), "--workspace", str(folder / "workspace.yaml")),
+                *options,
+            ],
+            cwd=ROOT,
+            env={**os.environ, "DAGSTER_HOME": str(folder / "home"), "PYTHONPATH": str(ROOT)},
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+        )
+    page = WebPage(process, port, folder / "page.log")
+    try:
+        wait_until(lambda: _answers(page), "the page answers")
+        yield page
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.wait(SECONDS)
+
+
+def _answers(page: WebPage) -> bool:
+    assert page.process.poll() is None, page.log.read_text()
+    try:
+        return page.ask("GET", "/server_info").status == 200
+    except OSError:
+        return False
