@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import dagster as dg
@@ -16,8 +17,6 @@ from checks.suite import SuiteError, read_suite, suite_path
 from tests.checks.rows import digit, digits, snapshot_of
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from checks.verdict import Verdict
     from shardline.log.snapshot import Snapshot
 
