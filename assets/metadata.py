@@ -60,18 +60,18 @@ def snapshot_metadata(
     """
     snapshot = made.snapshot
     entry = version.log.entry(snapshot.entry)
-    told: Metadata = {
+    told: Metadata = {"dagster/row_count": int(snapshot.records)}
+    if drawn:
+        told["picture"] = dg.MetadataValue.md(picture(version, snapshot, entry))
+    told |= {
         **_numbers(made),
         "dagster/column_schema": dg.MetadataValue.table_schema(column_schema(snapshot.schema)),
         "dagster/uri": _place(snapshot.store, version.name),
         "dagster/storage_kind": "tfrecord",
         "digest": snapshot.content,
-        "adopted": bool(made.adopted),
         "read_it": dg.MetadataValue.md(read_it(snapshot)),
         "log": dg.MetadataValue.md(_commands(snapshot)),
     }
-    if drawn:
-        told["picture"] = dg.MetadataValue.md(picture(version, snapshot, entry))
     if inputs:
         lineage = column_lineage(snapshot.schema, inputs)
         told["dagster/column_lineage"] = dg.MetadataValue.column_lineage(lineage)
@@ -81,6 +81,8 @@ def snapshot_metadata(
         told["sources"] = _sources(entry)
     if made.quarantine:
         told["quarantine"] = _quarantine(snapshot.store, made.quarantine)
+    if made.adopted:
+        told["adopted"] = True
     if made.export is not None:
         told["export"] = dg.MetadataValue.path(made.export)
     return told
@@ -90,7 +92,6 @@ def _numbers(made: Made) -> Metadata:
     """The numbers, as plain ones: Dagster refuses those of NumPy."""
     snapshot, seconds = made.snapshot, float(made.seconds)
     return {
-        "dagster/row_count": int(snapshot.records),
         "snapshot": int(snapshot.number),
         "entry": int(snapshot.entry),
         "bytes": int(snapshot.bytes),
@@ -100,8 +101,8 @@ def _numbers(made: Made) -> Metadata:
         "added_shards": int(made.added_shards),
         "quarantined_rows": int(made.quarantined_rows),
         "set_aside": int(made.set_aside),
-        "rows_per_second": float(made.added_rows) / seconds if seconds > 0 else 0.0,
-        "bytes_per_second": float(made.added_bytes) / seconds if seconds > 0 else 0.0,
+        "rows_per_second": round(float(made.added_rows) / seconds, 1) if seconds > 0 else 0.0,
+        "bytes_per_second": round(float(made.added_bytes) / seconds, 1) if seconds > 0 else 0.0,
     }
 
 

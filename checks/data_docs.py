@@ -24,7 +24,8 @@ KEPT = 50
 _NUMBER = re.compile(r"[0-9]{1,19}")
 _FOREIGN = re.compile(
     r"<script\b.*?</script>|<link\b[^>]*>|<img\b[^>]*>|<footer\b.*?</footer>"
-    r"|href=\"\.\./[^\"]*\"|background: url\(.https?:[^)]*\)[^;]*;",
+    r"|href=\"\.\./[^\"]*\"|\son[a-z]+=(?:\"[^\"]*\"|'[^']*')"
+    r"|background: url\(.https?:[^)]*\)[^;]*;",
     re.DOTALL | re.IGNORECASE,
 )
 _POLICY = (

@@ -13,32 +13,33 @@ from checks.verdict import Verdict
 from shardline.cli.wording import counted
 from shardline.log.entry import Entry
 from shardline.log.version import Version
-from shardline.operations.check import INTEGRITY, CheckReport
+from shardline.operations.check import INTEGRITY, SCHEMA, CheckReport
 
 SHOWN = 20
 _LOOKED_BACK = 200
-_COLUMNS = dg.TableSchema(
-    [
-        dg.TableColumn("shard", description="the shard, or the source that could not land"),
-        dg.TableColumn("record", "int"),
-        dg.TableColumn("offset", "int"),
-        dg.TableColumn("field"),
-        dg.TableColumn("problem"),
-    ]
-)
+_SHARD = dg.TableColumn("shard", description="the shard, or the source that could not land")
+_RECORD, _OFFSET = dg.TableColumn("record", "int"), dg.TableColumn("offset", "int")
+_FIELD, _PROBLEM = dg.TableColumn("field"), dg.TableColumn("problem")
+_COLUMNS = {
+    INTEGRITY: dg.TableSchema([_SHARD, _RECORD, _OFFSET, _PROBLEM]),
+    SCHEMA: dg.TableSchema([_SHARD, _RECORD, _FIELD, _PROBLEM]),
+}
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that is wrong."""
+    """One thing that is wrong. `why` tells it in full, where `problem` and the place do not."""
 
     shard: str
     problem: str
     record: int | None = None
     offset: int | None = None
     field: str | None = None
+    why: str = ""
 
     def __str__(self) -> str:
+        if self.why:
+            return self.why
         place = [
             f"record {self.record}" if self.record is not None else "",
             f"offset {self.offset}" if self.offset is not None else "",
@@ -81,9 +82,10 @@ def source_findings(entries: Sequence[Entry], check: str) -> list[Finding]:
         path_of = {source.key: source.path or source.batch or "" for source in entry.sources}
         for told in entry.parameters["set_aside"]:
             if told["check"] == check:
-                path = path_of[told["source"]]
-                why = str(told["reason"])
-                findings.append(Finding(path, why, told.get("record"), told.get("offset")))
+                name = path_of[told["source"]].rpartition("/")[2]
+                what = str(told.get("detail") or told["reason"])
+                place = (told.get("record"), told.get("offset"))
+                findings.append(Finding(name, what, *place, why=str(told["reason"])))
     return findings
 
 
@@ -101,9 +103,14 @@ def shard_verdict(
     if found:
         description = f"{snapshot}: {found[0]}"
     elif refused:
-        description = f"set aside, and not in {snapshot}: {refused[0].problem}"
+        description = f"set aside, and not in {snapshot}: {refused[0]}"
     else:
-        description = f"{snapshot}: {counted(len(snapshot.shards), 'shard')}, all sound"
+        shards = counted(len(snapshot.shards), "shard")
+        description = (
+            f"{snapshot}: {shards}, all as committed"
+            if check == INTEGRITY
+            else f"{snapshot}: {counted(snapshot.records, 'record')} in {shards} fit the schema"
+        )
     more = f" (and {len(told) - 1} more)" if len(told) > 1 else ""
     return Verdict(
         not told,
@@ -113,27 +120,18 @@ def shard_verdict(
             "shards": len(snapshot.shards),
             "shards_read": len(report.shards),
             "bytes_read": read,
-            "problems": len(found),
+            "problems": len(told),
             "sources_set_aside": len(refused),
-            **({"first_problems": _table(told)} if told else {}),
+            **({"first_problems": _table(check, told)} if told else {}),
         },
         warns=bool(refused) and not found and landed,
     )
 
 
-def _table(findings: Sequence[Finding]) -> dg.TableMetadataValue:
-    return dg.MetadataValue.table(
-        [
-            dg.TableRecord(
-                {
-                    "shard": one.shard,
-                    "record": one.record,
-                    "offset": one.offset,
-                    "field": one.field,
-                    "problem": one.problem,
-                }
-            )
-            for one in findings[:SHOWN]
-        ],
-        _COLUMNS,
-    )
+def _table(check: str, findings: Sequence[Finding]) -> dg.TableMetadataValue:
+    columns = _COLUMNS[check]
+    rows = [
+        dg.TableRecord({column.name: getattr(one, column.name) for column in columns.columns})
+        for one in findings[:SHOWN]
+    ]
+    return dg.MetadataValue.table(rows, columns)

@@ -13,10 +13,14 @@ def follows_published() -> dg.AutomationCondition[dg.AssetKey | dg.AssetCheckKey
     """
     condition = dg.AutomationCondition
     moved = condition.any_deps_match(
-        condition.data_version_changed() | condition.will_be_requested()
+        (condition.data_version_changed() & ~condition.executed_with_root_target())
+        | condition.will_be_requested()
     )
+    # What moved while the run for the move before was ending has not been handled by that run:
+    # `since_last_handled` would forget it.
+    handled = (condition.newly_requested() | condition.newly_updated()) & ~moved
     return (
-        (condition.newly_missing() | moved).since_last_handled()
+        (condition.newly_missing() | moved).since(condition.initial_evaluation() | handled)
         & ~condition.any_deps_missing()
         & ~condition.any_deps_in_progress()
         & ~condition.in_progress()

@@ -35,7 +35,7 @@ _MAX_REASON = 2000
 class Refusal:
     """A source that cannot land, and why. `check` is the one that its shards would have failed.
 
-    Of a damaged TFRecord file, `record` and `offset` tell where.
+    Of a damaged TFRecord file, `record` and `offset` tell where, and `detail` only what.
     """
 
     source: Identity
@@ -43,6 +43,7 @@ class Refusal:
     why: str
     record: int | None = None
     offset: int | None = None
+    detail: str | None = None
 
     @property
     def shards(self) -> tuple[Shard, ...]:
@@ -53,7 +54,7 @@ class Refusal:
         """The reason as an entry tells it."""
         told: Json = {"check": self.check, "reason": self.why}
         if self.record is not None:
-            told |= {"record": self.record, "offset": self.offset}
+            told |= {"record": self.record, "offset": self.offset, "detail": self.detail}
         return told
 
 
@@ -62,7 +63,8 @@ def refusal(source: Identity, error: ShardlineError) -> Refusal:
     why = str(error)
     why = why if len(why) <= _MAX_REASON else why[: _MAX_REASON - 1] + "…"
     if isinstance(error, DamagedFileError):
-        return Refusal(source, INTEGRITY, why, error.record, error.offset)
+        what = f"{error.kind}: {error.detail}"
+        return Refusal(source, INTEGRITY, why, error.record, error.offset, what)
     return Refusal(source, INTEGRITY if isinstance(error, SourceError) else SCHEMA, why)
 
 

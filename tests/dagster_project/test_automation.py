@@ -62,6 +62,19 @@ def test_what_was_published_is_followed_once(ticks: Ticks) -> None:
     assert ticks.requested() == set()
 
 
+def test_what_moves_while_the_run_for_the_move_before_ends_is_followed_too(ticks: Ticks) -> None:
+    ticks.platform.land("a", range(5))
+    ticks.platform.run(ticks.instance)
+    ticks.requested()
+    ticks.platform.land("b", range(5, 7))
+    assert ticks.platform.run(ticks.instance, GROWING).success
+    assert ticks.platform.run(ticks.instance, *ticks.requested()).success
+    ticks.platform.land("c", range(7, 9))
+    assert ticks.platform.run(ticks.instance, GROWING).success
+    assert ticks.follow() == [REBUILT, EXPORT]
+    assert ticks.platform.version("notes/single").published().records == 9
+
+
 def test_a_version_that_is_reported_again_with_the_same_content_is_no_reason(ticks: Ticks) -> None:
     ticks.platform.land("a", range(5))
     ticks.platform.run(ticks.instance)

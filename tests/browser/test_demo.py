@@ -1,0 +1,161 @@
+"""The story that the demo tells, as a person sees it in a browser: each step builds on the last."""
+
+import re
+import time
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import expect
+
+from tests.browser.dagster_ui import Complaints, DagsterUI
+from tests.browser.demo_site import DemoSite
+
+GROWING, SINGLE, EXPORT = "digits_v1", "digits_single", "digits_single_export"
+CHECKS = ["drift", "expectations", "integrity", "schema", "volume"]
+PLOTTED = ["snapshot", "dagster/row_count", "added_rows", "bytes"]
+LAUNCHPAD = ["dry_run", "files", "limit", "reland", "target_shard_mb"]
+
+
+@pytest.mark.slow
+def test_the_demo_is_run_understood_and_guarded_by_a_person_with_a_browser(
+    site: DemoSite, ui: DagsterUI, complaints: Complaints
+) -> None:
+    site.stop_landing()
+    the_graph_shows_the_demo(ui)
+    site.land_folder("batch-1", 0, 600)
+    materialize_runs_and_all_checks_turn_green(site, ui, rows=600)
+    site.land_parquet("batch-2.parquet", 600, 1200)
+    materialize_runs_and_all_checks_turn_green(site, ui, rows=1200)
+    each_check_has_a_page(ui)
+    the_metadata_is_that_of_the_log(site, ui)
+    the_picture_is_drawn(ui)
+    numbers_are_plotted_over_time(ui)
+    the_launchpad_offers_what_can_be_set(ui)
+    the_expectations_have_a_page_of_their_own(ui)
+    the_single_file_followed(site, ui, rows=1200)
+    a_damaged_file_turns_integrity_red_and_moves_nothing_downstream(site, ui)
+    site.land_parquet("batch-4.parquet", 1200, 1797)
+    materialize_runs_and_all_checks_turn_green(site, ui, rows=1797)
+    the_single_file_followed(site, ui, rows=1797)
+    numbers_are_plotted_over_time(ui)
+    everything_is_green_in_the_graph(ui)
+    assert complaints.heard == []
+
+
+def the_graph_shows_the_demo(ui: DagsterUI) -> None:
+    ui.open_graph()
+    for asset in (GROWING, SINGLE, EXPORT):
+        expect(ui.listed(asset)).to_be_visible()
+    ui.open_asset(GROWING)
+    ui.page.get_by_role("link", name="digits", exact=True).click()
+    expect(ui.page).to_have_url(re.compile("asset-groups.*digits"))
+    for asset in (GROWING, SINGLE, EXPORT):
+        expect(ui.listed(asset)).to_be_visible()
+
+
+def materialize_runs_and_all_checks_turn_green(site: DemoSite, ui: DagsterUI, rows: int) -> None:
+    assert ui.materialize(GROWING) == "Success"
+    ui.shoot(f"run-{rows}")
+    assert site.version("digits/v1").published().records == rows
+    ui.open_check(GROWING, "integrity")
+    expect(ui.check_results()).to_have_text(["Succeeded"] * len(CHECKS))
+    ui.shoot("checks-green", height=700)
+
+
+def each_check_has_a_page(ui: DagsterUI) -> None:
+    for check in CHECKS:
+        ui.open_check(GROWING, check)
+        expect(ui.page.get_by_text("Passed", exact=True)).to_be_visible()
+        ui.shoot(f"check-{check}")
+
+
+def the_metadata_is_that_of_the_log(site: DemoSite, ui: DagsterUI) -> None:
+    snapshot = site.version("digits/v1").published()
+    assert ui.snapshot(GROWING) == (snapshot.number, snapshot.content)
+    expect(ui.page.get_by_text(f"{snapshot.records:,}", exact=True)).to_be_visible()
+    expect(ui.metadata("bytes")).to_have_text(str(snapshot.bytes))
+    expect(ui.metadata("shards")).to_have_text(str(len(snapshot.shards)))
+    expect(ui.metadata("added_rows")).to_have_text("600")
+    expect(ui.metadata("read_it")).to_contain_text("tf.data.TFRecordDataset(files)")
+    expect(ui.metadata("sources")).to_contain_text("batch-2.parquet")
+    for column in ("path", "label", "image"):
+        expect(ui.page.get_by_role("cell", name=column, exact=True)).to_be_visible()
+    ui.shoot("metadata", height=2300)
+
+
+def the_picture_is_drawn(ui: DagsterUI) -> None:
+    ui.open_asset(GROWING)
+    ui.metadata("picture").get_by_text("[Show Markdown]").click()
+    pictures = ui.page.get_by_role("dialog").get_by_role("img", name=re.compile(":"))
+    expect(pictures).to_have_count(4)
+    for picture in pictures.all():
+        assert picture.evaluate("image => image.decode().then(() => image.naturalWidth)") > 0
+    ui.shoot("materialization")
+
+
+def numbers_are_plotted_over_time(ui: DagsterUI) -> None:
+    ui.open_asset(GROWING)
+    ui.page.get_by_role("button", name="Plots").click()
+    for key in PLOTTED:
+        ui.scroll_to_plot(key)
+    ui.shoot("plots")
+
+
+def the_launchpad_offers_what_can_be_set(ui: DagsterUI) -> None:
+    launchpad = ui.open_launchpad(GROWING)
+    for field in LAUNCHPAD:
+        expect(launchpad.get_by_text(re.compile(rf"^\s*{field}:")).first).to_be_visible()
+    expect(launchpad.get_by_text("No errors", exact=True)).to_be_visible()
+    ui.shoot("launchpad")
+
+
+def the_expectations_have_a_page_of_their_own(ui: DagsterUI) -> None:
+    ui.open_check(GROWING, "expectations")
+    link = ui.page.get_by_text(re.compile(r"expectations\.html$"))
+    ui.page.goto(Path(link.inner_text()).as_uri())
+    for words in ("Expectation Suite: digits_v1", "all 1,200 rows", "Succeeded"):
+        expect(ui.page.get_by_text(words).first).to_be_visible()
+    ui.shoot("data-docs")
+
+
+def the_single_file_followed(site: DemoSite, ui: DagsterUI, rows: int) -> None:
+    site.wait_until_published("digits/single", rows)
+    snapshot = site.version("digits/single").published()
+    assert ui.snapshot(SINGLE) == (snapshot.number, snapshot.content)
+    expect(ui.page.get_by_text(f"{rows:,}", exact=True)).to_be_visible()
+    expect(ui.metadata("shards")).to_have_text("1")
+    ui.shoot(f"single-{rows}")
+
+
+def a_damaged_file_turns_integrity_red_and_moves_nothing_downstream(
+    site: DemoSite, ui: DagsterUI
+) -> None:
+    before = site.version("digits/single").published()
+    shown, runs = ui.snapshot(SINGLE), site.runs_of(SINGLE)
+    damage = site.land_damaged("batch-3.tfrecord", 1200, 1300, record=41)
+    assert ui.materialize(GROWING) == "Failure"
+    failed_at = time.time()
+    ui.shoot("run-red")
+    ui.open_check(GROWING, "integrity")
+    listed = ["Failed" if check == "integrity" else "Succeeded" for check in CHECKS]
+    expect(ui.check_results()).to_have_text([*listed, "Failed"])  # the last is the page's own
+    finding = ui.page.get_by_role("row").filter(has_text=damage.path.name).last
+    for place in (damage.record, damage.offset):
+        expect(finding.get_by_role("cell", name=str(place), exact=True)).to_be_visible()
+    ui.shoot("check-red")
+    ui.open_graph()
+    expect(ui.listed(GROWING, "check_failed")).to_be_visible()
+    ui.shoot("graph-red")
+    site.wait_for_a_look(failed_at)
+    assert site.runs_of(SINGLE) == runs
+    after = site.version("digits/single").published()
+    assert (after.number, after.content) == (before.number, before.content)
+    assert ui.snapshot(SINGLE) == shown
+
+
+def everything_is_green_in_the_graph(ui: DagsterUI) -> None:
+    ui.open_graph()
+    for asset in (GROWING, SINGLE, EXPORT):
+        expect(ui.listed(asset, "run_success")).to_be_visible()
+    expect(ui.page.get_by_text(re.compile(r"^(\d+) / \1 Passed$"))).to_have_count(2)
+    ui.shoot("asset-graph")
