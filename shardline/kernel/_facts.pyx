@@ -5,6 +5,7 @@ from libc.stdint cimport INT64_MAX, INT64_MIN, int32_t, int64_t, uint8_t, uint64
 from libc.stdlib cimport free, realloc
 from libc.string cimport memcpy
 
+from shardline.kernel._crc32c cimport shardline_load32, shardline_load64
 from shardline.kernel._wire cimport (
     ACCEPTED, BAD_LENGTH, BAD_VARINT, BYTES, FIELD_1, FIXED32_1, FLOAT, INT64, LIST_CHUNKS,
     LIST_FIELD, OUT_OF_MEMORY, VARINT_1, Names, Refusal, Values, check_spans, count_values,
@@ -124,6 +125,11 @@ cdef inline int64_t tally_floats(Tally *tally, const uint8_t *p, int64_t count) 
     cdef float value[4]
     cdef int64_t nans = 0
     cdef int k
+    if count == 1:
+        memcpy(value, p, 4)
+        tally.low_float = smaller(value[0], tally.low_float)
+        tally.high_float = larger(value[0], tally.high_float)
+        return value[0] != value[0]
     for k in range(4):
         low[k] = tally.low_float
         high[k] = tally.high_float
@@ -147,7 +153,26 @@ cdef inline int64_t tally_floats(Tally *tally, const uint8_t *p, int64_t count) 
     return nans
 
 
-cdef int tally_values(
+cdef inline bint is_short_ascii(const uint8_t *p, int64_t size) noexcept nogil:
+    """Whether these are up to 32 bytes, and all ASCII: loads that may overlap instead of a loop."""
+    cdef uint64_t bits = 0
+    if size > 32:
+        return False
+    if size >= 8:
+        bits = shardline_load64(p) | shardline_load64(p + size - 8)
+        if size > 16:
+            bits |= shardline_load64(p + 8) | shardline_load64(p + size - 16)
+        return not bits & <uint64_t>0x8080808080808080
+    if size >= 4:
+        bits = shardline_load32(p) | shardline_load32(p + size - 4)
+        return not bits & <uint64_t>0x80808080
+    while size:
+        size -= 1
+        bits |= p[size]
+    return not bits & <uint64_t>0x80
+
+
+cdef inline int tally_values(
     void *context, int32_t name, const Values *values, const uint8_t **at
 ) noexcept nogil:
     cdef Tally *tally = tally_of(<Tallies *>context, name, values.kind)
@@ -173,7 +198,7 @@ cdef int tally_values(
                 tally.smallest = size
             if size > tally.largest:
                 tally.largest = size
-            if tally.utf8 and not is_utf8(inside, p):
+            if tally.utf8 and not is_short_ascii(inside, size) and not is_utf8(inside, p):
                 tally.utf8 = False
             count += 1
     elif values.kind == FLOAT:
@@ -221,7 +246,7 @@ cdef int tally_values(
     return ACCEPTED
 
 
-cdef int tally_feature(
+cdef inline int tally_feature(
     void *context, int32_t name, int kind, int64_t lists, const uint8_t *start, const uint8_t *end
 ) noexcept nogil:
     cdef Tally *tally = tally_of(<Tallies *>context, name, kind)

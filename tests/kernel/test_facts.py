@@ -237,6 +237,17 @@ def test_utf8_means_that_every_value_is(kernel: ModuleType, value: bytes, *, utf
     assert found[0].utf8 is utf8
 
 
+@pytest.mark.parametrize("size", [*range(1, 20), 31, 32, 33, 40])
+def test_one_byte_that_is_no_ascii_is_seen_wherever_it_stands(
+    kernel: ModuleType, size: int
+) -> None:
+    for place in range(size):
+        value = bytearray(b"a" * size)
+        value[place] = 0xFF
+        assert not facts_of(kernel, example(entry("a", bytes_feature(bytes(value)))))[0].utf8
+    assert facts_of(kernel, example(entry("a", bytes_feature(b"a" * size))))[0].utf8
+
+
 def test_many_features_are_kept_apart(kernel: ModuleType) -> None:
     payload = example(*(entry(f"f{i:04}", int64_feature(i)) for i in range(500)))
     found = facts_of(kernel, payload, payload)
