@@ -2,27 +2,30 @@
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from zoneinfo import available_timezones
 
 import dagster as dg
 from pydantic import Field
 
-from assets.declared import DeclaredVersion, gate_of
+from assets.declared import DeclarationError, DeclaredVersion, gate_of
 from assets.metadata import Made
 from assets.progress import logging_engine
 from assets.reporting import result, standing
 from checks.gate import Gate
 from dagster_project.landing import append_schedule, landing_sensor
-from dagster_project.naming import asset_key, asset_name, group_name
+from dagster_project.naming import asset_key, group_name
 from dagster_project.resources import ShardlineResource
 from shardline import __version__
 from shardline.errors import SourceError
+from shardline.files.compression import Compression
 from shardline.log.schema import Schema
 from shardline.log.version import Version
 from shardline.operations.append import AppendReport, append
 from shardline.operations.arrivals import Arrival, Arrivals, LandingFolder, look, remember
-from shardline.operations.landing import TARGET_BYTES
+from shardline.operations.landing import TARGET_BYTES, LandingOptions
 from shardline.sources import RecordSource, as_source
 
 _MEGABYTE = 1024 * 1024
@@ -74,6 +77,9 @@ def appended_version(
     `checks/expectations/`.
     """
     folders = (landing,) if isinstance(landing, LandingFolder) else tuple(landing)
+    with _told_of(name):
+        LandingOptions(target_bytes, Compression(compression), quarantine_share)
+        _refuse_times(timezone, watch_seconds)
     gate = gate_of(name, expectations, grows=True)
     landing_of = f"\n\nAppended from {', '.join(f'`{folder.where}`' for folder in folders)}."
 
@@ -86,7 +92,6 @@ def appended_version(
         tags={**(tags or {}), "shardline/made_by": "append"},
         code_version=code_version,
         output_required=False,
-        pool=asset_name(name),
     )
     def appended(
         context: dg.AssetExecutionContext, config: AppendConfig, shardline: ShardlineResource
@@ -118,6 +123,12 @@ def appended_version(
         made = _made(version, report, seconds) or standing(
             version, context.instance, context.asset_key
         )
+        if made is None and report.set_aside:
+            raise dg.Failure(
+                f"{name} has no snapshot yet, and what landed cannot be appended: "
+                f"{report.set_aside[0].why}",
+                allow_retries=False,
+            )
         if made is None:
             context.log.info("%s has no snapshot yet: nothing has landed", name)
             return
@@ -130,6 +141,22 @@ def appended_version(
         schedules=[append_schedule(name, folders, cron, timezone)] if cron else [],
         sensors=[landing_sensor(name, folders, watch_seconds)] if watch_seconds else [],
     )
+
+
+@contextmanager
+def _told_of(name: str) -> Iterator[None]:
+    """Tell at load, with the name of the version, what would only fail in a run."""
+    try:
+        yield
+    except ValueError as error:
+        raise DeclarationError(f"{name}: {error}") from None
+
+
+def _refuse_times(timezone: str, watch_seconds: int | None) -> None:
+    if watch_seconds is not None and watch_seconds < 1:
+        raise ValueError(f"watch_seconds is {watch_seconds}: it must be 1 or more")
+    if timezone not in available_timezones():
+        raise ValueError(f"timezone {timezone!r} is not known: write it as Europe/Berlin")
 
 
 def _require(version: Version, gate: Gate) -> None:
@@ -148,7 +175,7 @@ def _chosen(version: Version, found: Arrivals, config: AppendConfig) -> Arrivals
             if (version.state.sources.get(key) or 0) < 0
         )
     if config.files:
-        by_path = {arrival.path: arrival for arrival in (*found.new, *found.settling)}
+        by_path = {arrival.path: arrival for arrival in (*new, *found.settling)}
         new = tuple(_named(path, by_path) for path in config.files)
     if config.limit:
         new = new[: config.limit]

@@ -23,9 +23,8 @@ def exported(name: str, path: Path, owners: Sequence[str] = ()) -> dg.AssetsDefi
         description=f"What `{name}` has published, as one file: `{path}`.",
         owners=list(owners),
         tags={"shardline/made_by": "export"},
-        automation_condition=follows_published(),
+        automation_condition=follows_published(name),
         output_required=False,
-        pool=f"{asset_name(name)}_export",
     )
     def export_file(
         context: dg.AssetExecutionContext, shardline: ShardlineResource

@@ -69,9 +69,8 @@ def rebuilt_version(
         owners=list(owners),
         tags={**(tags or {}), "shardline/made_by": "rebuild"},
         code_version=code_version,
-        automation_condition=follows_published(),
+        automation_condition=follows_published(source),
         output_required=False,
-        pool=asset_name(name),
     )
     def rebuilt(
         context: dg.AssetExecutionContext, config: RebuildConfig, shardline: ShardlineResource

@@ -28,7 +28,7 @@ _ABOUT = {
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog="""\b
 Examples:
-  python -m checks.draft digits/v1 --root .demo
+  python -m checks.draft digits/v1 --root .demo/root
   python -m checks.draft digits/v1 --snapshot 7 --force
   python -m checks.draft digits/v1 --output /tmp/digits.json
 

@@ -63,6 +63,12 @@ class Examination:
                 warns=check in {DRIFT, VOLUME},
             )
 
+    @property
+    def is_published(self) -> bool:
+        """Whether the snapshot is published now."""
+        self.version.refresh()
+        return self.version.snapshot(self.snapshot.number).published
+
     @cached_property
     def _pass(self) -> CheckReport:
         """The one pass over the shards that have not passed; it attests and rejects."""

@@ -13,6 +13,7 @@ import dagster as dg
 from checks.examination import DRIFT, EXPECTATIONS, VOLUME, Examination, without_snapshot
 from checks.shard_checks import set_aside_by
 from checks.subject import subject
+from dagster_project.automation import published_tag
 from dagster_project.naming import asset_key, asset_name
 from dagster_project.resources import ShardlineResource
 from shardline.log.facts import Checks
@@ -93,5 +94,7 @@ class Gate:
                     verdict = examination.verdict(name)
                     context.log.info("%s: %s", name, verdict.description)
                     yield verdict.result(key, name)
+            if examination.is_published:
+                context.instance.add_run_tags(run_id, {published_tag(self.version): "yes"})
 
         return checks

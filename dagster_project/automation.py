@@ -1,15 +1,28 @@
 """When a derived version is made anew: its input has other content, and has passed its checks."""
 
+from collections.abc import Sequence
+from functools import reduce
+from operator import and_
+from typing import Any
+
 import dagster as dg
+
+from dagster_project.naming import asset_key, asset_name
 
 FOLLOW = "follow_published"
 
 
-def follows_published() -> dg.AutomationCondition[dg.AssetKey | dg.AssetCheckKey]:
-    """The condition of every version that is made of others.
+def published_tag(version: str) -> str:
+    """The tag of a run whose snapshot of a version was published."""
+    return f"shardline/published_{asset_name(version)}"
+
+
+def follows_published(*inputs: str) -> dg.AutomationCondition[Any]:
+    """The condition of a version that is made of others, or of an export.
 
     Like `eager`, but an input that is reported again with the same content is no reason, and one
-    whose blocking checks have not passed holds it back, whichever run they ran in.
+    whose blocking checks have not passed holds it back, whichever run they ran in. A check that
+    only warns has not passed for Dagster, and publishes all the same: the run's tag tells.
     """
     condition = dg.AutomationCondition
     moved = condition.any_deps_match(
@@ -24,8 +37,20 @@ def follows_published() -> dg.AutomationCondition[dg.AssetKey | dg.AssetCheckKey
         & ~condition.any_deps_missing()
         & ~condition.any_deps_in_progress()
         & ~condition.in_progress()
-        & condition.all_deps_blocking_checks_passed()
+        & (condition.all_deps_blocking_checks_passed() | _published(inputs))
     ).with_label("its input was published with other content")
+
+
+def _published(inputs: Sequence[str]) -> dg.AutomationCondition[Any]:
+    """Whether the runs that made the inputs what they are saw them published."""
+    each: list[dg.AutomationCondition[Any]] = [
+        dg.AutomationCondition.asset_matches(
+            asset_key(name),
+            dg.AutomationCondition.executed_with_tags(tag_keys={published_tag(name)}),
+        )
+        for name in inputs
+    ]
+    return reduce(and_, each)
 
 
 def follow_sensor() -> dg.AutomationConditionSensorDefinition:

@@ -74,6 +74,6 @@ def outside(
 def _event(version: Version, entry: Entry, *, newest: bool) -> dg.AssetMaterialization:
     snapshot = version.snapshot(entry.snapshot)
     before = version.snapshot(entry.snapshot - 1).records if entry.snapshot > 1 else 0
-    added = snapshot.records - before
+    added = max(0, snapshot.records - before)
     key = asset_key(version.name)
     return materialization(key, version, snapshot, added_rows=added, drawn=newest)

@@ -13,6 +13,7 @@ import dagster as dg
 
 from dagster_project.naming import asset_key, asset_name
 from dagster_project.resources import ShardlineResource
+from shardline.cli.wording import counted
 from shardline.operations.arrivals import Arrival, Arrivals, LandingFolder, look
 
 FILES_AT_ONCE = 200
@@ -84,8 +85,11 @@ def landing_sensor(
 def nothing_new(version: str, folders: Sequence[LandingFolder], found: Arrivals) -> str:
     """Why there is nothing to append, for people."""
     where = ", ".join(folder.where for folder in folders)
+    missing = [folder.where for folder in folders if folder.is_missing]
+    if missing:
+        return f"there is no folder {', '.join(missing)}: nothing can land for {version}"
     settling = f"; {len(found.settling)} were written to just now" if found.settling else ""
-    return f"nothing new for {version} in {where}: {found.known} sources are known{settling}"
+    return f"nothing new for {version} in {where}: {counted(found.known, 'source')} known{settling}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -96,17 +96,21 @@ class Held:
 class SetAside:
     """Sources that could not land count as rejected from now on: nobody tries them at every turn.
 
-    `reasons` tells why, by the key of the source. One that landed or was rejected before is left
-    as it is.
+    `reasons` tells why, by the key of the source. One that landed before is left as it is, and so
+    is one that was rejected, unless someone tried to `reland` it.
     """
 
     sources: Sequence[Source]
     reasons: Mapping[str, Json]
+    reland: bool = False
 
     def on(self, state: State) -> Draft | None:
         """Keep both."""
-        new = tuple(source for source in self.sources if state.sources.get(source.key) is None)
+        told = [(source, state.sources.get(source.key)) for source in self.sources]
+        new = tuple(
+            source for source, entry in told if entry is None or (self.reland and entry < 0)
+        )
         if not new:
             return None
-        told = [{"source": source.key, **self.reasons[source.key]} for source in new]
-        return Draft(operation="reject", parameters={"set_aside": told}, sources=new)
+        reasons = [{"source": source.key, **self.reasons[source.key]} for source in new]
+        return Draft(operation="reject", parameters={"set_aside": reasons}, sources=new)

@@ -143,7 +143,7 @@ def append(
     version.refresh()
     identified = engine.run(_identify, [_IdentifyTask(source) for source in opened], progress)
     new, skipped = _choose(version, identified, reland=reland)
-    refused, known = _new_refusals(version, refused)
+    refused, known = _new_refusals(version, refused, reland=reland)
     skipped = (*skipped, *known)
     if dry_run or not (new or refused):
         told = tuple(identity for _, identity in new)
@@ -167,7 +167,7 @@ def append(
     refused += unfit
     if refused:
         reasons = {one.source.key: one.to_json() for one in refused}
-        version.commit(SetAside([one.source for one in refused], reasons))
+        version.commit(SetAside([one.source for one in refused], reasons, reland=reland))
     landed = {source.key for source in entry.sources} if entry is not None else set()
     return AppendReport(
         version.name,
@@ -249,13 +249,13 @@ def _choose(
 
 
 def _new_refusals(
-    version: Version, refused: Iterable[Refusal]
+    version: Version, refused: Iterable[Refusal], *, reland: bool
 ) -> tuple[list[Refusal], list[Skipped]]:
-    """The sources that cannot be read and that the log does not know, and those that it does."""
+    """The sources that cannot be read and are to be told of, and those that the log knows."""
     new, skipped = [], []
     for one in refused:
         entry = version.state.sources.get(one.source.key)
-        if entry is None:
+        if entry is None or (reland and entry < 0):
             new.append(one)
         else:
             why = f"it was rejected in entry {abs(entry)} of the log"

@@ -11,10 +11,11 @@ import time
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
 from shardline.errors import SourceError
 from shardline.log import canonical
+from shardline.sources.choose import Format
 from shardline.sources.folder import FolderOrigin
 from shardline.storage import object_uri, open_store
 
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
 
     from shardline.log.facts import Source as Identity
     from shardline.log.version import Version
-    from shardline.sources import Format
 
 _FORMAT = 1
 _HIDDEN = (".", "_")
@@ -56,6 +56,13 @@ class LandingFolder:
 
     def __post_init__(self) -> None:
         """Refuse what cannot be looked into."""
+        if self.format is not None and self.format not in get_args(Format):
+            known = ", ".join(get_args(Format))
+            raise ValueError(f"{self.where}: format {self.format!r} is none of {known}")
+        if not self.pattern or self.pattern.startswith("/"):
+            raise ValueError(
+                f"{self.where}: the pattern {self.pattern!r} must be below the folder, as *.jsonl"
+            )
         if self.format == "folder" and "://" in self.where:
             raise ValueError(
                 f"{self.where}: a folder of files must lie on a local disk: land Parquet or "
@@ -66,6 +73,11 @@ class LandingFolder:
         """All that lies there, by name; a folder that is not there is an empty one."""
         found = self._stored() if "://" in self.where else self._local()
         return sorted(found, key=lambda arrival: arrival.path)
+
+    @property
+    def is_missing(self) -> bool:
+        """Whether it is a folder on a disk that is not there."""
+        return "://" not in self.where and not Path(self.where).is_dir()
 
     def _local(self) -> Iterator[Arrival]:
         root = Path(self.where)
@@ -141,7 +153,7 @@ def remember(version: Version, found: Arrivals, identities: Iterable[Identity]) 
     read = {
         arrival.path: (arrival.stamp, key_of[arrival.path])
         for arrival in found.new
-        if arrival.path in key_of
+        if arrival.path in key_of and arrival.stamp
     }
     if read:
         told = {"format": _FORMAT, "known": {**found.keys, **read}}

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 _UNFIT = (DamagedFileError, SchemaMismatchError, BadRecordsError, SourceError)
 _MAX_REASON = 2000
+_TOLD = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +62,9 @@ class Refusal:
 def refusal(source: Identity, error: ShardlineError) -> Refusal:
     """What an error says of a source."""
     why = str(error)
+    if isinstance(error, BadRecordsError):
+        told = "; ".join(str(one) for one in error.refused[:_TOLD])
+        why = f"{error.bad:,} of {error.rows:,} rows do not fit the schema: {told}"
     why = why if len(why) <= _MAX_REASON else why[: _MAX_REASON - 1] + "…"
     if isinstance(error, DamagedFileError):
         what = f"{error.kind}: {error.detail}"

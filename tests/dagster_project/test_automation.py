@@ -8,7 +8,14 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from tests.dagster_project.platforms import GROWING, REBUILT, Platform, instances, make_platform
+from tests.dagster_project.platforms import (
+    GROWING,
+    REBUILT,
+    Platform,
+    instances,
+    make_platform,
+    verdicts,
+)
 from tests.dagster_project.suites import at_most, write_suite
 
 EXPORT = dg.AssetKey("notes_single_export")
@@ -73,6 +80,21 @@ def test_what_moves_while_the_run_for_the_move_before_ends_is_followed_too(ticks
     assert ticks.platform.run(ticks.instance, GROWING).success
     assert ticks.follow() == [REBUILT, EXPORT]
     assert ticks.platform.version("notes/single").published().records == 9
+
+
+def test_what_is_published_with_a_warning_is_followed(ticks: Ticks) -> None:
+    platform = ticks.platform
+    write_suite(platform.folder / "notes.json", at_most("id", 5, severity="warning"))
+    platform.land("a", range(5))
+    platform.run(ticks.instance)
+    ticks.requested()
+    platform.land("b", range(5, 9))
+    platform.land_damaged()
+    result = platform.run(ticks.instance, GROWING)
+    warned = {name for name, one in verdicts(result).items() if not one.passed}
+    assert warned >= {"notes_v1:expectations", "notes_v1:integrity"}
+    assert ticks.follow() == [REBUILT, EXPORT]
+    assert platform.version("notes/single").published().records == 9
 
 
 def test_a_version_that_is_reported_again_with_the_same_content_is_no_reason(ticks: Ticks) -> None:

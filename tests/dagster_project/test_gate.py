@@ -7,6 +7,7 @@ import dagster as dg
 import pytest
 
 from shardline.errors import SnapshotMissingError
+from shardline.operations.arrivals import LandingFolder, look
 from tests.dagster_project.platforms import (
     GROWING,
     REBUILT,
@@ -140,6 +141,44 @@ def test_what_was_rejected_comes_in_again_when_someone_says_so(
     assert expecting.version().newest().records == 0, "it stays out by itself"
     assert expecting.run(instance, GROWING, config={"reland": True}).success
     assert expecting.version().published().records == 1
+
+
+def test_what_fails_again_when_it_is_relanded_is_told_again(
+    notes: Platform, instance: dg.DagsterInstance
+) -> None:
+    notes.land("a", range(5))
+    notes.run(instance)
+    notes.land_damaged()
+    (notes.landing / "README").write_text("no data")
+    notes.run(instance, GROWING)
+    assert notes.run(instance, GROWING).success, "it is known, and nothing is new"
+    again = notes.run(instance, GROWING, config={"reland": True})
+    assert not again.success
+    integrity = verdicts(again)["notes_v1:integrity"]
+    assert (integrity.passed, integrity.metadata["sources_set_aside"].value) == (False, 2)
+
+
+def test_a_first_file_that_cannot_be_appended_fails_the_run(
+    notes: Platform, instance: dg.DagsterInstance
+) -> None:
+    path = notes.land_damaged()
+    result = notes.run(instance)
+    assert not result.success
+    failure = result.failure_data_for_node("notes_v1")
+    assert failure is not None
+    assert failure.error is not None
+    assert f"{path}: data-crc at record 2, offset" in failure.error.to_string()
+    notes.land("a", range(5))
+    assert notes.run(instance).success
+
+
+def test_a_known_file_that_is_named_by_hand_stays_known(
+    notes: Platform, instance: dg.DagsterInstance
+) -> None:
+    path = notes.land("a", range(5))
+    notes.run(instance, GROWING)
+    notes.run(instance, GROWING, config={"files": [str(path)]})
+    assert look(notes.version(), [LandingFolder(str(notes.landing))]).known == 1
 
 
 def test_another_run_reads_the_published_snapshot_and_not_the_rejected_one(

@@ -96,7 +96,7 @@ def test_the_schedule_says_why_it_does_nothing(
     notes.run(instance, GROWING)
     skipped = tick_schedule(notes, instance)
     assert not skipped.run_requests
-    assert "1 sources are known" in (skipped.skip_message or "")
+    assert "1 source known" in (skipped.skip_message or "")
 
 
 def test_the_same_tick_asks_for_the_same_run(notes: Platform, instance: dg.DagsterInstance) -> None:

@@ -1,6 +1,7 @@
 """A mistake in a declaration is told when the code location loads, with what to change."""
 
 from pathlib import Path
+from typing import Any
 
 import dagster as dg
 import pytest
@@ -60,6 +61,38 @@ def test_a_name_that_names_no_version_is_refused() -> None:
 def test_a_version_that_is_made_of_itself_is_refused() -> None:
     with pytest.raises(DeclarationError, match=r"notes/v1 is made of itself"):
         rebuilt_version("notes/v1", of="notes/v1")
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "told"),
+    [
+        ("quarantine_share", 5.0, "must be from 0 to 1"),
+        ("compression", "zip", "zip"),
+        ("target_bytes", 0, "must be 1 or more"),
+        ("watch_seconds", -3, "must be 1 or more"),
+        ("timezone", "Mars", "'Mars' is not known"),
+    ],
+)
+def test_an_option_that_would_fail_in_every_run_is_refused(
+    option: str, value: object, told: str
+) -> None:
+    options: dict[str, Any] = {option: value}
+    with pytest.raises(DeclarationError, match=f"notes/v1: .*{told}"):
+        appended_version("notes/v1", schema=SCHEMA, landing=HERE, **options)
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"format": "xml"}, "'xml' is none of"),
+        ({"pattern": "/x/*.csv"}, "must be below the folder"),
+    ],
+)
+def test_a_landing_folder_that_cannot_be_looked_into_is_refused(
+    options: dict[str, Any], told: str
+) -> None:
+    with pytest.raises(ValueError, match=told):
+        LandingFolder("landing", **options)
 
 
 def test_a_schedule_that_never_comes_is_refused() -> None:
