@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     Progress: TypeAlias = Callable[[int], None] | None
 
-_HASHED_BYTES = 1024 * 1024
+_HASHED_BYTES = 512 * 1024
 
 
 class Origin(Protocol):

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from shardline.sources.origin import FileOrigin, Progress
     from shardline.sources.source import Chunk
 
-_BLOCK_BYTES = 2 * 1024 * 1024
+_BLOCK_BYTES = 4 * 1024 * 1024
 
 
 class TFRecordSource(Source):
