@@ -7,9 +7,7 @@ from pathlib import Path
 import dagster as dg
 
 from checks.gate import Gate
-from checks.suite import SuiteError, read_suite
-
-SUITES = Path(__file__).resolve().parent.parent / "checks" / "expectations"
+from checks.suite import SUITES, SuiteError, read_suite
 
 
 class DeclarationError(Exception):

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from assets.contact_sheet import MOST_IMAGES
-from assets.sample import some_files, some_rows
+from assets.picture_rows import some_files, some_rows
 from shardline.errors import ShardlineError
 from shardline.log.facts import Shard
 from shardline.log.meanings import Category, Image

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import dagster as dg
 
-from assets.columns import column_lineage, column_schema
+from assets.column_schema import column_lineage, column_schema
 from assets.pictures import picture
 from assets.reading import command, fenced, read_it
 from shardline.errors import ShardlineError
@@ -31,8 +31,7 @@ class Made:
 
     `quarantine` are files of the store with the rows that gave no record, `set_aside` the sources
     that could not be landed. `seconds` is how long the work took, 0 if nothing was done. `adopted`
-    says that another run committed the snapshot and could not report it. `export` is the path of
-    a file that was written besides.
+    says that another run committed the snapshot and could not report it.
     """
 
     snapshot: "Snapshot"
@@ -44,7 +43,6 @@ class Made:
     set_aside: int = 0
     seconds: float = 0.0
     adopted: bool = False
-    export: str | None = None
 
 
 def snapshot_metadata(
@@ -83,8 +81,6 @@ def snapshot_metadata(
         told["quarantine"] = _quarantine(snapshot.store, made.quarantine)
     if made.adopted:
         told["adopted"] = True
-    if made.export is not None:
-        told["export"] = dg.MetadataValue.path(made.export)
     return told
 
 

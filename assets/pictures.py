@@ -117,7 +117,7 @@ def _sizes(page: _Page, snapshot: "Snapshot", brought: _Brought) -> None:
     import numpy as np  # noqa: PLC0415
 
     from assets.charts import sizes_chart  # noqa: PLC0415
-    from assets.sample import record_sizes, some_files  # noqa: PLC0415 - it loads Arrow
+    from assets.picture_rows import record_sizes, some_files  # noqa: PLC0415 - it loads Arrow
 
     files = some_files(snapshot, brought.shards)
     if not files:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from checks.shard_checks import shard_verdict, source_findings
 from checks.verdict import Verdict
+from checks.volume import volume
 from shardline.errors import ShardlineError
 from shardline.log.entry import Entry
 from shardline.log.facts import Attestation
@@ -16,6 +17,7 @@ from shardline.log.version import Version
 from shardline.operations.check import INTEGRITY, SCHEMA, CheckReport, check_version
 
 EXPECTATIONS, DRIFT, VOLUME = "expectations", "drift", "volume"
+_WARNERS = (DRIFT, VOLUME)
 _MAX_DETAIL = 500
 
 
@@ -36,6 +38,7 @@ class Examination:
     run: str = ""
     tell: Callable[[str], None] = lambda _: None
     _last: Snapshot | None = field(init=False)
+    _told: list[Attestation] = field(init=False, default_factory=list)
 
     def __post_init__(self) -> None:
         """Note what was published before any verdict of ours."""
@@ -51,7 +54,10 @@ class Examination:
             VOLUME: self._volume,
         }
         try:
-            return runs[check]()
+            verdict = runs[check]()
+            if check in _WARNERS:
+                self._told.append(self._attestation(check, verdict))
+            return verdict  # noqa: TRY300 - what it raised is told below
         except Exception as error:  # noqa: BLE001 - a check that raises would leave no trace
             self.tell("".join(traceback.format_exception(error)))
             # Only our own messages are known to hold no value of the data.
@@ -60,8 +66,14 @@ class Examination:
             return Verdict(
                 passed=False,
                 description=f"{self.snapshot} could not be checked: {why}",
-                warns=check in {DRIFT, VOLUME},
+                warns=check in _WARNERS,
             )
+
+    def finish(self) -> None:
+        """Say in the log what the checks found that never block."""
+        if self._told:
+            self.version.attest(self._told)
+            self._told = []
 
     @property
     def is_published(self) -> bool:
@@ -101,18 +113,20 @@ class Examination:
 
     def _attest(self, verdict: Verdict) -> None:
         """Say in the log what the suite found; what fails it the first time is rejected."""
-        passed = verdict.passed or verdict.warns
-        told = Attestation(
-            EXPECTATIONS,
-            passed,
-            content=self.snapshot.content,
-            detail="" if passed else verdict.description[:_MAX_DETAIL],
-        )
+        told = self._attestation(EXPECTATIONS, verdict, passed=verdict.passed or verdict.warns)
         before = has_passed(self.version, self.snapshot, EXPECTATIONS)
-        if passed or before or self.snapshot.rejected:
+        if told.passed or before or self.snapshot.rejected:
             self.version.attest([told])
         else:
             self.version.reject(self.snapshot.number, [told], reason="expectations failed")
+
+    def _attestation(
+        self, check: str, verdict: Verdict, *, passed: bool | None = None
+    ) -> Attestation:
+        """A verdict on the snapshot as the log tells it."""
+        holds = verdict.passed if passed is None else passed
+        detail = "" if holds else verdict.description[:_MAX_DETAIL]
+        return Attestation(check, holds, content=self.snapshot.content, detail=detail)
 
     def _drift(self) -> Verdict:
         from checks.drift import drift  # noqa: PLC0415 - loads pandas
@@ -132,8 +146,6 @@ class Examination:
         )
 
     def _volume(self) -> Verdict:
-        from checks.volume import volume  # noqa: PLC0415 - loads NumPy
-
         return volume(self.version, self.snapshot)
 
 

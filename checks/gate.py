@@ -94,6 +94,7 @@ class Gate:
                     verdict = examination.verdict(name)
                     context.log.info("%s: %s", name, verdict.description)
                     yield verdict.result(key, name)
+            examination.finish()
             if examination.is_published:
                 context.instance.add_run_tags(run_id, {published_tag(self.version): "yes"})
 

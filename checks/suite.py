@@ -12,7 +12,7 @@ from typing import Any
 from shardline.errors import ShardlineError
 
 SEVERITIES = ("critical", "warning", "info")
-_FOLDER = Path(__file__).with_name("expectations")
+SUITES = Path(__file__).with_name("expectations")
 _KEYS = ("type", "kwargs", "severity", "meta", "notes", "description")
 
 
@@ -57,7 +57,7 @@ class Suite:
         return f'{{\n{head}  "expectations": [\n{lines}\n  ]\n}}\n'
 
 
-def suite_path(version: str, folder: Path = _FOLDER) -> Path:
+def suite_path(version: str, folder: Path = SUITES) -> Path:
     """Where the suite of a version lies: `checks/expectations/digits_v1.json`."""
     return folder / f"{version.replace('/', '_')}.json"
 

@@ -7,11 +7,14 @@ import dagster as dg
 from pydantic import Field
 
 from dagster_project.resources import ShardlineResource
+from shardline.execution.threads import run_tasks
 from shardline.log.facts import Attestation
+from shardline.log.snapshot import Snapshot
 from shardline.log.version import Version
 from shardline.operations.check import INTEGRITY
+from shardline.operations.inspect import inspect_shard
 from shardline.operations.vacuum import DEFAULT_KEEP, vacuum
-from shardline.operations.verify_version import verify_version
+from shardline.operations.verify_log import verify_log
 
 WEEKLY = "0 3 * * 0"
 _SHOWN = 20
@@ -30,9 +33,11 @@ class VacuumConfig(dg.Config):
 
 
 def verify_job(versions: Sequence[str]) -> dg.JobDefinition:
-    """The job that reads everything: logs, checksums and digests of the newest snapshots."""
+    """The job that reads everything: the logs, and every shard that is kept."""
 
-    @dg.op(description="Read every entry of the logs and every byte of the newest snapshots.")
+    @dg.op(
+        description="Read every entry of the logs and every byte of the snapshots that are kept."
+    )
     def verify_all(context: dg.OpExecutionContext, shardline: ShardlineResource) -> None:
         problems = []
         for name in versions:
@@ -64,26 +69,32 @@ def verify_job(versions: Sequence[str]) -> dg.JobDefinition:
 
 
 def verify_and_attest(version: Version) -> list[dg.TableRecord]:
-    """Read a version's log and newest snapshot; what is damaged is said to be so in the log."""
-    report = verify_version(version)
-    entries = report.log.problems if report.log is not None else ()
-    bad = [shard for shard in report.shards if not shard.ok]
+    """Read a version's log and every shard that it keeps; what is damaged is said to be so."""
+    entries = verify_log(version.log).problems
+    shards = {shard.name: shard for snapshot in _kept(version) for shard in snapshot.shards}
+    reports = run_tasks(
+        lambda shard: inspect_shard(version.store, version.shard_name(shard), shard),
+        list(shards.values()),
+    )
+    bad = [(one.shard.name, "; ".join(one.problems)) for one in reports if one.problems]
     if bad:
         version.attest(
-            Attestation(
-                INTEGRITY,
-                passed=False,
-                shards=(shard.shard.name,),
-                detail="; ".join(shard.problems)[:_MAX_DETAIL],
-            )
-            for shard in bad
+            Attestation(INTEGRITY, passed=False, shards=(name,), detail=problem[:_MAX_DETAIL])
+            for name, problem in bad
         )
-    found = [(f"entry {problem.entry}", problem.detail) for problem in entries]
-    found += [(shard.shard.name, "; ".join(shard.problems)) for shard in bad]
+    found = [(f"entry {problem.entry}", problem.detail) for problem in entries] + bad
     return [
         dg.TableRecord({"version": version.name, "where": where, "problem": problem})
         for where, problem in found
     ]
+
+
+def _kept(version: Version) -> list[Snapshot]:
+    """The snapshots that vacuum never takes: the newest, the published one, and those held."""
+    state = version.state
+    holds = [hold.snapshot for hold in (*state.tags.values(), *state.pins.values())]
+    numbers = {number for number in (state.snapshot, state.published, *holds) if number}
+    return [version.snapshot(number) for number in sorted(numbers)]
 
 
 def verify_schedule(job: dg.JobDefinition) -> dg.ScheduleDefinition:

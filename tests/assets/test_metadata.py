@@ -185,7 +185,7 @@ def test_a_rebuilt_version_tells_its_parent_and_where_each_column_comes_from(
     } == {"x": [(AssetKey("digits_v1"), "x")]}
     assert "sources" not in told
     appended_too = snapshot_metadata(version, done)
-    assert {"parents", "dagster/column_lineage", "quarantine", "export"}.isdisjoint(appended_too)
+    assert {"parents", "dagster/column_lineage", "quarantine"}.isdisjoint(appended_too)
 
 
 def test_a_parent_whose_log_is_gone_is_told_without_the_number_of_its_entry(
@@ -250,13 +250,6 @@ def test_rows_in_quarantine_are_counted_and_their_file_named(tmp_path: Path) -> 
     listed = text_of(read_back(snapshot_metadata(version, several))["quarantine"].value)
     assert listed.splitlines()[0] == f"- `{path}`"
     assert len(listed.splitlines()) == 2
-
-
-def test_an_exported_file_is_told_by_its_path(tmp_path: Path) -> None:
-    version, done = of_numbers(tmp_path)
-    exported = str(tmp_path / "all.tfrecord")
-    told = read_back(snapshot_metadata(version, replace(done, export=exported)))
-    assert told["export"].value == exported
 
 
 def run_pasted(code: str, folder: Path) -> list[Any]:

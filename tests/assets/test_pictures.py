@@ -20,8 +20,8 @@ from PIL import Image
 
 import shardline
 from assets.contact_sheet import MOST_IMAGES, contact_sheet
+from assets.picture_rows import record_sizes, some_files, some_rows
 from assets.pictures import MOST_CHARACTERS, picture
-from assets.sample import record_sizes, some_files, some_rows
 from shardline import Category, Feature, Schema, Version
 from tests.assets.landings import COLORS, NAME, appended, image_folder, png
 from tests.files.samples import flipped, made

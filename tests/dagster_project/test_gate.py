@@ -49,6 +49,20 @@ def test_what_passes_is_published_and_goes_on_in_the_same_run(
     assert (notes.folder / "notes.tfrecord").is_file()
 
 
+def test_every_check_says_in_the_log_what_it_found(
+    expecting: Platform, instance: dg.DagsterInstance
+) -> None:
+    expecting.land("a", range(5))
+    expecting.run(instance, GROWING)
+    told = {
+        one.check: one.passed
+        for entry in expecting.version().log.entries(1)
+        for one in entry.attestations
+    }
+    names = ("integrity", "schema", "expectations", "drift", "volume")
+    assert told == dict.fromkeys(names, True)
+
+
 def test_a_damaged_file_is_set_aside_with_its_place_and_nothing_moves(
     notes: Platform, instance: dg.DagsterInstance
 ) -> None:

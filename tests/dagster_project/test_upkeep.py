@@ -82,6 +82,20 @@ def test_a_shard_that_is_gone_is_found_by_the_next_check_already(
         notes.version().published()
 
 
+def test_a_shard_that_only_a_tag_keeps_is_read_too(
+    notes: Platform, instance: dg.DagsterInstance
+) -> None:
+    single = notes.version("notes/single")
+    (old,) = shard_files(single)
+    single.tag("best", 1)
+    notes.land("b", range(5, 9))
+    assert notes.run(instance).success
+    assert old not in shard_files(notes.version("notes/single"))
+    old.write_bytes(old.read_bytes()[:-1])
+    assert not run(notes, instance, "verify_everything").success
+    assert notes.version("notes/single").published().records == 9
+
+
 def test_vacuum_only_tells_unless_it_is_told_to_delete(
     notes: Platform, instance: dg.DagsterInstance
 ) -> None:
