@@ -190,7 +190,7 @@ def _advice(told: VersionStatus, held: Held) -> Iterator[str]:
         yield f"  To check it{again}: {next_command('check', str(held.snapshot))}"
     if missing - _RUN_HERE:
         others = escaped(listed(sorted(missing - _RUN_HERE)))
-        yield f"  Not run by this command: {others}; Version.attest writes down its result"
+        yield f"  Not run by this command: {others}; execute the checks of its asset in Dagster"
     if "integrity" in failed:
         yield f"  To make anew what is damaged: {next_command('repair', told.version)}"
     if failed and told.published is not None:

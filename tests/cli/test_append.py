@@ -376,3 +376,23 @@ def test_being_asked_to_end_leaves_nothing_half_written(
     assert process.returncode == ENDS[asked], told
     assert "Traceback" not in told
     assert [file for file in root.rglob("*") if file.is_file()] == []
+
+
+def test_with_set_aside_a_bad_source_holds_up_no_other_and_is_told(tmp_path: Path) -> None:
+    write_rows(tmp_path / "a.jsonl", range(3))
+    (tmp_path / "b.jsonl").write_text('{"y": 1.5}\n')
+    arguments = ("append", NAME, "a.jsonl", "b.jsonl", "--set-aside")
+    made(tmp_path / "schema.json", DECLARED)
+    result = here(tmp_path, *arguments, "--schema", "schema.json", cwd=tmp_path)
+    assert result.code == 1, "something is wrong with the data"
+    assert "digits/v1@1: +3 records of 1 source" in result.out
+    assert "set aside 1 source, which cannot be appended:" in result.out
+    assert "digits/v1@1 is published" in result.out
+    told = here(tmp_path, "log", NAME)
+    assert "set aside 1 source" in told.out
+    again = here(tmp_path, *arguments, "--json", cwd=tmp_path)
+    assert (again.code, again.json["ok"], again.json["set_aside"]) == (0, True, [])
+    relanded = here(tmp_path, "reland", *arguments[1:], "--json", cwd=tmp_path)
+    assert (relanded.code, relanded.json["ok"]) == (1, False)
+    (one,) = relanded.json["set_aside"]
+    assert (one["path"], one["check"]) == (str(tmp_path / "b.jsonl"), "schema")
