@@ -4,6 +4,8 @@
 PYTHON ?= python3
 PORT ?= 3000
 ARGS ?=
+# One more than there are cores: tests that drive a browser or a daemon mostly wait.
+WORKERS ?= $(shell expr $$(nproc 2>/dev/null || echo 2) + 1)
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -34,7 +36,7 @@ demo-fault: $(STAMP) $(INSTANCE) ## Land a damaged file and others that must not
 	@$(BIN)/python -m dagster_project.demo_fault
 
 test: $(STAMP) ## Run every test (ARGS="-k salvage" for some)
-	@$(BIN)/python -m pytest -n auto --dist loadgroup $(ARGS)
+	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup $(ARGS)
 
 torture: $(STAMP) ## Kill and fault every system call of every commit (minutes)
 	@SHARDLINE_TORTURE=all $(BIN)/python -m pytest -n auto tests/torture $(ARGS)

@@ -338,7 +338,7 @@ class Sweep:
             )
 
 
-def torture(case: Case, work: Path, *, sampled: int = 12) -> None:
+def torture(case: Case, work: Path, *, sampled: int = 6) -> None:
     """The test of a case: sweep it and fail with every point that went wrong."""
     require_strace()
     sweep = Sweep(case, work)
