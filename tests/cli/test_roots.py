@@ -99,7 +99,14 @@ def test_a_bad_root_is_told_with_code_2_and_without_its_secrets(tmp_path: Path, 
     assert "Traceback" not in result.err
 
 
-HOSTILE_NAMES = [HOSTILE, f"digits/{HOSTILE}", f"{NAME}@{HOSTILE}", "../../nowhere/v1", "digits//v1", "@"]
+HOSTILE_NAMES = [
+    HOSTILE,
+    f"digits/{HOSTILE}",
+    f"{NAME}@{HOSTILE}",
+    "../../nowhere/v1",
+    "digits//v1",
+    "@",
+]
 
 
 @pytest.mark.parametrize("command", [*ON_DATASETS, *WITH_MORE])
