@@ -14,7 +14,6 @@ from assets.declared import DeclarationError, DeclaredVersion, gate_of
 from assets.metadata import Made
 from assets.progress import logging_engine
 from assets.reporting import result, standing
-from checks.gate import Gate
 from dagster_project.landing import append_schedule, landing_sensor
 from dagster_project.naming import asset_key, group_name
 from dagster_project.resources import ShardlineResource
@@ -102,7 +101,8 @@ def appended_version(
         if config.dry_run:
             _tell_plan(context, found)
             return
-        _require(version, gate)
+        if version.exists:
+            version.require(gate.required)
         began = time.perf_counter()
         report = append(
             version,
@@ -159,12 +159,6 @@ def _refuse_times(timezone: str, watch_seconds: int | None) -> None:
         raise ValueError(f"timezone {timezone!r} is not known: write it as Europe/Berlin")
 
 
-def _require(version: Version, gate: Gate) -> None:
-    """Let the declared checks be the ones that publish, from the next snapshot on."""
-    if version.exists and version.state.checks != gate.required:
-        version.require(gate.required)
-
-
 def _chosen(version: Version, found: Arrivals, config: AppendConfig) -> Arrivals:
     """Of what has arrived, what the launchpad asks for."""
     new = found.new
@@ -179,7 +173,7 @@ def _chosen(version: Version, found: Arrivals, config: AppendConfig) -> Arrivals
         new = tuple(_named(path, by_path) for path in config.files)
     if config.limit:
         new = new[: config.limit]
-    return Arrivals(new, found.settling, found.known, found.keys)
+    return replace(found, new=new)
 
 
 def _named(path: str, arrivals: Mapping[str, Arrival]) -> Arrival:

@@ -130,10 +130,10 @@ def _input(base: Version, number: int) -> Snapshot:
 
 def _prepare(version: Version, base: Version, gate: Gate) -> None:
     """Let the declared checks publish this version, and not those of its input."""
-    if not version.exists:
-        version.create(base.schema, gate.required)
-    elif version.state.checks != gate.required:
+    if version.exists:
         version.require(gate.required)
+    else:
+        version.create(base.schema, gate.required)
 
 
 def _made(version: Version, report: RebuildReport, seconds: float) -> Made | None:

@@ -14,7 +14,7 @@ from shardline.log.entry import Entry
 from shardline.log.facts import Attestation
 from shardline.log.snapshot import Snapshot
 from shardline.log.version import Version
-from shardline.operations.check import INTEGRITY, SCHEMA, CheckReport, check_version
+from shardline.operations.check import INTEGRITY, SCHEMA, CheckReport, check_version, is_in
 
 EXPECTATIONS, DRIFT, VOLUME = "expectations", "drift", "volume"
 _WARNERS = (DRIFT, VOLUME)
@@ -55,9 +55,6 @@ class Examination:
         }
         try:
             verdict = runs[check]()
-            if check in _WARNERS:
-                self._told.append(self._attestation(check, verdict))
-            return verdict  # noqa: TRY300 - what it raised is told below
         except Exception as error:  # noqa: BLE001 - a check that raises would leave no trace
             self.tell("".join(traceback.format_exception(error)))
             # Only our own messages are known to hold no value of the data.
@@ -68,6 +65,9 @@ class Examination:
                 description=f"{self.snapshot} could not be checked: {why}",
                 warns=check in _WARNERS,
             )
+        if check in _WARNERS:
+            self._told.append(self._attestation(check, verdict, passed=verdict.passed))
+        return verdict
 
     def finish(self) -> None:
         """Say in the log what the checks found that never block."""
@@ -96,10 +96,7 @@ class Examination:
         from checks.judge import judge  # noqa: PLC0415 - loads Great Expectations
 
         if not self._pass.ok:
-            return Verdict(
-                passed=False,
-                description=f"{self.snapshot} is not sound, so its rows were not looked at",
-            )
+            return _not_sound(self.snapshot, warns=False)
         if self.suite is None:
             raise ValueError(f"{self.version.name} has no suite of expectations")
         verdict = judge(
@@ -114,26 +111,24 @@ class Examination:
     def _attest(self, verdict: Verdict) -> None:
         """Say in the log what the suite found; what fails it the first time is rejected."""
         told = self._attestation(EXPECTATIONS, verdict, passed=verdict.passed or verdict.warns)
-        before = has_passed(self.version, self.snapshot, EXPECTATIONS)
+        moment = self.version.state.timeline.moment(self.snapshot.number)
+        before = is_in(self.version, moment.passed, EXPECTATIONS)
         if told.passed or before or self.snapshot.rejected:
             self.version.attest([told])
         else:
             self.version.reject(self.snapshot.number, [told], reason="expectations failed")
 
-    def _attestation(
-        self, check: str, verdict: Verdict, *, passed: bool | None = None
-    ) -> Attestation:
+    def _attestation(self, check: str, verdict: Verdict, *, passed: bool) -> Attestation:
         """A verdict on the snapshot as the log tells it."""
-        holds = verdict.passed if passed is None else passed
-        detail = "" if holds else verdict.description[:_MAX_DETAIL]
-        return Attestation(check, holds, content=self.snapshot.content, detail=detail)
+        detail = "" if passed else verdict.description[:_MAX_DETAIL]
+        return Attestation(check, passed, content=self.snapshot.content, detail=detail)
 
     def _drift(self) -> Verdict:
         from checks.drift import drift  # noqa: PLC0415 - loads pandas
         from checks.sample import sample  # noqa: PLC0415 - loads pandas
 
         if not self._pass.ok:
-            return _not_sound(self.snapshot)
+            return _not_sound(self.snapshot, warns=True)
         if self._last is None:
             return Verdict(passed=True, description="nothing was published before to compare with")
         before = {shard.name for shard in self._last.shards}
@@ -161,24 +156,9 @@ def last_published(version: Version, snapshot: Snapshot) -> Snapshot | None:
     return None
 
 
-def has_passed(version: Version, snapshot: Snapshot, check: str) -> bool:
-    """Whether a check on a snapshot's content has ever passed."""
-    bit = version.state.bits.get(check)
-    moment = version.state.timeline.moment(snapshot.number)
-    return bit is not None and bool(moment.passed >> bit & 1)
-
-
-def without_snapshot(version: str, check: str, refused: list[Entry]) -> Verdict:
-    """The verdict of a check where there is no snapshot yet."""
-    findings = source_findings(refused, check)
-    if findings:
-        return Verdict(passed=False, description=f"set aside: {findings[0]}")
-    return Verdict(passed=True, description=f"{version} has no snapshot yet: nothing to check")
-
-
-def _not_sound(snapshot: Snapshot) -> Verdict:
+def _not_sound(snapshot: Snapshot, *, warns: bool) -> Verdict:
     return Verdict(
         passed=False,
         description=f"{snapshot} is not sound, so its rows were not looked at",
-        warns=True,
+        warns=warns,
     )

@@ -111,13 +111,17 @@ class Arrivals:
     """What a look into landing folders found.
 
     `new` has not landed and was not rejected, as far as that can be told without reading it;
-    `settling` was written to just now. `known` is how many others lie there.
+    `settling` was written to just now. `keys` are the stamps and the sources of the others.
     """
 
     new: tuple[Arrival, ...]
     settling: tuple[Arrival, ...] = ()
-    known: int = 0
     keys: dict[str, tuple[str, str]] = field(default_factory=dict, repr=False)
+
+    @property
+    def known(self) -> int:
+        """How many lie there that are not new."""
+        return len(self.keys)
 
 
 def look(
@@ -140,7 +144,7 @@ def look(
                 settling.append(arrival)
             else:
                 new.append(arrival)
-    return Arrivals(tuple(new), tuple(settling), len(keys), keys)
+    return Arrivals(tuple(new), tuple(settling), keys)
 
 
 def remember(version: Version, found: Arrivals, identities: Iterable[Identity]) -> None:

@@ -88,7 +88,7 @@ def check_version(
     fresh = [
         stay
         for stay, report in zip(left, reports, strict=True)
-        if any(not _is_in(version, stay.once, check) for check in _failed(report))
+        if any(not is_in(version, stay.once, check) for check in _failed(report))
     ]
     rejected = _attest(version, fresh, attestations)
     open_checks = sorted(_not_passed(version, snapshot) - {INTEGRITY, SCHEMA})
@@ -108,7 +108,7 @@ def shards_to_check(version: Version, snapshot: Snapshot, *, again: bool = False
     """The shards of a snapshot that have not passed what is checked here; all of them `again`."""
     stays = version.state.stays.at(snapshot.number)
     needed = [c for c in version.state.checks_of(snapshot.number).shard if c in {INTEGRITY, SCHEMA}]
-    return [s for s in stays if again or not all(_is_in(version, s.passed, c) for c in needed)]
+    return [s for s in stays if again or not all(is_in(version, s.passed, c) for c in needed)]
 
 
 def _gone_or_cut(version: Version, snapshot: Snapshot, left: list[Stay]) -> list[Stay]:
@@ -129,18 +129,19 @@ def _not_passed(version: Version, snapshot: Snapshot) -> set[str]:
     state = version.state
     needed, moment = state.checks_of(snapshot.number), state.timeline.moment(snapshot.number)
     passed = [stay.passed for stay in state.stays.at(snapshot.number)]
-    missing = {c for c in needed.shard if not all(_is_in(version, bits, c) for bits in passed)}
-    return missing | {c for c in needed.snapshot if not _is_in(version, moment.passed, c)}
+    missing = {c for c in needed.shard if not all(is_in(version, bits, c) for bits in passed)}
+    return missing | {c for c in needed.snapshot if not is_in(version, moment.passed, c)}
 
 
 def _has_failed(version: Version, snapshot: Snapshot, check: str) -> bool:
     state = version.state
     failed = [stay.failed for stay in state.stays.at(snapshot.number)]
     failed.append(state.timeline.moment(snapshot.number).failed)
-    return any(_is_in(version, bits, check) for bits in failed)
+    return any(is_in(version, bits, check) for bits in failed)
 
 
-def _is_in(version: Version, bits: int, check: str) -> bool:
+def is_in(version: Version, bits: int, check: str) -> bool:
+    """Whether the bits of a shard or a snapshot hold a check."""
     bit = version.state.bits.get(check)
     return bit is not None and bool(bits >> bit & 1)
 

@@ -1,7 +1,7 @@
 """A small platform for tests: a version that grows, one rebuilt of it, and a real instance."""
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -73,7 +73,9 @@ class Platform:
         )
 
 
-def make_platform(folder: Path, *, suite: Path | None = None) -> Platform:
+def make_platform(
+    folder: Path, *, suite: Path | None = None, quarantine_share: float = 0.0
+) -> Platform:
     """A platform in a folder, with a suite for the version that grows."""
     (folder / "landing").mkdir(exist_ok=True)
     growing = appended_version(
@@ -83,6 +85,7 @@ def make_platform(folder: Path, *, suite: Path | None = None) -> Platform:
         cron="0 * * * *",
         watch_seconds=1,
         expectations=suite,
+        quarantine_share=quarantine_share,
     )
     rebuilt = rebuilt_version("notes/single", of=growing, export=folder / "notes.tfrecord")
     resource = ShardlineResource(root=str(folder / "root"), reports=str(folder / "reports"))
@@ -110,8 +113,3 @@ def reported(instance: dg.DagsterInstance, key: dg.AssetKey) -> list[int]:
         int(record.asset_materialization.metadata["snapshot"].value)  # type: ignore[union-attr, arg-type]
         for record in reversed(records)
     ]
-
-
-def instances() -> Iterator[dg.DagsterInstance]:
-    with dg.DagsterInstance.ephemeral() as instance:
-        yield instance

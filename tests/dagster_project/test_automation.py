@@ -1,6 +1,5 @@
 """Derived versions follow what was published, and nothing else."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,18 +11,12 @@ from tests.dagster_project.platforms import (
     GROWING,
     REBUILT,
     Platform,
-    instances,
     make_platform,
     verdicts,
 )
 from tests.dagster_project.suites import at_most, write_suite
 
 EXPORT = dg.AssetKey("notes_single_export")
-
-
-@pytest.fixture
-def instance() -> Iterator[dg.DagsterInstance]:
-    yield from instances()
 
 
 @dataclass

@@ -1,8 +1,6 @@
 """What was committed outside Dagster is reported there, checked, and then followed."""
 
 import json
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import dagster as dg
@@ -16,21 +14,9 @@ from tests.dagster_project.platforms import (
     REBUILT,
     SCHEMA,
     Platform,
-    instances,
-    make_platform,
     reported,
     verdicts,
 )
-
-
-@pytest.fixture
-def instance() -> Iterator[dg.DagsterInstance]:
-    yield from instances()
-
-
-@pytest.fixture
-def notes(tmp_path: Path) -> Platform:
-    return make_platform(tmp_path)
 
 
 def tick(notes: Platform, instance: dg.DagsterInstance, cursor: str | None = None) -> Any:  # noqa: ANN401 - the type is not public

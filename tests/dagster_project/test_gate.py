@@ -1,6 +1,5 @@
 """The gate: what fails its checks goes nowhere, in this run, in another one, or outside Dagster."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import dagster as dg
@@ -12,23 +11,12 @@ from tests.dagster_project.platforms import (
     GROWING,
     REBUILT,
     Platform,
-    instances,
     make_platform,
     reported,
     table_rows,
     verdicts,
 )
 from tests.dagster_project.suites import at_most, write_suite
-
-
-@pytest.fixture
-def instance() -> Iterator[dg.DagsterInstance]:
-    yield from instances()
-
-
-@pytest.fixture
-def notes(tmp_path: Path) -> Platform:
-    return make_platform(tmp_path)
 
 
 @pytest.fixture

@@ -1,27 +1,15 @@
 """What lands is appended exactly once, by the schedule, by the sensor, or by both."""
 
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import dagster as dg
-import pytest
 
 from dagster_project.landing import FILES_AT_ONCE, TRIES
-from tests.dagster_project.platforms import GROWING, Platform, instances, make_platform
+from tests.dagster_project.platforms import GROWING, Platform, make_platform
 
 NOON = datetime(2026, 11, 16, 12, tzinfo=UTC)
-
-
-@pytest.fixture
-def instance() -> Iterator[dg.DagsterInstance]:
-    yield from instances()
-
-
-@pytest.fixture
-def notes(tmp_path: Path) -> Platform:
-    return make_platform(tmp_path)
 
 
 def tick_schedule(notes: Platform, instance: dg.DagsterInstance) -> Any:  # noqa: ANN401 - the type is not public

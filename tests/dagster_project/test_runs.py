@@ -13,7 +13,6 @@ import pytest
 from tests.dagster_project.platforms import (
     GROWING,
     Platform,
-    make_platform,
     reported,
     verdicts,
 )
@@ -35,11 +34,6 @@ def instance(home: Path) -> Iterator[dg.DagsterInstance]:
     """A real instance on a disk, which processes share."""
     with dg.DagsterInstance.from_config(str(home)) as instance:
         yield instance
-
-
-@pytest.fixture
-def notes(tmp_path: Path) -> Platform:
-    return make_platform(tmp_path)
 
 
 def start(notes: Platform, home: Path, *arguments: str) -> subprocess.Popen[bytes]:

@@ -1,6 +1,5 @@
 """The weekly verification finds what storage lost, and vacuum deletes only when it is told to."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import dagster as dg
@@ -12,15 +11,9 @@ from tests.dagster_project.platforms import (
     GROWING,
     QUIET,
     Platform,
-    instances,
     make_platform,
     table_rows,
 )
-
-
-@pytest.fixture
-def instance() -> Iterator[dg.DagsterInstance]:
-    yield from instances()
 
 
 @pytest.fixture
