@@ -29,7 +29,7 @@ help: ## Show this help
 	@echo
 	@echo "  PYTHON=python3.12 picks the interpreter, ARGS=... goes to pytest or the benchmarks, PORT=... to the web page."
 
-run: $(STAMP) $(INSTANCE) ## Run the demo: digits land, are checked and rebuilt, and a model reads them
+run: $(STAMP) $(INSTANCE) ## Run the demo: digits land, are checked, rebuilt, extended and paired, and a model reads them
 	@$(BIN)/python -m dagster_project.demo
 
 demo-fault: $(STAMP) $(INSTANCE) ## Land a damaged file and others that must not get through, after make run
@@ -64,7 +64,7 @@ $(STAMP): pyproject.toml setup.py constraints.txt $(KERNEL_SOURCES)
 	@test -x $(BIN)/python || { echo "Making the virtual environment $(VENV)"; $(PYTHON) -m venv $(VENV); }
 	@echo "Installing Shardline and its dependencies (minutes the first time, seconds after that)"
 	@rm -f $(VENV)/install.log
-	@$(PINS) $(BIN)/python -m pip install -q --progress-bar off --disable-pip-version-check --log $(VENV)/install.log -e ".[platform,demo,dev]" || { \
+	@$(PINS) $(BIN)/python -m pip install -q --progress-bar off --disable-pip-version-check --log $(VENV)/install.log -e ".[platform,lineage,demo,dev]" || { \
 		echo "The install failed; the whole story is in $(VENV)/install.log" >&2; exit 1; }
 	@grep -o 'shardline: WARNING: .*' $(VENV)/install.log | sort -u >&2 || true
 	@$(BIN)/python -m shardline.kernel

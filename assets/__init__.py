@@ -1,7 +1,9 @@
 """The Dagster assets: a factory for each way to make a version, and the demo that uses them."""
 
 from assets.appended import appended_version
+from assets.combined import combined_version
 from assets.declared import DeclarationError, DeclaredVersion
+from assets.extended import extended_version
 from assets.rebuilt import rebuilt_version
 from shardline.operations.arrivals import LandingFolder
 
@@ -10,5 +12,7 @@ __all__ = [
     "DeclaredVersion",
     "LandingFolder",
     "appended_version",
+    "combined_version",
+    "extended_version",
     "rebuilt_version",
 ]

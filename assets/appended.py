@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from zoneinfo import available_timezones
@@ -10,7 +9,7 @@ from zoneinfo import available_timezones
 import dagster as dg
 from pydantic import Field
 
-from assets.declared import DeclarationError, DeclaredVersion, gate_of
+from assets.declared import DeclaredVersion, declaring, gate_of
 from assets.metadata import Made
 from assets.progress import logging_engine
 from assets.reporting import result, standing
@@ -76,7 +75,7 @@ def appended_version(
     `checks/expectations/`.
     """
     folders = (landing,) if isinstance(landing, LandingFolder) else tuple(landing)
-    with _told_of(name):
+    with declaring(name):
         LandingOptions(target_bytes, Compression(compression), quarantine_share)
         _refuse_times(timezone, watch_seconds)
     gate = gate_of(name, expectations, grows=True)
@@ -141,15 +140,6 @@ def appended_version(
         schedules=[append_schedule(name, folders, cron, timezone)] if cron else [],
         sensors=[landing_sensor(name, folders, watch_seconds)] if watch_seconds else [],
     )
-
-
-@contextmanager
-def _told_of(name: str) -> Iterator[None]:
-    """Tell at load, with the name of the version, what would only fail in a run."""
-    try:
-        yield
-    except ValueError as error:
-        raise DeclarationError(f"{name}: {error}") from None
 
 
 def _refuse_times(timezone: str, watch_seconds: int | None) -> None:

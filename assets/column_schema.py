@@ -1,14 +1,19 @@
-"""A version's schema as Dagster shows columns, and which columns of its inputs they come from."""
+"""A version's schema as Dagster shows columns, and what these are made of."""
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import dagster as dg
 
+from dagster_project.naming import asset_name
+
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from shardline import Feature, Schema
+    from shardline.lineage.origins import FieldOrigin
 
 _LABELS_SHOWN = 20
+_COLUMNS_SHOWN = 100
 
 
 def column_schema(schema: "Schema") -> dg.TableSchema:
@@ -16,20 +21,37 @@ def column_schema(schema: "Schema") -> dg.TableSchema:
     return dg.TableSchema(columns=[_column(feature) for feature in schema.features])
 
 
-def column_lineage(schema: "Schema", inputs: Mapping[str, "Schema"]) -> dg.TableColumnLineage:
-    """Each column comes from that of the same name in every input that has it.
-
-    `inputs` are the schemas of the inputs by the names of their assets.
-    """
+def column_lineage(origins: "Mapping[str, FieldOrigin]") -> dg.TableColumnLineage:
+    """Each column with those that it is made of; one that is made of none is left out."""
     found = {
-        feature.name: [
-            dg.TableColumnDep(dg.AssetKey(name), feature.name)
-            for name, given in inputs.items()
-            if any(one.name == feature.name for one in given.features)
+        name: [
+            dg.TableColumnDep(dg.AssetKey(asset_name(version)), column)
+            for version, column in origin.of
         ]
-        for feature in schema.features
+        for name, origin in sorted(origins.items())
     }
     return dg.TableColumnLineage({name: deps for name, deps in found.items() if deps})
+
+
+def lineage_table(lineage: dg.TableColumnLineage) -> dg.TableMetadataValue:
+    """The same for people: the open-source web page shows nothing of a lineage."""
+    deps_of = lineage.deps_by_column
+    rows = [
+        dg.TableRecord(
+            {
+                "column": column,
+                "made of": ", ".join(
+                    f"{dep.asset_key.to_user_string()}: {dep.column_name}" for dep in deps
+                ),
+            }
+        )
+        for column, deps in list(deps_of.items())[:_COLUMNS_SHOWN]
+    ]
+    more = len(deps_of) - _COLUMNS_SHOWN
+    if more > 0:
+        rows.append(dg.TableRecord({"column": f"and {more:,} more", "made of": ""}))
+    schema = dg.TableSchema([dg.TableColumn("column"), dg.TableColumn("made of")])
+    return dg.MetadataValue.table(rows, schema)
 
 
 def column_type(feature: "Feature") -> str:

@@ -1,6 +1,7 @@
 """A version as it is declared: its asset, its checks and its automation, together."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -49,3 +50,12 @@ def gate_of(version: str, expectations: str | Path | None, *, grows: bool) -> Ga
     except SuiteError as error:
         raise DeclarationError(f"{version}: {error}") from None
     return Gate(version, suite, grows=grows)
+
+
+@contextmanager
+def declaring(name: str) -> Iterator[None]:
+    """Tell at load, with the name of the version, what would only fail in a run."""
+    try:
+        yield
+    except ValueError as error:
+        raise DeclarationError(f"{name}: {error}") from None

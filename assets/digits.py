@@ -1,8 +1,11 @@
-"""The demo: scikit-learn's handwritten digits, appended as they land, and rebuilt to one file."""
+"""The demo: scikit-learn's handwritten digits, appended, rebuilt, extended and paired."""
 
 from pathlib import Path
 
 from assets.appended import appended_version
+from assets.combined import combined_version
+from assets.digit_fields import label_names, seen_in_image
+from assets.extended import extended_version
 from assets.rebuilt import rebuilt_version
 from dagster_project.resources import DEMO_FOLDER
 from shardline.log.meanings import Category, Image, Text
@@ -41,5 +44,26 @@ digits_single = rebuilt_version(
     of=digits_v1,
     export=EXPORT,
     description="All digits in one TFRecord file.",
+    owners=["team:handwriting"],
+)
+
+digits_v2 = extended_version(
+    "digits/v2",
+    of=digits_v1,
+    fields=[seen_in_image, label_names],
+    description="The digits with what can be seen in their images, and their names: an overlay.",
+    owners=["team:handwriting"],
+)
+
+digit_pairs_v1 = combined_version(
+    "digit_pairs/v1",
+    left=digits_v1,
+    right=digits_v1,
+    once=True,
+    on_collision="prefix",
+    left_prefix="a_",
+    right_prefix="b_",
+    mode="virtual",
+    description="Each two digits, once: a plan of a few bytes, by which readers make the pairs.",
     owners=["team:handwriting"],
 )

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from assets.contact_sheet import MOST_IMAGES
-from assets.picture_rows import some_files, some_rows
+from assets.picture_rows import some_rows, some_shards
 from shardline.errors import ShardlineError
 from shardline.log.facts import Shard
 from shardline.log.meanings import Category, Image
@@ -66,13 +66,13 @@ def look_at(snapshot: Snapshot, shards: Sequence[Shard]) -> Look | None:
     """Look at some rows; None if the schema has nothing to look for."""
     image, candidates = _image(snapshot.schema), _candidates(snapshot.schema)
     wanted = [*([image] if image is not None else []), *candidates]
-    files = some_files(snapshot, shards) if wanted else []
-    if not files:
+    looked = some_shards(snapshot, shards, wanted) if wanted else []
+    if not looked:
         return None
     tables, failures = [], []
-    for file in files:
+    for records in looked:
         try:
-            tables.append(some_rows(file, wanted, _ROWS // len(files), _BYTES // len(files)))
+            tables.append(some_rows(records, wanted, _ROWS // len(looked), _BYTES // len(looked)))
         except ShardlineError as error:
             failures.append(error)
     if not tables:

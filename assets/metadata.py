@@ -4,18 +4,18 @@ Numbers are told under the same keys each time, also where they are zero: the UI
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import dagster as dg
 
-from assets.column_schema import column_lineage, column_schema
+from assets.column_schema import column_lineage, column_schema, lineage_table
 from assets.pictures import picture
 from assets.reading import command, fenced, read_it
 from shardline.errors import ShardlineError
 
 if TYPE_CHECKING:
-    from shardline import Schema, Snapshot, Store, Version
+    from shardline import Snapshot, Store, Version
     from shardline.log.entry import Entry
     from shardline.log.facts import Input, Source
 
@@ -30,7 +30,8 @@ class Made:
     """What a step did to a version, and the snapshot that it reports.
 
     `quarantine` are files of the store with the rows that gave no record, `set_aside` the sources
-    that could not be landed. `seconds` is how long the work took, 0 if nothing was done. `adopted`
+    that could not be landed. `counts` are more numbers, which only some kinds of version have; each
+    of a kind tells the same. `seconds` is how long the work took, 0 if nothing was done. `adopted`
     says that another run committed the snapshot and could not report it.
     """
 
@@ -41,21 +42,13 @@ class Made:
     quarantined_rows: int = 0
     quarantine: tuple[str, ...] = ()
     set_aside: int = 0
+    counts: Mapping[str, int] = field(default_factory=dict)
     seconds: float = 0.0
     adopted: bool = False
 
 
-def snapshot_metadata(
-    version: "Version",
-    made: Made,
-    *,
-    inputs: Mapping[str, "Schema"] | None = None,
-    drawn: bool = True,
-) -> Metadata:
-    """All that is shown of a snapshot; the picture, which costs a second, only if it is `drawn`.
-
-    `inputs` are the schemas of what it was made from, by the names of their assets.
-    """
+def snapshot_metadata(version: "Version", made: Made, *, drawn: bool = True) -> Metadata:
+    """All that is shown of a snapshot; the picture, which costs a second, only if it is `drawn`."""
     snapshot = made.snapshot
     entry = version.log.entry(snapshot.entry)
     told: Metadata = {"dagster/row_count": int(snapshot.records)}
@@ -67,12 +60,11 @@ def snapshot_metadata(
         "dagster/uri": _place(snapshot.store, version.name),
         "dagster/storage_kind": "tfrecord",
         "digest": snapshot.content,
+        "entry_digest": entry.digest,
         "read_it": dg.MetadataValue.md(read_it(snapshot)),
         "log": dg.MetadataValue.md(_commands(snapshot)),
     }
-    if inputs:
-        lineage = column_lineage(snapshot.schema, inputs)
-        told["dagster/column_lineage"] = dg.MetadataValue.column_lineage(lineage)
+    told |= _columns_made_of(snapshot)
     if entry.inputs:
         told["parents"] = _parents(snapshot.store, entry)
     if entry.sources and entry.rejects is None:  # a rejection names those that it takes out
@@ -97,8 +89,26 @@ def _numbers(made: Made) -> Metadata:
         "added_shards": int(made.added_shards),
         "quarantined_rows": int(made.quarantined_rows),
         "set_aside": int(made.set_aside),
+        **{name: int(count) for name, count in made.counts.items()},
         "rows_per_second": round(float(made.added_rows) / seconds, 1) if seconds > 0 else 0.0,
         "bytes_per_second": round(float(made.added_bytes) / seconds, 1) if seconds > 0 else 0.0,
+    }
+
+
+def _columns_made_of(snapshot: "Snapshot") -> Metadata:
+    """What the columns of a derived version are made of; nothing if a log cannot tell."""
+    from shardline.lineage.catalog import Catalog  # noqa: PLC0415 - it loads Arrow
+
+    try:
+        origins = Catalog(snapshot.store).origins_of(snapshot)
+    except ShardlineError:
+        return {}
+    if not origins:
+        return {}
+    lineage = column_lineage(origins)
+    return {
+        "dagster/column_lineage": dg.MetadataValue.column_lineage(lineage),
+        "made_of": lineage_table(lineage),
     }
 
 
@@ -123,13 +133,13 @@ def _parents(store: "Store", entry: "Entry") -> dg.TableMetadataValue:
     records = [
         dg.TableRecord(
             {
-                "version": f"{one.dataset}/{one.version}",
+                "version": one.shown,
                 "snapshot": int(one.snapshot),
                 "entry": _entry_of(store, one),
                 "digest": one.entry,
             }
         )
-        for one in entry.inputs
+        for one in dict.fromkeys(entry.inputs)  # of a version that is paired with itself: once
     ]
     return dg.MetadataValue.table(records, dg.TableSchema(columns))
 
@@ -139,7 +149,7 @@ def _entry_of(store: "Store", parent: "Input") -> int | None:
     from shardline import Version  # noqa: PLC0415 - it loads Arrow
 
     try:
-        found = Version(store, f"{parent.dataset}/{parent.version}").snapshot(parent.snapshot)
+        found = Version(store, parent.shown).snapshot(parent.snapshot)
     except ShardlineError:
         return None
     return int(found.entry)

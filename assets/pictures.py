@@ -117,12 +117,12 @@ def _sizes(page: _Page, snapshot: "Snapshot", brought: _Brought) -> None:
     import numpy as np  # noqa: PLC0415
 
     from assets.charts import sizes_chart  # noqa: PLC0415
-    from assets.picture_rows import record_sizes, some_files  # noqa: PLC0415 - it loads Arrow
+    from assets.picture_rows import record_sizes, some_shards  # noqa: PLC0415 - it loads Arrow
 
-    files = some_files(snapshot, brought.shards)
-    if not files:
+    shards = some_shards(snapshot, brought.shards)
+    if not shards:
         return
-    sizes = np.concatenate([record_sizes(file) for file in files])
+    sizes = np.concatenate([record_sizes(records) for records in shards])
     low, high = int(sizes.min()), int(sizes.max())
     if low == high:
         page.remarks.append(f"All {len(sizes):,} records looked at have {counted(low, 'byte')}.")

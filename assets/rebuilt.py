@@ -8,19 +8,13 @@ import dagster as dg
 from pydantic import Field
 
 from assets.declared import DeclarationError, DeclaredVersion, gate_of
+from assets.derived import chosen_input, derived, derived_asset, require_declared
 from assets.exported import exported
-from assets.metadata import Made
 from assets.progress import logging_engine
-from assets.reporting import result, standing
-from checks.gate import Gate
-from dagster_project.automation import follows_published
-from dagster_project.naming import asset_key, asset_name, group_name
+from assets.reporting import result
 from dagster_project.resources import ShardlineResource
 from shardline import __version__
-from shardline.errors import SnapshotMissingError
-from shardline.log.snapshot import Snapshot
-from shardline.log.version import Version
-from shardline.operations.rebuild import RebuildReport, rebuild
+from shardline.operations.rebuild import rebuild
 
 _MEGABYTE = 1024 * 1024
 
@@ -60,17 +54,14 @@ def rebuilt_version(
         raise DeclarationError(f"{name} is made of itself: give the rebuilt version another name")
     gate = gate_of(name, expectations, grows=False)
 
-    @dg.asset(
-        key=asset_key(name),
-        group_name=group_name(name),
-        kinds={"tfrecord"},
-        deps=[asset_key(source)],
+    @derived_asset(
+        name,
+        (source,),
+        made_by="rebuild",
         description=description or f"`{source}`, rebuilt.",
-        owners=list(owners),
-        tags={**(tags or {}), "shardline/made_by": "rebuild"},
+        owners=owners,
+        tags=tags,
         code_version=code_version,
-        automation_condition=follows_published(source),
-        output_required=False,
     )
     def rebuilt(
         context: dg.AssetExecutionContext, config: RebuildConfig, shardline: ShardlineResource
@@ -78,7 +69,7 @@ def rebuilt_version(
         run = context.run.run_id
         base = shardline.version(source, run=run, code=code_version)
         version = shardline.version(name, run=run, code=code_version)
-        snapshot = _input(base, config.input_snapshot)
+        snapshot = chosen_input(base, config.input_snapshot, "input_snapshot")
         if config.dry_run:
             context.log.info(
                 "a dry run: %s@%d would be rebuilt, %d records in %d shards",
@@ -88,7 +79,7 @@ def rebuilt_version(
                 len(snapshot.shards),
             )
             return
-        _prepare(version, base, gate)
+        require_declared(version, gate)
         began = time.perf_counter()
         report = rebuild(
             base,
@@ -96,55 +87,18 @@ def rebuilt_version(
             into=version,
             target_bytes=config.target_shard_mb * _MEGABYTE or target_bytes,
             compression=compression,
+            checks=gate.required,
             engine=logging_engine(context.log),
         )
-        seconds = time.perf_counter() - began
-        made = _made(version, report, seconds) or standing(
-            version, context.instance, context.asset_key
-        )
+        made = derived(version, report, time.perf_counter() - began, context)
         if made is None:
             context.log.info("%s has no record to rebuild", source)
             return
-        yield result(version, made, inputs={asset_name(source): base.schema})
+        yield result(version, made)
 
     return DeclaredVersion(
         name,
         (rebuilt, *([exported(name, Path(export), owners)] if export is not None else [])),
         gate.definition(),
         inputs=(source,),
-    )
-
-
-def _input(base: Version, number: int) -> Snapshot:
-    """The snapshot to rebuild: the newest published one, or another that is published."""
-    if not number:
-        return base.published()
-    snapshot = base.snapshot(number)
-    if not snapshot.published:
-        raise SnapshotMissingError(
-            f"{snapshot} is not published, and only what passed its checks is passed on: "
-            f"'shardline status {base.name}' tells why; set input_snapshot to another one"
-        )
-    return snapshot
-
-
-def _prepare(version: Version, base: Version, gate: Gate) -> None:
-    """Let the declared checks publish this version, and not those of its input."""
-    if version.exists:
-        version.require(gate.required)
-    else:
-        version.create(base.schema, gate.required)
-
-
-def _made(version: Version, report: RebuildReport, seconds: float) -> Made | None:
-    if report.entry is None:
-        return None
-    before = version.snapshot(report.entry.snapshot - 1).records if report.entry.snapshot > 1 else 0
-    snapshot = version.snapshot(report.entry.snapshot)
-    return Made(
-        snapshot,
-        added_rows=snapshot.records - before,
-        added_bytes=report.bytes,
-        added_shards=len(report.made),
-        seconds=seconds,
     )

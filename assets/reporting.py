@@ -4,7 +4,6 @@ import dagster as dg
 
 from assets.metadata import Made, snapshot_metadata
 from checks.subject import reported_snapshot
-from shardline.log.schema import Schema
 from shardline.log.snapshot import Snapshot
 from shardline.log.version import Version
 
@@ -26,12 +25,10 @@ def standing(version: Version, instance: dg.DagsterInstance, key: dg.AssetKey) -
     return Made(snapshot, adopted=told is None or told < snapshot.number)
 
 
-def result(
-    version: Version, made: Made, *, inputs: dict[str, Schema] | None = None
-) -> dg.MaterializeResult[None]:
+def result(version: Version, made: Made) -> dg.MaterializeResult[None]:
     """The materialization. Its data version is the content, so that staleness is the truth."""
     return dg.MaterializeResult(
-        metadata=snapshot_metadata(version, made, inputs=inputs or {}),
+        metadata=snapshot_metadata(version, made),
         data_version=dg.DataVersion(made.snapshot.content),
     )
 

@@ -13,7 +13,16 @@ from itertools import chain
 
 from rich.console import Console
 
-from benchmarks import append_lines, lines, log_lines, memory, table, tensorflow_side
+from benchmarks import (
+    append_lines,
+    audit_lines,
+    derive_lines,
+    lines,
+    log_lines,
+    memory,
+    table,
+    tensorflow_side,
+)
 from benchmarks.data import MEGABYTE, working_folder
 from shardline import kernel
 
@@ -68,7 +77,9 @@ def _speed(options: argparse.Namespace, console: Console) -> None:
         for line in chain(
             lines.all_lines(folder, options.megabytes),
             append_lines.all_lines(folder, options.megabytes * MEGABYTE, options.only),
+            derive_lines.all_lines(folder, options.megabytes * MEGABYTE, options.only),
             log_lines.all_lines(options.only),
+            audit_lines.all_lines(options.only),
         ):
             if options.only in line.name:
                 status.update(line.name)

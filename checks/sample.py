@@ -3,7 +3,8 @@
 What a sample costs does not grow with the snapshot. Some shards are chosen, each record's as likely
 as any other's, and in each of them some records: in a plain shard here and there, in a packed one
 in runs, since each jump costs the unpacking of a member. `shardline.readers.picked` tells how they
-are read. The same seed and the same shards give the same rows.
+are read. The same seed and the same shards give the same rows. Overlays are joined with their
+bases, as far as those hold what is wanted.
 
 The rows are told in flat columns, friendly to Great Expectations: numbers and texts as they are,
 `<feature>__len` for a list (and `__min`, `__max`, `__mean` if it is one of numbers), and
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     import pandas as pd
     import pyarrow as pa
     from numpy.typing import NDArray
+
+    from shardline.readers.records import Records
 
 LIMIT = 200_000
 LIMIT_BYTES = 2 * 1024**3
@@ -73,6 +76,7 @@ def sample(
     or so. Raises what the readers of snapshots raise at a damaged or missing shard.
     """
     from shardline.readers.chosen import chosen_features  # noqa: PLC0415 - only when data is read
+    from shardline.readers.records import records_of  # noqa: PLC0415 - only when data is read
 
     if limit < 1:
         raise ValueError(f"limit is {limit}: a sample has one row at least")
@@ -80,12 +84,15 @@ def sample(
     features: list[Feature] = []
     if snapshot.schema.payload != "opaque" or columns is not None:
         features = chosen_features(snapshot.schema, columns, _RAW)
-    wanted = _affordable(part.totals, limit, limit_bytes)
+    records = records_of(part, features or None)
+    wanted = _affordable(records, limit, limit_bytes)
     batches = [_none(features)]
-    if wanted == part.records:
-        batches += _all(part, features, columns)
+    if wanted < part.records:
+        batches += _some(records, features, wanted, seed)
+    elif features:
+        batches += (flat.flatten(features, batch) for batch in part.to_arrow(columns))
     else:
-        batches += _some(part, features, wanted, seed)
+        batches += _all_sizes(records)
     frame = flat.to_frame(batches)
     return Sample(frame, len(frame), part.records, tuple(flat.flat_columns(features)))
 
@@ -100,10 +107,13 @@ def _only(snapshot: Snapshot, shards: Collection[Shard]) -> Snapshot:
     return replace(snapshot, list_shards=lambda: kept, totals=Totals.of(kept))
 
 
-def _affordable(totals: Totals, limit: int, limit_bytes: int) -> int:
-    wanted = min(totals.records, limit)
-    if wanted * totals.bytes > limit_bytes * totals.records:
-        return max(limit_bytes * totals.records // totals.bytes, 1)
+def _affordable(records: Sequence["Records"], limit: int, limit_bytes: int) -> int:
+    from shardline.readers.records import bytes_read  # noqa: PLC0415 - only when data is read
+
+    count, size = sum(one.shard.records for one in records), bytes_read(records)
+    wanted = min(count, limit)
+    if wanted * size > limit_bytes * count:
+        return max(limit_bytes * count // size, 1)
     return wanted
 
 
@@ -119,38 +129,29 @@ def _none(features: Sequence[Feature]) -> "pa.RecordBatch":
     return flat.flatten(features, pa.RecordBatch.from_pylist([], schema=schema_of(features)))
 
 
-def _all(
-    snapshot: Snapshot, features: Sequence[Feature], columns: Sequence[str] | None
-) -> Iterator["pa.RecordBatch"]:
+def _all_sizes(records: Sequence["Records"]) -> Iterator["pa.RecordBatch"]:
     from shardline.files.reader import DEFAULT_LIMITS  # noqa: PLC0415 - only when data is read
-    from shardline.readers.arrow import to_arrow  # noqa: PLC0415 - only when data is read
-    from shardline.readers.shards import shard_files  # noqa: PLC0415 - only when data is read
 
-    if features:
-        for batch in to_arrow(snapshot, columns):
-            yield flat.flatten(features, batch)
-        return
-    for file in shard_files(snapshot):
-        for block in file.blocks(limits=DEFAULT_LIMITS, block_bytes=_BLOCK_BYTES):
+    for one in records:
+        for block in one.blocks(limits=DEFAULT_LIMITS, block_bytes=_BLOCK_BYTES):
             yield flat.sizes(block.lengths)
 
 
 def _some(
-    snapshot: Snapshot, features: Sequence[Feature], wanted: int, seed: int
+    records: Sequence["Records"], features: Sequence[Feature], wanted: int, seed: int
 ) -> Iterator["pa.RecordBatch"]:
     import numpy as np  # noqa: PLC0415 - only when data is read
 
-    from shardline.readers.picked import pick, to_batch  # noqa: PLC0415 - only when data is read
-    from shardline.readers.shards import shard_files  # noqa: PLC0415 - only when data is read
+    from shardline.readers.batches import Batches  # noqa: PLC0415 - only when data is read
 
     rng = np.random.default_rng(seed)
-    chosen = _choose_shards([shard.records for shard in snapshot.shards], wanted, rng)
-    shards = tuple(snapshot.shards[place] for place in chosen)
-    part = replace(snapshot, list_shards=lambda: shards)
-    for file, count in zip(shard_files(part), chosen.values(), strict=True):
-        for picked in pick(file, _choose_records(file.shard, count, rng)):
+    batches = Batches(features)
+    counts = [one.shard.records for one in records]
+    for place, count in _choose_shards(counts, wanted, rng).items():
+        one = records[place]
+        for picked in one.pick(_choose_records(one, count, rng)):
             if features:
-                yield flat.flatten(features, to_batch(file, features, picked))
+                yield flat.flatten(features, batches.of(one, picked))
             else:
                 yield flat.sizes(picked.lengths)
 
@@ -187,14 +188,19 @@ def _choose_shards(
     return {place: taken[place] for place in sorted(taken)}
 
 
-def _choose_records(shard: Shard, count: int, rng: "np.random.Generator") -> "NDArray[np.int64]":
+def _choose_records(
+    records: "Records", count: int, rng: "np.random.Generator"
+) -> "NDArray[np.int64]":
     """Numbers of records, in order: any of a plain shard, runs of them of a packed one."""
     import numpy as np  # noqa: PLC0415 - only when data is read
 
-    if shard.compression == "none":
-        return np.sort(rng.choice(shard.records, count, replace=False, shuffle=False))
-    runs = -(-shard.records // _RUN)
+    from shardline.readers.records import is_packed  # noqa: PLC0415 - only when data is read
+
+    total = records.shard.records
+    if not is_packed(records):
+        return np.sort(rng.choice(total, count, replace=False, shuffle=False))
+    runs = -(-total // _RUN)
     # The last run may be a short one, so one more than needed.
     chosen = np.sort(rng.choice(runs, min(-(-count // _RUN) + 1, runs), replace=False))
     numbers = (chosen[:, np.newaxis] * _RUN + np.arange(_RUN)).ravel()
-    return numbers[numbers < shard.records][:count]
+    return numbers[numbers < total][:count]

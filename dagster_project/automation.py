@@ -1,4 +1,4 @@
-"""When a derived version is made anew: its input has other content, and has passed its checks."""
+"""When a derived version is made anew: an input has other content, and all passed their checks."""
 
 from collections.abc import Sequence
 from functools import reduce
@@ -37,16 +37,20 @@ def follows_published(*inputs: str) -> dg.AutomationCondition[Any]:
         & ~condition.any_deps_missing()
         & ~condition.any_deps_in_progress()
         & ~condition.in_progress()
-        & (condition.all_deps_blocking_checks_passed() | _published(inputs))
+        & _published(inputs)
     ).with_label("its input was published with other content")
 
 
 def _published(inputs: Sequence[str]) -> dg.AutomationCondition[Any]:
-    """Whether the runs that made the inputs what they are saw them published."""
+    """Whether each input passed its blocking checks, or its run saw it published all the same."""
+    condition = dg.AutomationCondition
+    passed = condition.all_checks_match(
+        condition.check_passed() | condition.will_be_requested(), blocking_only=True
+    )
     each: list[dg.AutomationCondition[Any]] = [
-        dg.AutomationCondition.asset_matches(
+        condition.asset_matches(
             asset_key(name),
-            dg.AutomationCondition.executed_with_tags(tag_keys={published_tag(name)}),
+            passed | condition.executed_with_tags(tag_keys={published_tag(name)}),
         )
         for name in inputs
     ]

@@ -10,12 +10,13 @@ from rich.table import Table
 
 from assets.digits import DEMO, EXPORT, LANDING, LOOKED_AT
 from dagster_project.demo_batches import BATCHES
-from dagster_project.demo_runs import Demo, from_here
-from dagster_project.demo_training import GOOD_ENOUGH, count_records, train
+from dagster_project.demo_runs import Demo, Ran, from_here
+from dagster_project.demo_training import GOOD_ENOUGH, MODEL, count_records, train
 from dagster_project.resources import ROOT_VARIABLE, shardline_resource
 from dagster_project.ui import require_dagster_home
 from shardline.cli.tables import plain_table
 from shardline.cli.wording import counted, human_bytes
+from shardline.log.snapshot import Snapshot
 from shardline.operations.arrivals import look
 
 
@@ -57,7 +58,17 @@ def read_and_sum_up(demo: Demo) -> list[str]:
     demo.say(
         f"  {trained.accuracy:.1%} of {trained.held_out} held-out digits are told right, after "
         f"{trained.seconds:.1f} s with {trained.learned:,} others.\n"
+        f"  The log of {snapshot.version} knows that {MODEL} read it, and vacuum keeps it.\n"
     )
+    overlay = demo.extended.published()
+    demo.say(f"{overlay} is an overlay: only what is new in it is read here", "bold")
+    demo.say(f"  Mean brightness, the darkest first: {_brightness(overlay)}.\n")
+    pairs = demo.pairs.published()
+    demo.say(f"{pairs} is a plan of {human_bytes(pairs.bytes)}: its pairs are made here", "bold")
+    demo.say(f"  Of {pairs.records:,} pairs, {_share_of_same(pairs):.1%} show the same digit.\n")
+    audit = demo.audit()
+    demo.say("The history of all of it is proved anew", "bold")
+    demo.say(f"  {_audited(audit)}\n")
     demo.say("How everything stands", "bold")
     demo.console.print(_standing(demo))
     read = count_records(EXPORT)
@@ -67,7 +78,7 @@ def read_and_sum_up(demo: Demo) -> list[str]:
     demo.say("\nWhat to do next", "bold")
     for command, why in _next():
         demo.say(f"  {command:34} {why}")
-    amiss = []
+    amiss = [] if audit.success and not audit.failed else ["the audit found something"]
     if trained.accuracy < GOOD_ENOUGH:
         amiss.append(f"the model is right in {trained.accuracy:.1%} only, not in {GOOD_ENOUGH:.0%}")
     if read != snapshot.records:
@@ -77,10 +88,10 @@ def read_and_sum_up(demo: Demo) -> list[str]:
 
 def say_nothing_new(demo: Demo, known: int) -> None:
     """Two lines, for the second time."""
-    base, single = demo.growing.published(), demo.single.published()
+    published = (version.published() for version in demo.versions)
+    told = ", ".join(f"{one} with {counted(one.records, 'row')}" for one in published)
     demo.say(
-        f"Nothing is new: {counted(known, 'source')} in {LANDING} are known, and {base} and "
-        f"{single} are published with {base.records:,} rows."
+        f"Nothing is new: {counted(known, 'source')} in {LANDING} are known. Published are {told}."
     )
     demo.say("See them with make ui; make demo-fault lands what must not get through.")
 
@@ -88,7 +99,7 @@ def say_nothing_new(demo: Demo, known: int) -> None:
 def _standing(demo: Demo) -> Table:
     numbers = ("snapshot", "rows", "bytes", "shards")
     table = plain_table("  version", *numbers, "digest", right=numbers)
-    for version in (demo.growing, demo.single):
+    for version in demo.versions:
         told = version.published()
         table.add_row(
             f"  {version.name}",
@@ -99,6 +110,37 @@ def _standing(demo: Demo) -> Table:
             told.content[:12],
         )
     return table
+
+
+def _audited(ran: Ran) -> str:
+    """What the audit found, and where its page is."""
+    told = next(iter(ran.made.values()), None)
+    if told is None:
+        return "It failed: make ui shows why."
+    found = told["errors"] + told["warnings"]
+    what = counted(found, "finding") if found else "nothing is other than it should be"
+    return (
+        f"{counted(told['entries'], 'log entry', 'log entries')} and "
+        f"{counted(told['shards'], 'shard')}: {what}. The page of it: {told['file']}"
+    )
+
+
+def _brightness(snapshot: Snapshot) -> str:
+    """How bright the digits are, by their names: only the files of the overlay are read."""
+    import pandas as pd  # noqa: PLC0415 - not where nothing is new
+
+    table = pd.concat(snapshot.to_pandas(columns=["label_name", "brightness"]))
+    means = table.groupby("label_name")["brightness"].mean().sort_values()
+    return ", ".join(f"{name} {mean:.3f}" for name, mean in means.items())
+
+
+def _share_of_same(snapshot: Snapshot) -> float:
+    """The share of pairs of the same digit: nothing but the labels is read, and paired."""
+    import pyarrow.compute as pc  # noqa: PLC0415 - not where nothing is new
+
+    batches = snapshot.to_arrow(["a_label", "b_label"])
+    same = sum(pc.sum(pc.equal(one["a_label"], one["b_label"])).as_py() for one in batches)
+    return float(same / snapshot.records)
 
 
 def _next() -> list[tuple[str, str]]:

@@ -100,7 +100,7 @@ SCENES = (
         "And a good batch: digits that have moved by a pixel",
         land_good,
         None,
-        "the graph: all green, and digits_single and its file have moved on.",
+        "the graph: all green, and all that is made of digits_v1 has moved on.",
     ),
 )
 

@@ -11,7 +11,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from assets.digits import EXPORT, digits_single, digits_v1
+from assets.declared import DeclaredVersion
+from assets.digits import EXPORT, digit_pairs_v1, digits_single, digits_v1, digits_v2
+from dagster_project.auditing import AUDIT
 from dagster_project.demo_batches import DIGITS
 from dagster_project.resources import shardline_resource
 from shardline.cli.tables import plain_console
@@ -19,7 +21,8 @@ from shardline.cli.wording import counted, human_bytes
 from shardline.log.version import Version
 from shardline.operations.export import read_export
 
-ASSETS = tuple(asset.key for declared in (digits_v1, digits_single) for asset in declared.assets)
+DECLARED = (digits_v1, digits_single, digits_v2, digit_pairs_v1)
+ASSETS = tuple(asset.key for declared in DECLARED for asset in declared.assets)
 _EVENTS = {
     dg.DagsterEventType.ASSET_CHECK_EVALUATION,
     dg.DagsterEventType.ASSET_MATERIALIZATION,
@@ -63,10 +66,15 @@ class Demo:
 
     instance: dg.DagsterInstance
     console: Console = field(default_factory=plain_console)
-    growing: Version = field(default_factory=lambda: shardline_resource().version(digits_v1.name))
-    single: Version = field(
-        default_factory=lambda: shardline_resource().version(digits_single.name)
-    )
+    growing: Version = field(default_factory=lambda: _opened(digits_v1))
+    single: Version = field(default_factory=lambda: _opened(digits_single))
+    extended: Version = field(default_factory=lambda: _opened(digits_v2))
+    pairs: Version = field(default_factory=lambda: _opened(digit_pairs_v1))
+
+    @property
+    def versions(self) -> tuple[Version, ...]:
+        """All of them, what others are made of first."""
+        return self.growing, self.single, self.extended, self.pairs
 
     def run(self, landed: Path | None = None, *, log_level: str = "ERROR") -> Ran:
         """Materialize everything in order, with all checks; tells what came of it.
@@ -83,14 +91,28 @@ class Demo:
             run_config={"loggers": {"console": {"config": {"log_level": log_level}}}},
             raise_on_error=False,
         )
-        self.growing.refresh()
-        self.single.refresh()
+        for version in self.versions:
+            version.refresh()
         ours = self._told(result.run_id)
         taker = self._taker(landed, first) if landed is not None else None
         if not taker or taker == ours.run_id:
             return ours
         self.say(f"  The sensor of make ui was faster: run {taker[:_SHORT_ID]} took it.")
         return self._told(taker).over(ours)
+
+    def audit(self) -> Ran:
+        """Prove the history of everything anew, every byte of it."""
+        from dagster_project.definitions import defs  # noqa: PLC0415 - not where nothing is new
+
+        result = defs.resolve_job_def("audit").execute_in_process(
+            instance=self.instance,
+            run_config={
+                "loggers": {"console": {"config": {"log_level": "ERROR"}}},
+                "ops": {AUDIT: {"config": {"read_shards": True}}},
+            },
+            raise_on_error=False,
+        )
+        return self._told(result.run_id)
 
     def say(self, text: str = "", style: str = "") -> None:
         """Print a line; paths in it are told from here."""
@@ -111,25 +133,27 @@ class Demo:
                     said = Text(from_here(verdict.description or ""))
                     table.add_row(f"    {check.name}", _verdict(verdict), said)
         self.console.print(table)
-        published = ", ".join(
-            f"{version.published()}" for version in (self.growing, self.single) if _has(version)
-        )
+        published = ", ".join(str(one.published()) for one in self.versions if _has(one))
         self.say(f"  Published: {published or 'nothing'}. Run {ran.run_id[:_SHORT_ID]}.", "dim")
 
     def amiss(self) -> list[str]:
         """What is not as it should be after a run: all is published, and in step."""
-        for version in (self.growing, self.single):
+        for version in self.versions:
             if not _has(version):
                 return [f"{version.name} has no published snapshot"]
         base, single = self.growing.published(), self.single.published()
         found = []
         if base.records < DIGITS:
             found.append(f"{base} has {base.records} rows, and there are {DIGITS} digits")
-        inputs = self.single.log.entry(single.entry).inputs
-        if any(self.growing.snapshot(one.snapshot).content != base.content for one in inputs):
-            found.append(f"{single} is not made of {base}")
-        if single.records != base.records:
-            found.append(f"{single} has {single.records} rows, and {base} has {base.records}")
+        each_two = base.records * (base.records - 1) // 2
+        wanted = {self.single: base.records, self.extended: base.records, self.pairs: each_two}
+        for version, rows in wanted.items():
+            made = version.published()
+            inputs = version.log.entry(made.entry).inputs
+            if any(self.growing.snapshot(one.snapshot).content != base.content for one in inputs):
+                found.append(f"{made} is not made of {base}")
+            if made.records != rows:
+                found.append(f"{made} has {made.records} rows, and of {base} it should have {rows}")
         exported = read_export(EXPORT)
         if exported is None or not EXPORT.is_file() or exported.content != single.content:
             found.append(f"{EXPORT} does not hold {single}")
@@ -175,6 +199,10 @@ class Demo:
         return False
 
 
+def _opened(declared: DeclaredVersion) -> Version:
+    return shardline_resource().version(declared.name)
+
+
 def _has(version: Version) -> bool:
     return version.exists and version.state.published is not None
 
@@ -199,7 +227,11 @@ def _made(told: Mapping[str, Any]) -> tuple[Text, str]:
     if "file" in told:
         return word, from_here(f"{told['file']}: {rows}, {size}")
     came = f"{told['added_rows']:+,}" if told["added_rows"] else "none new"
-    return word, f"snapshot {told['snapshot']}: {rows} ({came}), {size}"
+    line = f"snapshot {told['snapshot']}: {rows} ({came}), {size}"
+    if moved and "computed_shards" in told:
+        computed = counted(told["computed_shards"], "shard")
+        line += f"; {computed} computed, {told['reused_shards']} reused"
+    return word, line
 
 
 def _not_made(ran: Ran) -> tuple[Text, str]:

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 import dagster as dg
 
 from assets.declared import DeclarationError, DeclaredVersion
+from dagster_project.auditing import AUDIT, AUDIT_JOB, audit_asset, audit_schedule
 from dagster_project.automation import follow_sensor
 from dagster_project.commits import commits_sensor
 from dagster_project.resources import ShardlineResource, shardline_resource
@@ -21,11 +22,15 @@ def platform(
     names = [version.name for version in declared]
     verify = verify_job(names)
     return dg.Definitions(
-        assets=[asset for version in declared for asset in version.assets],
+        assets=[
+            *(asset for version in declared for asset in version.assets),
+            audit_asset(names),
+        ],
         asset_checks=[version.checks for version in declared],
         schedules=[
             *(schedule for version in declared for schedule in version.schedules),
             verify_schedule(verify),
+            audit_schedule(),
         ],
         sensors=[
             *(sensor for version in declared for sensor in version.sensors),
@@ -34,7 +39,7 @@ def platform(
                 {version.name: sorted(version.checks.check_keys) for version in declared}
             ),
         ],
-        jobs=[verify, vacuum_job(names)],
+        jobs=[verify, vacuum_job(names), AUDIT_JOB],
         resources={**(resources or {}), "shardline": shardline or shardline_resource()},
         # Few, large steps: the engine runs shards side by side, so a process per step buys nothing.
         executor=dg.in_process_executor,
@@ -43,7 +48,7 @@ def platform(
 
 def refuse_mistakes(declared: tuple[DeclaredVersion, ...]) -> None:
     """Refuse names that collide, and inputs that nobody declares."""
-    known: dict[dg.AssetKey, str] = {}
+    known: dict[dg.AssetKey, str] = {dg.AssetKey(AUDIT): "the audit"}
     for version in declared:
         for asset in version.assets:
             other = known.setdefault(asset.key, version.name)

@@ -35,6 +35,8 @@ from dagster_webserver.version import __version__
 from starlette.applications import Starlette
 
 from dagster_project.guard import LOOPBACK, Guard, loopback_origins
+from dagster_project.report_pages import WithReports
+from dagster_project.resources import shardline_resource
 
 _LOG_LEVEL = "warning"
 _UI_POLLS_MILLISECONDS = 2000
@@ -92,9 +94,10 @@ def web_server(
     app = create_app_from_workspace_process_context(
         context, live_data_poll_rate=_UI_POLLS_MILLISECONDS, lifespan=lifespan
     )
+    reports = Path(shardline_resource().reports)
     return uvicorn.Server(
         uvicorn.Config(
-            Guard(app, loopback_origins(port).union(origins)),
+            Guard(WithReports(app, reports), loopback_origins(port).union(origins)),
             log_level=_LOG_LEVEL,
             proxy_headers=False,
             timeout_graceful_shutdown=_FINISH_REQUESTS_SECONDS,

@@ -13,12 +13,14 @@ if TYPE_CHECKING:
     from shardline.errors import (
         BadNameError,
         BadRecordsError,
+        BudgetError,
         CancelledError,
         ColumnError,
         ConflictError,
         DamagedFileError,
         DamagedLogError,
         ExampleError,
+        FieldsError,
         IndexMismatchError,
         LogError,
         PackageMissingError,
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
         WrongShardError,
     )
     from shardline.execution.engine import Cancellation, Engine, Progress, Threads
+    from shardline.fields import batch_fields, joined_fields, record_fields, tensor_fields
     from shardline.files import (
         Compression,
         IndexedFile,
@@ -52,9 +55,16 @@ if TYPE_CHECKING:
     from shardline.log.tf_spec import from_tf_spec, to_tf_spec
     from shardline.log.version import Version
     from shardline.operations.append import AppendReport, append
+    from shardline.operations.change_files import FileChange, extend_file, migrate_file
+    from shardline.operations.change_shards import ChangeReport
     from shardline.operations.check import check_version
+    from shardline.operations.combine import CombineReport, combine, plan_combine
+    from shardline.operations.combine_files import combine_files
+    from shardline.operations.erase import ErasePlan, EraseReport, erase, plan_erase
     from shardline.operations.examples import read_examples, write_examples
     from shardline.operations.export import export
+    from shardline.operations.extend import extend
+    from shardline.operations.migrate import Steps, migrate
     from shardline.operations.preview import preview
     from shardline.operations.rebuild import RebuildReport, rebuild
     from shardline.operations.rebuild_files import rebuild_files
@@ -78,12 +88,14 @@ _HOMES = {
         "SourceError",
         "CancelledError",
         "BadRecordsError",
+        "BudgetError",
         "BadNameError",
         "ColumnError",
         "ConflictError",
         "DamagedFileError",
         "DamagedLogError",
         "ExampleError",
+        "FieldsError",
         "IndexMismatchError",
         "LogError",
         "SchemaMismatchError",
@@ -92,6 +104,7 @@ _HOMES = {
         "StorageError",
         "VersionMissingError",
     ),
+    "shardline.fields": ("batch_fields", "joined_fields", "record_fields", "tensor_fields"),
     "shardline.files": (
         "Compression",
         "IndexedFile",
@@ -112,6 +125,13 @@ _HOMES = {
     "shardline.log.tf_spec": ("from_tf_spec", "to_tf_spec"),
     "shardline.log.version": ("Version",),
     "shardline.operations.check": ("check_version",),
+    "shardline.operations.change_files": ("FileChange", "extend_file", "migrate_file"),
+    "shardline.operations.change_shards": ("ChangeReport",),
+    "shardline.operations.combine": ("CombineReport", "combine", "plan_combine"),
+    "shardline.operations.combine_files": ("combine_files",),
+    "shardline.operations.erase": ("ErasePlan", "EraseReport", "erase", "plan_erase"),
+    "shardline.operations.extend": ("extend",),
+    "shardline.operations.migrate": ("Steps", "migrate"),
     "shardline.operations.examples": ("read_examples", "write_examples"),
     "shardline.operations.preview": ("preview",),
     "shardline.operations.salvage": ("salvage",),
@@ -138,12 +158,15 @@ __all__ = [
     "Attestation",
     "BadNameError",
     "BadRecordsError",
+    "BudgetError",
     "Cancellation",
     "CancelledError",
     "Category",
+    "ChangeReport",
     "Checks",
     "Column",
     "ColumnError",
+    "CombineReport",
     "Compression",
     "ConflictError",
     "DamagedFileError",
@@ -151,9 +174,13 @@ __all__ = [
     "Derive",
     "Embedding",
     "Engine",
+    "ErasePlan",
+    "EraseReport",
     "ExampleError",
     "Fault",
     "Feature",
+    "FieldsError",
+    "FileChange",
     "FileReport",
     "Image",
     "IndexMismatchError",
@@ -174,6 +201,7 @@ __all__ = [
     "SnapshotMissingError",
     "Source",
     "SourceError",
+    "Steps",
     "StorageError",
     "Store",
     "Text",
@@ -185,22 +213,35 @@ __all__ = [
     "__version__",
     "append",
     "as_source",
+    "batch_fields",
     "check_version",
+    "combine",
+    "combine_files",
     "compare",
     "diff",
+    "erase",
     "export",
+    "extend",
+    "extend_file",
     "feature_spec",
     "from_tf_spec",
     "infer_schema",
+    "joined_fields",
+    "migrate",
+    "migrate_file",
     "open_store",
+    "plan_combine",
+    "plan_erase",
     "preview",
     "read_examples",
     "rebuild",
     "rebuild_files",
+    "record_fields",
     "repair",
     "salvage",
     "schema_of",
     "status_of",
+    "tensor_fields",
     "to_tf_spec",
     "vacuum",
     "verify_file",

@@ -3,12 +3,25 @@
 from __future__ import annotations
 
 import shlex
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from shardline.kernel.types import Fault, FaultKind
+
+LogFault: TypeAlias = Literal[
+    "missing-entry",
+    "edited-entry",
+    "moved-entry",
+    "broken-chain",
+    "back-dated-entry",
+    "false-entry",
+    "bad-checkpoint",
+]
+"""What can be wrong with an entry of a log: it is gone, its bytes are others, it stands where it
+does not belong, it does not continue the one before, its time goes back, it says what cannot be
+true; or the checkpoint made at it does."""
 
 
 class ShardlineError(Exception):
@@ -31,10 +44,22 @@ def _made_again(
 
 
 class DamagedFileError(ShardlineError, ValueError):
-    """A TFRecord file whose bytes are not what was written, or not what was asked for."""
+    """A TFRecord file whose bytes are not what was written, or not what was asked for.
 
-    def __init__(self, file: str, kind: FaultKind, record: int, offset: int, detail: str) -> None:
-        advice = salvage_advice(file, kind)
+    Unless `advice` says something else, it is told how to salvage the file.
+    """
+
+    def __init__(
+        self,
+        file: str,
+        kind: FaultKind,
+        record: int,
+        offset: int,
+        detail: str,
+        *,
+        advice: str | None = None,
+    ) -> None:
+        advice = salvage_advice(file, kind) if advice is None else advice
         super().__init__(
             f"{file}: {kind} at record {record}, offset {offset}: {detail}"
             + (f". {advice}" if advice else "")
@@ -44,6 +69,12 @@ class DamagedFileError(ShardlineError, ValueError):
         self.record = record
         self.offset = offset
         self.detail = detail
+        self.advice = advice
+
+    def advised(self, advice: str) -> DamagedFileError:
+        """The same with other advice."""
+        where = self.record, self.offset
+        return DamagedFileError(self.file, self.kind, *where, self.detail, advice=advice)
 
     @classmethod
     def of(cls, file: Path | str, fault: Fault) -> DamagedFileError:
@@ -58,6 +89,21 @@ def salvage_advice(file: str, kind: FaultKind) -> str:
     if kind == "oversized":
         return "If it is meant to be that large, raise the limit: --max-record"
     return f"To keep the intact records: shardline salvage {shlex.quote(file)} OUT"
+
+
+class DamagedShardError(ShardlineError, ValueError):
+    """A shard that a version holds and that cannot be read: `problem` tells file and place."""
+
+    def __init__(self, version: str, problem: str) -> None:
+        super().__init__(f"{problem}. To make it anew: shardline repair {version}")
+        self.version = version
+        self.problem = problem
+
+    @classmethod
+    def of(cls, version: str, error: DamagedFileError) -> DamagedShardError:
+        """The error to raise for a damaged file that is a shard of a version."""
+        where = f"{error.kind} at record {error.record}, offset {error.offset}"
+        return cls(version, f"{error.file}: {where}: {error.detail}")
 
 
 class WrongShardError(ShardlineError, ValueError):
@@ -106,6 +152,19 @@ class BadRecordsError(ShardlineError, ValueError):
         self.refused = refused
         self.bad = bad
         self.rows = rows
+
+
+class FieldsError(ShardlineError, ValueError):
+    """A function or a table that does not make the fields that were declared."""
+
+
+class BudgetError(ShardlineError, ValueError):
+    """Work that would write more than it may. `pairs` and `bytes` tell how much, about."""
+
+    def __init__(self, message: str, pairs: int, size: int) -> None:
+        super().__init__(message)
+        self.pairs = pairs
+        self.bytes = size
 
 
 class CancelledError(ShardlineError):
@@ -194,7 +253,9 @@ class SnapshotMissingError(LogError, LookupError):
 class DamagedLogError(LogError, ValueError):
     """A log whose entries are not what was written. `entry` is the number of the first bad one."""
 
-    def __init__(self, version: str, entry: int, detail: str) -> None:
+    def __init__(
+        self, version: str, entry: int, detail: str, kind: LogFault = "false-entry"
+    ) -> None:
         super().__init__(
             f"{version}: entry {entry} of the log: {detail}. To look at all of it: shardline "
             f"verify {version}"
@@ -202,6 +263,7 @@ class DamagedLogError(LogError, ValueError):
         self.version = version
         self.entry = entry
         self.detail = detail
+        self.kind = kind
 
 
 class UnknownFormatError(LogError):
@@ -213,7 +275,7 @@ class ConflictError(LogError):
 
 
 class CondemnedShardError(ConflictError):
-    """A commit with shards that vacuum has already decided to delete: make them again.
+    """A commit with shards that were erased, or that vacuum has decided to delete: make others.
 
     `names` are those shards.
     """

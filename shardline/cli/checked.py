@@ -9,10 +9,12 @@ import click
 
 from shardline.cli.json_forms import shard_report_json, snapshot_json
 from shardline.cli.progress import byte_progress
-from shardline.cli.references import next_command
+from shardline.cli.references import next_command, with_root
 from shardline.cli.wording import counted, escaped, human_bytes, listed
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from shardline.files import Limits
     from shardline.log.snapshot import Snapshot
     from shardline.log.version import Version
@@ -106,11 +108,30 @@ def print_checked(checked: Checked) -> None:
 def _print_failure(report: ShardReport) -> None:
     mark = click.style("FAILED", fg="red")
     click.echo(f"{mark} {report.name}")
-    for problem in report.problems:
-        click.echo(f"       {escaped(problem)}")
+    for line in failure_lines(report):
+        click.echo(f"       {line}")
+
+
+def failure_lines(report: ShardReport) -> Iterator[str]:
+    """What is wrong with a shard, line by line."""
+    yield from map(escaped, report.problems)
     for one in report.violations:
         feature = "" if one.feature is None else f", feature {one.feature!r}"
-        click.echo(f"       record {one.record}{feature}: {escaped(one.detail)}")
+        yield f"record {one.record}{feature}: {escaped(one.detail)}"
+
+
+def _making_anew(checked: Checked) -> str:
+    """What makes damaged shards of the newest snapshot anew: a repair, or what derived them."""
+    from shardline.log.version import Version
+    from shardline.operations.advice.damaged import command_to_mend
+
+    newest = checked.newest
+    held = {shard.name for shard in newest.shards}
+    bad = [one.shard for one in checked.report.shards if one.problems and one.shard.name in held]
+    if not bad:
+        return ""
+    command = command_to_mend(Version(newest.store, newest.version), bad)
+    return escaped(with_root(command)) if command else ""
 
 
 def _print_outcome(checked: Checked) -> None:
@@ -126,10 +147,8 @@ def _print_outcome(checked: Checked) -> None:
         click.echo(
             "nothing was rejected: what failed had passed before, or had been rejected already"
         )
-        newest = checked.newest
-        held = {shard.name for shard in newest.shards}
-        if any(shard.problems and shard.shard.name in held for shard in report.shards):
-            click.echo(f"To make anew what is damaged: {next_command('repair', newest.version)}")
+        if command := _making_anew(checked):
+            click.echo(f"To make anew what is damaged: {command}")
     if after.published:
         click.echo(f"{after} is published")
     elif not after.totals.shards:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import groupby
 from typing import TYPE_CHECKING
 
 import click
@@ -12,9 +13,12 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from shardline.log.facts import Shard
+    from shardline.log.schema_diff import Change, SchemaDiff
     from shardline.log.snapshot import SnapshotDiff
 
 _SHOWN_SHARDS = 5
+_PLAIN = frozenset({"kind", "nan", "required", "sequence"})
+"""Changes whose words say themselves what they are about."""
 
 
 def print_amounts(diff: SnapshotDiff) -> None:
@@ -55,3 +59,30 @@ def print_fields(diff: SnapshotDiff) -> None:
     click.echo("fields:")
     for line in diff.fields.lines():
         click.echo(f"  {escaped(line)}")
+
+
+def print_changes(fields: SchemaDiff) -> None:
+    """Which fields come, go or change by what is planned."""
+    click.echo("fields:" if fields.changes else "fields: as they are")
+    print_change_lines(fields)
+
+
+def print_change_lines(fields: SchemaDiff) -> None:
+    """`+ double: int64 [] required`, and what else comes, goes or changes."""
+    for name, changes in groupby(fields.changes, key=lambda change: change.feature):
+        shown = "the schema" if name is None else escaped(name)
+        click.echo(f"  {escaped(_change_words(shown, list(changes)))}")
+
+
+def _change_words(name: str, changes: list[Change]) -> str:
+    first = changes[0]
+    if first.what == "added":
+        return f"+ {name}: {first.new}"
+    if first.what == "removed":
+        return f"- {name}: {first.old}"
+    told = [
+        f"{'' if one.what in _PLAIN else f'{one.what} '}{one.old} → {one.new}"
+        for one in changes
+        if one.what != "doc"
+    ]
+    return f"~ {name}: {', '.join(told) or 'doc'}"

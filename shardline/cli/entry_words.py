@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from shardline.cli.derived_words import DERIVED, derived_words
 from shardline.cli.wording import counted, escaped, listed
 
 if TYPE_CHECKING:
@@ -15,9 +16,21 @@ if TYPE_CHECKING:
 _MOST_DETAIL = 160
 _SHOWN_RUN = 8
 _SHOWN_SHARD = 16
-_HAS_ITS_WORD = frozenset(
-    {"attest", "create", "pin", "reject", "require", "restore", "tag", "vacuum"}
-)
+_HAS_ITS_WORD = DERIVED | {
+    "attest",
+    "consume",
+    "create",
+    "erase",
+    "pin",
+    "reject",
+    "release",
+    "require",
+    "restore",
+    "tag",
+    "vacuum",
+}
+
+_OF_CONSUMERS = frozenset({"consume", "release"})
 
 
 def entry_words(entry: Entry, *, with_operation: bool = False) -> str:
@@ -59,14 +72,33 @@ def _parts(entry: Entry) -> Iterator[str]:
     else:
         yield from data
         yield from _attested(entry)
+    if entry.operation in _OF_CONSUMERS:
+        yield _consumer(entry)
+        return
+    yield from _holds(entry)
+    if entry.condemned and entry.operation == "erase":
+        yield f"{counted(len(entry.condemned), 'shard')} given up for good"
+    elif entry.condemned:
+        yield f"vacuum of {counted(len(entry.condemned), 'file')}"
+
+
+def _holds(entry: Entry) -> Iterator[str]:
     for what, hold in (("tag", entry.tag), ("pin", entry.pin)):
         if hold is not None:
             name = escaped(hold.name)
             reason = f" ({_short(escaped(hold.reason))})" if hold.reason else ""
             end = "deleted" if hold.snapshot is None else f"→ {hold.snapshot}"
             yield f"{what} {name} {end}{reason}"
-    if entry.condemned:
-        yield f"vacuum of {counted(len(entry.condemned), 'file')}"
+
+
+def _consumer(entry: Entry) -> str:
+    """Who reads a snapshot from now on, or no longer does."""
+    told = {key: escaped(str(entry.parameters.get(key, ""))) for key in ("name", "run", "commit")}
+    about = [f"{key} {told[key]}" for key in ("run", "commit") if told[key]]
+    named = told["name"] + (f" ({', '.join(about)})" if about else "")
+    if entry.pin is None or entry.pin.snapshot is None:
+        return f"released by {named}"
+    return f"snapshot {entry.pin.snapshot} is read by {named}"
 
 
 def _set_aside(entry: Entry) -> Iterator[str]:
@@ -81,6 +113,10 @@ def _data(entry: Entry) -> Iterator[str]:
     records = counted(sum(one.shard.records for one in entry.added), "record")
     if entry.operation == "repair" and entry.removed:
         yield from _repaired(entry)
+    elif entry.operation in DERIVED:
+        yield from derived_words(entry)
+    elif entry.operation == "erase":
+        yield from _erased(entry)
     elif entry.operation == "rebuild" and entry.added and entry.removed and not entry.inputs:
         shards = counted(len(entry.removed), "shard")
         yield f"{shards} rebuilt into {len(entry.added):,}, {records}"
@@ -95,8 +131,21 @@ def _data(entry: Entry) -> Iterator[str]:
     if refused:
         yield f"{counted(refused, 'row')} in quarantine"
     if entry.inputs:
-        names = [f"{one.dataset}/{one.version}@{one.snapshot}" for one in entry.inputs]
-        yield f"from {escaped(listed(names))}"
+        names = [f"{one.shown}@{one.snapshot}" for one in entry.inputs]
+        alone = " and itself" if len(set(names)) < len(names) else ""
+        yield f"from {escaped(listed(dict.fromkeys(names)))}{alone}"
+
+
+def _erased(entry: Entry) -> Iterator[str]:
+    """How many records are gone, and what was told of the request."""
+    told = entry.parameters.get("records")
+    gone = sum(count for count in told if isinstance(count, int)) if isinstance(told, list) else 0
+    request = _short(escaped(str(entry.parameters.get("request", ""))))
+    why = f" ({request})" if request else ""
+    if not entry.changes_data:
+        yield f"erased what older snapshots hold{why}"
+        return
+    yield f"erased {counted(gone, 'record')}{why}, {counted(len(entry.added), 'shard')} anew"
 
 
 def _repaired(entry: Entry) -> Iterator[str]:
@@ -104,6 +153,7 @@ def _repaired(entry: Entry) -> Iterator[str]:
     how = {
         "inputs": "made anew of the shards it was rebuilt from",
         "source": "made anew of its source",
+        "copies": "made anew of what was rebuilt from it",
         "salvage": "kept what was intact" if entry.added else "nothing was left",
     }.get(str(entry.parameters.get("how")), "made anew")
     yield f"{escaped(_short(entry.removed[0], _SHOWN_SHARD))}: {how}"

@@ -11,6 +11,7 @@ from shardline.cli.json_forms import snapshot_json
 from shardline.cli.options import json_option, root_option
 from shardline.cli.references import find_snapshot, open_root, open_version, parse_reference
 from shardline.cli.spec_text import parse_text, spec_text
+from shardline.cli.wording import counted
 
 if TYPE_CHECKING:
     from shardline.log.snapshot import Snapshot
@@ -44,6 +45,9 @@ def files(reference: str, *, null: bool, python: bool, root: str | None, as_json
     wanted = parse_reference(reference)
     version = open_version(open_root(root), wanted)
     snapshot = find_snapshot(version, wanted, wanted.readable)
+    if python:
+        click.echo(_snippet(snapshot), nl=False)
+        return
     paths = snapshot.files()
     if as_json:
         told = [
@@ -57,17 +61,24 @@ def files(reference: str, *, null: bool, python: bool, root: str | None, as_json
             for path, shard in zip(paths, snapshot.shards, strict=True)
         ]
         click.echo(json.dumps({"ok": True, "snapshot": snapshot_json(snapshot), "files": told}))
-    elif python:
-        click.echo(_snippet(snapshot, paths), nl=False)
     else:
         for path in paths:
             click.echo(path + "\0" if null else path, nl=not null)
 
 
-def _snippet(snapshot: Snapshot, paths: list[str]) -> str:
+def _snippet(snapshot: Snapshot) -> str:
+    from shardline.errors import UnreadableSnapshotError
+
+    paths, why = list[str](), ""
+    try:
+        paths = snapshot.files()
+    except UnreadableSnapshotError:
+        why = "its files do not hold whole records"
     if any("://" in path for path in paths):
+        why = "TensorFlow itself reads no object stores"
+    if why:
         return (
-            "import shardline  # TensorFlow itself reads no object stores\n\n"
+            f"import shardline  # {why}\n\n"
             f"version = shardline.Version({snapshot.store.uri!r}, {snapshot.version!r})\n"
             f"dataset = version.snapshot({snapshot.number}).to_tf()\n"
         )
@@ -76,7 +87,7 @@ def _snippet(snapshot: Snapshot, paths: list[str]) -> str:
     listed = "".join(f"    {json.dumps(path, ensure_ascii=False)},\n" for path in paths)
     parse = parse_text(snapshot.schema)
     lines = [
-        f"# {snapshot}: {snapshot.records} records",
+        f"# {snapshot}: {counted(snapshot.records, 'record')}",
         "import tensorflow as tf\n",
         f"files = [\n{listed}]",
         spec_text(snapshot.schema) + f"dataset = tf.data.TFRecordDataset(files{packed})",

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from shardline.files import Limits
     from shardline.log.snapshot import Snapshot
     from shardline.operations.preview import Record
+    from shardline.readers.records import Records
 
 
 @click.command(
@@ -86,18 +87,38 @@ def head(
 
 def _of_snapshot(snapshot: Snapshot, count: int, skip: int, limits: Limits) -> Iterator[Record]:
     """Records of a snapshot, numbered throughout; shards before the first are not read."""
-    from shardline.operations.preview import preview
-    from shardline.readers.shards import shard_files
+    from shardline.readers.records import records_of
 
     first = 0
-    for one in shard_files(snapshot):
+    for one in records_of(snapshot):
         inside = max(skip - first, 0)
         left = min(count, one.shard.records - inside)
         if left > 0:
-            for record in preview(one.file, count=left, skip=inside, limits=limits):
+            for record in _of_shard(one, left, inside, limits):
                 yield replace(record, number=first + record.number)
             count -= left
         first += one.shard.records
+
+
+def _of_shard(records: Records, count: int, skip: int, limits: Limits) -> Iterator[Record]:
+    import numpy as np
+
+    from shardline.errors import DamagedFileError, ObjectMissingError
+    from shardline.operations.preview import preview, shown_record
+    from shardline.readers.below import told_below
+    from shardline.readers.shards import ShardFile
+
+    if isinstance(records, ShardFile):
+        try:
+            yield from preview(records.file, count=count, skip=skip, limits=limits)
+        except DamagedFileError as error:
+            raise told_below(records.snapshot, records.file.store, (records,), error) from None
+        except ObjectMissingError:
+            raise records.missing() from None
+        return
+    for picked in records.pick(np.arange(skip, skip + count), limits=limits):
+        payloads = zip(picked.numbers.tolist(), picked.payloads(), strict=True)
+        yield from (shown_record(number, payload) for number, payload in payloads)
 
 
 def _as_dict(record: Record) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from shardline.log.entry import Entry
+    from shardline.log.schema_diff import SchemaDiff
     from shardline.log.snapshot import Snapshot, SnapshotDiff
     from shardline.operations.inspect import ShardReport
     from shardline.operations.verify_log import LogProblem
@@ -35,10 +36,15 @@ def diff_json(diff: SnapshotDiff) -> dict[str, Any]:
         "removed": [shard.to_json() for shard in diff.removed],
         "records": diff.records,
         "bytes": diff.bytes,
-        "fields": {
-            "classification": diff.fields.classification,
-            "changes": [asdict(change) for change in diff.fields.changes],
-        },
+        "fields": fields_json(diff.fields),
+    }
+
+
+def fields_json(fields: SchemaDiff) -> dict[str, Any]:
+    """What differs between two schemas."""
+    return {
+        "classification": fields.classification,
+        "changes": [asdict(change) for change in fields.changes],
     }
 
 
@@ -52,9 +58,11 @@ def entry_json(entry: Entry | LogProblem) -> dict[str, Any]:
 
 
 def shard_report_json(report: ShardReport) -> dict[str, Any]:
-    """What was found about one shard."""
+    """What was found about one shard; of an overlay also what it lies beside."""
+    base = report.shard.base
     return {
         "shard": report.shard.name,
+        **({} if base is None else {"base": base.name}),
         "records": report.shard.records,
         "bytes": report.shard.bytes,
         "ok": report.ok,

@@ -12,30 +12,45 @@ import click
 
 from shardline import __version__
 from shardline.cli.append import append, reland
+from shardline.cli.audit import audit
 from shardline.cli.check import check
+from shardline.cli.combine import combine
+from shardline.cli.consumers import consumers
 from shardline.cli.count import count
+from shardline.cli.describe import describe
 from shardline.cli.diff import diff
+from shardline.cli.erase import erase
 from shardline.cli.export import export
+from shardline.cli.extend import extend
 from shardline.cli.files import files
 from shardline.cli.head import head
 from shardline.cli.index import index
+from shardline.cli.lineage import lineage
 from shardline.cli.log import log
+from shardline.cli.migrate import migrate
+from shardline.cli.openlineage import openlineage
+from shardline.cli.option_words import in_options
 from shardline.cli.rebuild import rebuild
+from shardline.cli.references import with_root
 from shardline.cli.repair import repair
+from shardline.cli.report import report
 from shardline.cli.restore import restore
 from shardline.cli.salvage import salvage
 from shardline.cli.schema import schema
 from shardline.cli.status import status
 from shardline.cli.tag import tag
+from shardline.cli.trace import trace
 from shardline.cli.vacuum import vacuum
 from shardline.cli.verify import verify
 from shardline.cli.wording import escaped, escaped_lines
 from shardline.errors import (
     BadNameError,
     BadRecordsError,
+    BudgetError,
     ConflictError,
     DamagedFileError,
     DamagedLogError,
+    FieldsError,
     KernelUnavailableError,
     PackageMissingError,
     SchemaMismatchError,
@@ -54,7 +69,8 @@ _INTERRUPTED = 130
 _TERMINATED = 143
 
 _SECTIONS = {
-    "Files": (verify, salvage, schema, head, count, index, rebuild),
+    "Files": (verify, salvage, schema, head, count, index),
+    "New files of old ones, or new versions of old ones": (rebuild, extend, migrate, combine),
     "Datasets, which live in a root (--root or SHARDLINE_ROOT)": (
         append,
         status,
@@ -67,8 +83,12 @@ _SECTIONS = {
         reland,
         repair,
         tag,
+        consumers,
         vacuum,
+        erase,
     ),
+    "Where data comes from, and whether that is true": (lineage, trace, audit, report),
+    "What others want to know of datasets": (describe, openlineage),
 }
 _NOT_THE_DATA = (
     OSError,
@@ -84,6 +104,9 @@ _NOT_THE_DATA = (
 )
 """What keeps a command from its work without anything being wrong with the data."""
 
+_WITH_KEYWORDS = (BudgetError, FieldsError)
+"""More of that, told by the engine with keywords that are options of the command."""
+
 _OF_SEVERAL_LINES = (BadRecordsError, SchemaMismatchError, WrongShardError)
 
 
@@ -95,16 +118,24 @@ class _Shardline(click.Group):
             return super().invoke(ctx)
         except BrokenPipeError:
             raise  # whoever reads our output has seen enough: click ends quietly
+        except _WITH_KEYWORDS as error:
+            command = self.get_command(ctx, ctx.invoked_subcommand or "")
+            _tell(error, None if command is None else in_options(str(error), command))
+            ctx.exit(_USAGE)
         except _NOT_THE_DATA as error:
             _tell(error)
             ctx.exit(_USAGE)
         except click.UsageError as error:
-            text = error.format_message()
+            text = with_root(error.format_message())
             if "--json" in sys.argv:
                 click.echo(json.dumps({"ok": False, "error": text}))
+                if _seen_together():
+                    ctx.exit(_USAGE)
             raise click.UsageError(escaped_lines(text), ctx=error.ctx) from None
         except ShardlineError as error:
-            _tell(error)
+            command = self.get_command(ctx, ctx.invoked_subcommand or "")
+            known = isinstance(error, BadRecordsError) and command is not None
+            _tell(error, in_options(str(error), command) if known and command else None)
             ctx.exit(_PROBLEM)
         except (KeyboardInterrupt, click.Abort):
             click.echo("shardline: interrupted; nothing was left half-written", err=True)
@@ -120,13 +151,19 @@ class _Shardline(click.Group):
                 formatter.write_dl(rows)
 
 
-def _tell(error: Exception) -> None:
+def _seen_together() -> bool:
+    """Whether one terminal shows both outputs: then an error is told once."""
+    return sys.stdout.isatty() and sys.stderr.isatty()
+
+
+def _tell(error: Exception, worded: str | None = None) -> None:
     """Say an error on stderr, and for `--json` as an object on stdout."""
-    text = str(error)
+    text = worded or str(error)
     if isinstance(error, OSError):
         text = error.strerror or text
         if error.filename is not None:
             text = f"{error.filename}: {text}"
+    text = with_root(text)
     if "--json" in sys.argv:
         told: dict[str, Any] = {"ok": False, "error": text}
         if isinstance(error, DamagedFileError):
@@ -134,9 +171,13 @@ def _tell(error: Exception) -> None:
             told |= {"file": error.file, "fault": fault}
         if isinstance(error, DamagedLogError):
             told |= {"version": error.version, "entry": error.entry, "detail": error.detail}
+        if isinstance(error, BudgetError):
+            told |= {"pairs": error.pairs, "bytes": error.bytes}
         if isinstance(error, BadRecordsError):
             told |= {"bad": error.bad, "rows": error.rows, "reasons": list(error.refused)}
         click.echo(json.dumps(told))
+        if _seen_together():
+            return
     shown = escaped_lines(text) if isinstance(error, _OF_SEVERAL_LINES) else escaped(text)
     click.echo(f"shardline: {shown}", err=True)
 
@@ -152,6 +193,7 @@ Examples:
   shardline schema train.tfrecord --spec    a feature spec to paste
   shardline head train.tfrecord -n 3
   shardline rebuild 'train-*' --output train.tfrecord
+  shardline combine a.tfrecord b.tfrecord --output pairs.tfrecord
 \b
   export SHARDLINE_ROOT=s3://bucket/data    where the datasets live
   shardline append digits/v1 monday.jsonl   new records, checked and published
@@ -159,7 +201,13 @@ Examples:
   shardline status                          how each dataset stands
   shardline log digits/v1                   what happened to a version
   shardline diff digits/v1@3 @7             what differs between two snapshots
+  shardline report -o report.html           all of it on a page, to look at and to print
+  shardline audit                           prove the whole history anew
   shardline rebuild digits/v1               one file of all shards
+  shardline extend digits/v1 --into v2 --join names.csv --key label
+  shardline migrate digits/v1 --into v2 --rename label=digit
+  shardline describe digits/v1 -o README.md a card for people
+  shardline erase digits --key user_id --value 7
 
 Exit codes: 0 fine, 1 a problem in the data, 2 wrong usage, something missing, a conflict with
 someone else's commit, or anything else that kept the command from its work.
@@ -171,8 +219,8 @@ def main() -> None:
     """Keep versioned TFRecord datasets; look into TFRecord files, check them, and mend them.
 
     Files may be plain, GZIP or ZLIB: that is told from their content. Records may hold anything;
-    only schema and 'verify --examples' want Examples. Datasets live in a root: a folder or an
-    object store.
+    only schema, 'verify --examples', extend, migrate and combine want Examples. Datasets live in a
+    root: a folder or an object store.
     """
     # Asked to end, as a scheduler asks, leave nothing half-written behind.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(_TERMINATED))

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+from click.core import ParameterSource
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 Command = TypeVar("Command", bound="Callable[..., Any]")
 
 _RECORD_FILE = re.compile(r"tfrec|tfr$|-\d{5}-of-\d{5}", re.IGNORECASE)
-_BESIDE_RECORDS = (".export", ".index", ".receipt", ".tmp")
+_BESIDE_RECORDS = (".export", ".index", ".receipt", ".rows", ".tmp")
 """What we write beside TFRecord files, and so is named like them."""
 _NOT_RECORDS = (
     *_BESIDE_RECORDS,
@@ -121,6 +122,18 @@ def files_argument(command: Command) -> Command:
     return click.argument("files", nargs=-1, required=True, metavar="FILE...")(command)
 
 
+TOLD_ROOT = "shardline.root"
+"""Where a context keeps the root that was given as an option, for commands that we advise."""
+
+
+def _keep_root(
+    context: click.Context, _parameter: click.Parameter, value: str | None
+) -> str | None:
+    if value and context.get_parameter_source("root") == ParameterSource.COMMANDLINE:
+        context.meta[TOLD_ROOT] = value
+    return value
+
+
 def root_option(command: Command) -> Command:
     """Where the datasets live."""
     return click.option(
@@ -128,6 +141,7 @@ def root_option(command: Command) -> Command:
         envvar="SHARDLINE_ROOT",
         show_envvar=True,
         metavar="FOLDER|URI",
+        callback=_keep_root,
         help="Where the datasets live: a folder, s3://..., gs://... or az://...",
     )(command)
 

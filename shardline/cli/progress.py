@@ -74,6 +74,22 @@ def count_progress(title: str, total: int) -> Iterator[Callable[[], None]]:
 
 
 @contextmanager
+def pair_progress(title: str) -> Iterator[Callable[[int, int], None]]:
+    """Give a function that is told how many pairs are made, and how many there will be."""
+    if not sys.stderr.isatty():
+        yield lambda _done, _total: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+    from rich.progress import TimeRemainingColumn as Remaining
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), Remaining())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(title, total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)
+
+
+@contextmanager
 def at_work(title: str) -> Iterator[None]:
     """Say on a terminal that something is being done which does not tell how far it is."""
     if not sys.stderr.isatty():

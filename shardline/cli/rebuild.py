@@ -12,6 +12,7 @@ import click
 
 from shardline.cli.checked import check_snapshot, checked_json, print_checked
 from shardline.cli.json_forms import snapshot_json
+from shardline.cli.option_words import told_as_usage
 from shardline.cli.options import (
     Size,
     compression_option,
@@ -30,7 +31,7 @@ from shardline.cli.references import (
     open_root,
     open_version,
     parse_reference,
-    parse_version,
+    version_into,
 )
 from shardline.cli.steps import drawing_engine
 from shardline.cli.wording import counted, human_bytes, rate
@@ -126,11 +127,11 @@ def rebuild(
         raise click.UsageError("--overwrite is for files: in a dataset nothing is overwritten")
     version = open_version(open_root(root), wanted)
     snapshot = find_snapshot(version, wanted, wanted.readable)
-    target = _version_into(version, into) if into else None
+    target = version_into(version, into, "leave it out") if into else None
     if target is None:
         _refuse_left_behind(version, snapshot)
     began = time.perf_counter()
-    with drawing_engine(workers) as engine:
+    with told_as_usage(), drawing_engine(workers) as engine:
         report = run(
             version,
             snapshot.number,
@@ -173,16 +174,6 @@ def _refuse_left_behind(version: Version, snapshot: Snapshot) -> None:
             f"{newest} no longer holds all of {snapshot}: rebuild {version.name}@newest, or "
             f"rebuild {snapshot} --into another version"
         )
-
-
-def _version_into(version: Version, into: str) -> Version:
-    from shardline.log.version import Version
-
-    dataset = version.log.dataset
-    name = parse_version(into if "/" in into else f"{dataset}/{into}").version
-    if name == version.name:
-        raise click.UsageError(f"--into {into} is the version itself: leave it out")
-    return Version(version.store, name)
 
 
 def _as_dict(

@@ -5,16 +5,19 @@ from __future__ import annotations
 import os
 import re
 import shlex
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 import click
-from click.core import ParameterSource
 
+from shardline.cli.options import TOLD_ROOT
 from shardline.cli.wording import escaped
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from shardline.log.snapshot import Snapshot
     from shardline.log.version import Version
     from shardline.storage import Store
@@ -54,14 +57,39 @@ def looks_like_reference(text: str) -> bool:
     return _REFERENCE.fullmatch(text) is not None
 
 
+def refuse_version_as_file(text: str) -> None:
+    """Refuse the name of a version where --output says that a file is meant, and there is none."""
+    if looks_like_reference(text) and not Path(text).exists():
+        raise click.UsageError(
+            f"no such file: {text}. If the version of a dataset is meant, say --into VERSION "
+            "instead of --output"
+        )
+
+
 def parse_reference(text: str) -> Reference:
     """Take NAME/VERSION@SNAPSHOT apart; a usage error says how to write it."""
     match = _REFERENCE.fullmatch(text)
     if match is None:
+        versions = _versions_here(text)
+        if versions:
+            raise click.UsageError(f"{text} is a dataset: name a version of it: {versions}")
         raise click.UsageError(f"{_shown(text)} names no version of a dataset: {_HOW}")
     if len(match["snapshot"] or "") > _LONGEST_SNAPSHOT:
         raise click.UsageError(f"{_shown(match['snapshot'])} names no snapshot: {_HOW}")
     return Reference(match["version"], match["snapshot"])
+
+
+def _versions_here(text: str) -> str:
+    """The versions of a dataset in the root that the command was given; empty if it is none."""
+    from shardline.errors import ShardlineError
+    from shardline.operations.discover import find_versions
+
+    root = click.get_current_context().params.get("root")
+    if not root or re.fullmatch(_NAME, text, re.ASCII) is None:
+        return ""
+    with suppress(ShardlineError, OSError, click.UsageError):
+        return ", ".join(f"{text}/{one}" for one in find_versions(open_root(root), text))
+    return ""
 
 
 def parse_version(text: str) -> Reference:
@@ -73,6 +101,21 @@ def parse_version(text: str) -> Reference:
             f"out @{reference.snapshot}"
         )
     return reference
+
+
+def chosen_versions(store: Store, known: Iterable[str], name: str) -> list[str]:
+    """Those of the known versions that NAME or NAME/VERSION means; a usage error if none is."""
+    from shardline.storage import check_name
+
+    if "/" in name:
+        wanted = parse_version(name).version
+        found = [one for one in known if one == wanted]
+    else:
+        dataset = check_name(name, "dataset")
+        found = [one for one in known if one.startswith(f"{dataset}/")]
+    if not found:
+        refuse_missing(store, name)
+    return found
 
 
 def open_root(root: str | None, *, may_be_new: bool = False) -> Store:
@@ -113,6 +156,17 @@ def open_version(store: Store, reference: Reference) -> Version:
     return version
 
 
+def version_into(version: Version, into: str, instead: str = "name another") -> Version:
+    """The version that `--into` names, of the same dataset unless it says more; it may be new."""
+    from shardline.log.version import Version
+
+    dataset = version.log.dataset
+    name = parse_version(into if "/" in into else f"{dataset}/{into}").version
+    if name == version.name:
+        raise click.UsageError(f"--into {into} is the version itself: {instead}")
+    return Version(version.store, name)
+
+
 def find_snapshot(version: Version, reference: Reference, which: str | None = None) -> Snapshot:
     """The snapshot that a reference means, or of its version the one that is told."""
     from shardline.errors import SnapshotMissingError
@@ -137,11 +191,54 @@ def refuse_missing(store: Store, name: str) -> NoReturn:
 
 def next_command(*arguments: str) -> str:
     """A `shardline` command to run next, in the same root, ready to paste."""
+    root = told_root()
+    return shlex.join(("shardline", *arguments, *(("--root", escaped(root)) if root else ())))
+
+
+_QUOTED = re.compile(r"'(shardline (?P<command>[a-z]+) [^']+?)(?P<last> --into)?'")
+_AT_THE_END = re.compile(r"(?<=: )(shardline (?P<command>[a-z]+) \S.*)$", re.MULTILINE)
+
+
+def with_root(text: str) -> str:
+    """A text of the engine with the root in each command that it advises, if one was told.
+
+    Commands stand there in single quotes, or behind a colon at the end of a line.
+    """
+    root = told_root()
+    if root is None:
+        return text
+    more = f" --root {shlex.quote(escaped(root))}"
+
+    def told(match: re.Match[str]) -> str:
+        whole = match[0]
+        if match["command"] not in _with_roots() or " --root " in whole:
+            return whole
+        if "last" not in match.groupdict():
+            return " && ".join(f"{one}{more}" for one in whole.split(" && "))
+        last = match["last"] or ""
+        return f"'{match[1]}{more}{last}'"
+
+    if text.startswith("shardline "):
+        return text + more
+    return _QUOTED.sub(told, _AT_THE_END.sub(told, text))
+
+
+def told_root() -> str | None:
+    """The root if it was given as an option; None if it is known otherwise, or none is needed."""
     context = click.get_current_context()
-    root = context.params.get("root")
-    if root and context.get_parameter_source("root") == ParameterSource.COMMANDLINE:
-        arguments += ("--root", escaped(root))
-    return shlex.join(("shardline", *arguments))
+    root = context.meta.get(TOLD_ROOT)
+    return root if isinstance(root, str) else None
+
+
+def _with_roots() -> set[str]:
+    """The commands that take a root."""
+    group = click.get_current_context().find_root().command
+    commands = group.commands if isinstance(group, click.Group) else {}
+    return {
+        name
+        for name, command in commands.items()
+        if any(one.name == "root" for one in command.params)
+    }
 
 
 def _show_warnings() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -23,15 +24,17 @@ from shardline.cli.references import (
     open_root,
     open_version,
     parse_version,
+    with_root,
 )
 from shardline.cli.steps import drawing_engine
-from shardline.cli.wording import counted, escaped
+from shardline.cli.wording import counted, escaped, listed
 
 if TYPE_CHECKING:
     from shardline.cli.checked import Checked
     from shardline.log.facts import Source
     from shardline.log.snapshot import Snapshot
     from shardline.log.version import Version
+    from shardline.operations.advice.followers import Follower
     from shardline.operations.repair import Repaired, RepairReport
 
 
@@ -43,6 +46,7 @@ Examples:
   shardline repair digits/v1 --dry-run     what could be done about it?
   shardline repair digits/v1
   shardline repair digits/v1 --shard v1.0f3c….tfrecord
+  shardline repair digits/v1 --lossy       give up what cannot be had
 
 The sources must lie where they were when they were appended. Every repair is an entry in the log,
 and the damaged file stays until 'shardline vacuum' takes it.""",
@@ -55,6 +59,11 @@ and the damaged file stays until 'shardline vacuum' takes it.""",
     metavar="NAME",
     help="Read only this shard; may be repeated.",
 )
+@click.option(
+    "--lossy",
+    is_flag=True,
+    help="Where not all records can be had again, keep what is intact and give up the rest.",
+)
 @click.option("--dry-run", is_flag=True, help="Only tell what is damaged, and what could be done.")
 @no_check_option
 @workers_option
@@ -65,6 +74,7 @@ def repair(
     version: str,
     *,
     shards: tuple[str, ...],
+    lossy: bool,
     dry_run: bool,
     no_check: bool,
     workers: int | None,
@@ -75,11 +85,16 @@ def repair(
 ) -> None:
     """Read every shard of the newest snapshot, and make those anew that are damaged or gone.
 
-    A shard is made anew of the shards that it was rebuilt from, or of its source, if these are
-    still there and the same. If not, its intact records are kept, and what was damaged goes to
-    quarantine. Then the new snapshot is checked, and so published.
+    A shard is made anew of the shards that it was rebuilt from, of its source, or of what was
+    rebuilt from it, if these are still there and the same. If not, it is left as it is, and how
+    many records would be lost is told; with --lossy its intact records are kept, and what was
+    damaged goes to quarantine. What extend, combine or migrate made is made anew by these, and
+    the command is told. Then the new snapshot is checked, and so published. Overlays and plans of
+    other versions that lie on what was replaced are named, each with the command that makes it
+    follow.
 
-    Exits with 0 if nothing was lost, with 1 if records were, or if the check failed.
+    Exits with 0 if all is whole again, with 1 if records were lost, or something was left as it
+    is, or the check failed.
     """
     from shardline.operations.repair import repair as run
 
@@ -89,23 +104,73 @@ def repair(
     newest = find_snapshot(opened, wanted)
     names = [_shard_name(newest, name) for name in shards] or None
     with drawing_engine(workers) as engine:
-        report = run(opened, shards=names, dry_run=dry_run, limits=within, engine=engine)
+        report = run(
+            opened, shards=names, lossy=lossy, dry_run=dry_run, limits=within, engine=engine
+        )
+    copies = _copies(opened, report)
     if not as_json:
-        _print(report, newest, opened)
+        _print(report, newest, opened, copies)
+    done = [one for one in report.repaired if one.entry is not None]
     checked = None
-    if report.repaired and not dry_run and not no_check:
+    if done and not no_check:
         last = opened.newest().number
         checked = check_snapshot(opened, last, limits=within, workers=workers)
-    lost = 0 if dry_run else sum(one.lost for one in report.repaired)
-    ok = not lost and (checked is None or checked.ok)
+    followers = _followers(opened, done)
+    lost = any(one.lost for one in report.repaired)
+    ok = dry_run or (not lost and not report.left and (checked is None or checked.ok))
     if as_json:
-        click.echo(json.dumps(_as_dict(report, opened, checked, ok=ok)))
+        told = _as_dict(report, opened, checked, ok=ok)
+        told["followers"] = [asdict(one) for one in followers]
+        click.echo(json.dumps({**told, "copies": [one.snapshot for one in copies]}))
     elif checked is not None:
         print_checked(checked)
-    elif report.repaired and not dry_run:
+    elif done:
         check = next_command("check", str(opened.newest()))
         click.echo(f"To check it, and so publish it: {check}")
+    if not as_json:
+        _print_followers([one for one in followers if one not in copies])
     raise SystemExit(0 if ok else 1)
+
+
+def _followers(version: Version, done: list[Repaired]) -> list[Follower]:
+    """What stands on the shards that were replaced, or holds copies of what is no longer so."""
+    from shardline.operations.advice.followers import followers_of
+
+    replaced = [one.old.name for one in done]
+    changed = [one.old.name for one in done if one.changes]
+    return followers_of(version, replaced, changed) if replaced else []
+
+
+def _copies(version: Version, report: RepairReport) -> list[Follower]:
+    """What holds copies of records that are lost, or would be."""
+    from shardline.operations.advice.followers import followers_of
+    from shardline.operations.repairing.copies import held_by
+
+    lost = [name for one in report.repaired if one.lost for name in held_by(version, one.old.name)]
+    return followers_of(version, (), lost) if lost else []
+
+
+def _print_followers(followers: list[Follower]) -> None:
+    for reads, what in (
+        (True, "cannot be read until it follows, which makes only what is new"),
+        (False, "holds copies of the old records; to follow"),
+    ):
+        for one in followers:
+            if one.reads is reads:
+                click.echo(f"{one.snapshot} {what}:\n  {escaped(with_root(one.command))}")
+
+
+def _print_copies(copies: list[Follower], version: Version) -> None:
+    """Tell how to keep what holds copies of lost records, before it is made anew without them."""
+    if not copies:
+        return
+    click.echo(
+        "These hold copies of such records, and may be the only ones to do so. To keep them,"
+    )
+    click.echo("before they are made anew without these records:")
+    tag = f"{version.name.replace('/', '-')}-{version.state.number}"
+    for one in copies:
+        click.echo(f"  {next_command('tag', one.snapshot, tag)}")
 
 
 def _shard_name(newest: Snapshot, told: str) -> str:
@@ -142,7 +207,8 @@ def _as_dict(
                 "how": one.how,
                 "source": (source := _source(version, one)) and source.to_json(),
                 "made": one.made and one.made.to_json(),
-                "lost_records": None if report.dry_run else one.lost,
+                "lost_records": one.lost,
+                "again": one.again or None,
                 "quarantine": one.quarantine and place(version, one.quarantine),
                 "entry": one.entry and one.entry.number,
                 "snapshot": one.entry and one.entry.snapshot,
@@ -154,7 +220,9 @@ def _as_dict(
     }
 
 
-def _print(report: RepairReport, newest: Snapshot, version: Version) -> None:
+def _print(
+    report: RepairReport, newest: Snapshot, version: Version, copies: list[Follower]
+) -> None:
     read = counted(report.read, "shard")
     if not report.repaired:
         click.echo(f"{newest}: {read} read, none is damaged")
@@ -163,29 +231,56 @@ def _print(report: RepairReport, newest: Snapshot, version: Version) -> None:
             click.echo(f"{newest} is not published all the same. To check it: {again}")
         return
     for one in report.repaired:
-        _print_one(one, version, dry_run=report.dry_run)
+        _print_one(one, version)
     click.echo(f"{newest}: {read} read, {len(report.repaired):,} damaged or gone")
-    if report.dry_run:
-        click.echo(f"Nothing was changed. To do it: {next_command('repair', version.name)}")
+    left = report.left
+    doable = len(left) < len(report.repaired)
+    if report.dry_run or not doable:
+        to_do = f". To do it: {next_command('repair', version.name)}" if doable else ""
+        click.echo(f"Nothing was changed{to_do}")
+    _print_left(left, version)
+    _print_copies(copies, version)
 
 
-def _print_one(one: Repaired, version: Version, *, dry_run: bool) -> None:
-    mark = "DAMAGED" if dry_run else "LOST   " if one.made is None else "MENDED "
-    colour = "red" if dry_run or one.lost else "green"
+def _print_left(left: tuple[Repaired, ...], version: Version) -> None:
+    """Tell what makes anew what a repair does not, and what it costs to do without."""
+    lost = sum(one.lost for one in left)
+    for command in dict.fromkeys(one.again for one in left if one.again):
+        click.echo("To make anew what was derived, of its inputs as they are published now:")
+        click.echo(f"  {next_command('check', version.name, '--again')}")
+        click.echo(f"  {escaped(with_root(command))}")
+    if lost:
+        until = "If that is gone, to" if any(one.again for one in left) else "To"
+        click.echo(f"{until} keep what is intact, and give up {counted(lost, 'record')} for good:")
+        click.echo(f"  {next_command('repair', version.name, '--lossy')}")
+
+
+def _print_one(one: Repaired, version: Version) -> None:
+    done = one.entry is not None
+    mark = "DAMAGED" if not done else "LOST   " if one.made is None else "MENDED "
+    colour = "green" if done and not one.lost else "red"
     name = version.shard_name(one.old)
     click.echo(f"{click.style(mark, fg=colour)} {name}: {counted(one.old.records, 'record')}")
     found = _source(version, one)
     source = "its source" if found is None else f"its source {shown_source(found)}"
-    of = {"inputs": "the shards that it was rebuilt from", "source": source}.get(one.how)
+    of = {
+        "inputs": "the shards that it was rebuilt from",
+        "source": source,
+        "copies": "what was rebuilt from it",
+    }.get(one.how)
     where = "" if one.entry is None else f" in {version.name}@{one.entry.snapshot}"
     if of is not None:
-        click.echo(f"        {'can be' if dry_run else 'was'} made anew of {of}{where}")
+        click.echo(f"        {'was' if done else 'can be'} made anew of {of}{where}")
         return
-    click.echo(f"        {source if found else 'what it was made of'} is gone or has changed since")
-    if dry_run:
-        there = version.store.info(name) is not None
-        left = "its intact records can be kept" if there else "nothing of it is left"
-        click.echo(f"        {left}")
+    made_by = _derived_by(version, one)
+    if made_by:
+        anew = "" if done else ", and makes it anew"
+        click.echo(f"        {made_by}{anew}")
+    elif one.lost:
+        what = source if found else "what it was made of"
+        click.echo(f"        {what} is gone or has changed since")
+    if not done:
+        _print_intact(one)
         return
     kept = f"its intact records were kept{where}"
     if one.made is None:
@@ -193,3 +288,23 @@ def _print_one(one: Repaired, version: Version, *, dry_run: bool) -> None:
     click.echo(f"        {kept}; {counted(one.lost, 'record')} lost")
     if one.quarantine is not None:
         click.echo(f"        the damaged bytes are in {escaped(place(version, one.quarantine))}")
+
+
+def _derived_by(version: Version, one: Repaired) -> str:
+    """Which operation made a shard of which inputs, if it was derived."""
+    from shardline.operations.advice.damaged import is_derived
+    from shardline.operations.origin import landing_of
+
+    if not is_derived(version, one.old):
+        return ""
+    entry, _ = landing_of(version, one.old)
+    return f"{entry.operation} made it of {listed(f'{i.shown}@{i.snapshot}' for i in entry.inputs)}"
+
+
+def _print_intact(one: Repaired) -> None:
+    """Tell what is intact of a shard that was left as it is."""
+    if one.lost == one.old.records:
+        click.echo("        nothing of it is left")
+    elif one.old.base is None and not one.old.virtual:
+        intact = counted(one.old.records - one.lost, "record")
+        click.echo(f"        {intact} of it can be kept; {one.lost:,} would be lost")

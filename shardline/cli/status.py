@@ -10,7 +10,13 @@ import click
 
 from shardline.cli.json_forms import snapshot_json
 from shardline.cli.options import json_option, root_option
-from shardline.cli.references import next_command, open_root, parse_version, refuse_missing
+from shardline.cli.references import (
+    next_command,
+    open_root,
+    parse_version,
+    refuse_missing,
+    with_root,
+)
 from shardline.cli.tables import plain_console, plain_table
 from shardline.cli.wording import counted, escaped, human_bytes, listed
 from shardline.errors import DamagedLogError, UnknownFormatError
@@ -18,6 +24,7 @@ from shardline.errors import DamagedLogError, UnknownFormatError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from shardline.log.snapshot import Snapshot
     from shardline.operations.status import Held, Obstacle, VersionStatus
     from shardline.storage import Store
 
@@ -30,7 +37,6 @@ class _Unreadable:
 
     version: str
     why: str
-    damaged: bool
 
 
 @click.command(
@@ -91,7 +97,7 @@ def _status(store: Store, name: str) -> VersionStatus | _Unreadable:
             refuse_missing(store, name)
         return status_of(version)
     except (DamagedLogError, UnknownFormatError) as error:
-        return _Unreadable(name, str(error), isinstance(error, DamagedLogError))
+        return _Unreadable(name, str(error))
 
 
 def _as_dict(told: VersionStatus | _Unreadable) -> dict[str, Any]:
@@ -143,9 +149,7 @@ def _print(told: list[VersionStatus | _Unreadable]) -> None:
 def _remarks(told: VersionStatus | _Unreadable) -> Iterator[str]:
     """What keeps a version's snapshots from being published, and what to do about it."""
     if isinstance(told, _Unreadable):
-        yield escaped(told.why)
-        if told.damaged:
-            yield f"  To see what is wrong: {next_command('verify', told.version)}"
+        yield escaped(with_root(told.why))
         return
     if told.newest is None:
         yield f"{told.version} has no snapshot yet: nothing was appended"
@@ -182,6 +186,15 @@ def _worded(obstacle: Obstacle) -> str:
     return escaped(obstacle.detail)
 
 
+def _making_anew(newest: Snapshot) -> str:
+    from shardline.log.version import Version
+    from shardline.operations.advice.damaged import command_to_mend, known_damaged
+
+    version = Version(newest.store, newest.version)
+    command = command_to_mend(version, known_damaged(version))
+    return escaped(with_root(command)) if command else ""
+
+
 def _advice(told: VersionStatus, held: Held) -> Iterator[str]:
     missing = {one.check for one in held.obstacles if one.what == "missing"}
     failed = {one.check for one in held.obstacles if one.what == "failed"}
@@ -191,7 +204,7 @@ def _advice(told: VersionStatus, held: Held) -> Iterator[str]:
     if missing - _RUN_HERE:
         others = escaped(listed(sorted(missing - _RUN_HERE)))
         yield f"  Not run by this command: {others}; execute the checks of its asset in Dagster"
-    if "integrity" in failed:
-        yield f"  To make anew what is damaged: {next_command('repair', told.version)}"
+    if "integrity" in failed and (command := _making_anew(held.snapshot)):
+        yield f"  To make anew what is damaged: {command}"
     if failed and told.published is not None:
         yield f"  To go back: {next_command('restore', str(told.published))}"

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from shardline.cli.aside import run_aside
 from shardline.cli.progress import warn_if_slow
+from shardline.cli.wording import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -150,7 +151,7 @@ class _Bar:
             if abs(self._done - self._drawn) * _PARTS < (self._total or 0):
                 return
             self._drawn = self._done
-            made = f"{self._records:,} records" if self._records else ""
+            made = counted(self._records, "record") if self._records else ""
         self._drawing.update(self._task, completed=self._drawn, made=made)
 
     def end(self) -> None:

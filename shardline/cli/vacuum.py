@@ -18,10 +18,12 @@ from shardline.cli.wording import age, counted, escaped, human_bytes
 if TYPE_CHECKING:
     from datetime import timedelta
 
+    from shardline.operations.keepers import Keeper
     from shardline.operations.vacuum import Doomed, VacuumReport
     from shardline.storage import Store
 
 _SHOWN_FILES = 20
+_SHOWN_KEEPERS = 10
 
 
 @click.command(
@@ -31,6 +33,7 @@ Examples:
   shardline vacuum digits                  tell what could go
   shardline vacuum digits --keep 30d       ... that nobody used for 30 days
   shardline vacuum digits --delete         delete it
+  shardline vacuum digits --delete --keep 0    ... at once, as after an erase
 
 Kept are the newest and the newest published snapshot of each version, what has a tag or is pinned,
 and what was one of these until less than --keep ago. With a short --keep a slow reader may find
@@ -69,8 +72,27 @@ def vacuum(
         report = run(store, dataset, keep=keep, delete=delete)
     if as_json:
         click.echo(json.dumps(_as_dict(report)))
-    else:
-        _print(report, keep, every=every)
+        return
+    _print(report, keep, every=every)
+    _print_keepers(report, keep, every=every)
+    _print_let_go(report, keep)
+
+
+def _print_let_go(report: VacuumReport, keep: timedelta) -> None:
+    """The pins that nothing needs any more, and when what they held can go."""
+    if not report.let_go:
+        return
+    told = f"{counted(len(report.let_go), 'pin')} that no version needs any more"
+    said = f"would let go of {told}" if report.dry_run else f"let go of {told}"
+    if not keep:
+        click.echo(said)
+        return
+    again = next_command(*_arguments(report, keep))
+    when = "from then on" if report.dry_run else "from now on"
+    click.echo(
+        f"{said}. What only they held is kept for {short_duration(keep)} {when}, since it may "
+        f"still be read; after that: {again}"
+    )
 
 
 def _refuse_no_dataset(store: Store, dataset: str) -> None:
@@ -96,6 +118,8 @@ def _as_dict(report: VacuumReport) -> dict[str, Any]:
         "dry_run": report.dry_run,
         "bytes": report.bytes,
         "kept": report.kept,
+        "keepers": [one.to_json(next_command) for one in report.keepers],
+        "let_go": report.let_go,
         "files": [
             {
                 "file": file.name,
@@ -109,8 +133,6 @@ def _as_dict(report: VacuumReport) -> dict[str, Any]:
 
 
 def _print(report: VacuumReport, keep: timedelta, *, every: bool) -> None:
-    from shardline.operations.vacuum import DEFAULT_KEEP
-
     kept = f"{counted(report.kept, 'file')} in {report.dataset}/shards"
     if not report.files:
         click.echo(f"{report.dataset}: nothing to delete; {kept} kept")
@@ -126,11 +148,38 @@ def _print(report: VacuumReport, keep: timedelta, *, every: bool) -> None:
     if not report.dry_run:
         click.echo(f"deleted {amount}; {kept} kept")
         return
-    arguments = ["vacuum", report.dataset, "--delete"]
-    if keep != DEFAULT_KEEP:
-        arguments += ["--keep", short_duration(keep)]
     click.echo(f"{amount}, could go; {kept} would be kept")
-    click.echo(f"Nothing was deleted. To do it: {next_command(*arguments)}")
+    click.echo(f"Nothing was deleted. To do it: {next_command(*_arguments(report, keep))}")
+
+
+def _arguments(report: VacuumReport, keep: timedelta) -> list[str]:
+    """The command that deletes just this."""
+    from shardline.operations.vacuum import DEFAULT_KEEP
+
+    given = [] if keep == DEFAULT_KEEP else ["--keep", short_duration(keep)]
+    return ["vacuum", report.dataset, "--delete", *given]
+
+
+def _print_keepers(report: VacuumReport, keep: timedelta, *, every: bool) -> None:
+    """Who keeps what the newest snapshots do without, and what to do."""
+    if not report.keepers:
+        return
+    click.echo("What the newest snapshots do without, and is kept all the same:")
+    shown = report.keepers if every else report.keepers[:_SHOWN_KEEPERS]
+    groups: dict[tuple[str, object], list[Keeper]] = {}
+    for one in shown:
+        groups.setdefault((one.advice, one.commands), []).append(one)
+    for group in groups.values():
+        for one in group:
+            erased = f", {one.erased:,} with erased records" if one.erased else ""
+            late = f" (--keep {short_duration(keep)})" if one.kind in {"time", "writer"} else ""
+            size = f"{counted(one.files, 'shard')} ({human_bytes(one.bytes)}{erased})"
+            click.echo(f"  {escaped(one.where)}: {size}: {escaped(one.why)}{late}")
+        click.echo(f"      {escaped(group[0].advice)}")
+        for command in group[0].commands:
+            click.echo(f"        {escaped(next_command(*command))}")
+    if len(shown) < len(report.keepers):
+        click.echo(f"  … and {len(report.keepers) - len(shown):,} more; --all shows them")
 
 
 def _print_group(why: str, files: list[Doomed], shown: int) -> None:

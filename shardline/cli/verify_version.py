@@ -3,19 +3,29 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from shardline.cli.checked import failure_lines
 from shardline.cli.json_forms import shard_report_json, snapshot_json
 from shardline.cli.progress import byte_progress
-from shardline.cli.references import find_snapshot, next_command, open_root, refuse_missing
+from shardline.cli.references import (
+    find_snapshot,
+    next_command,
+    open_root,
+    refuse_missing,
+    with_root,
+)
 from shardline.cli.wording import counted, escaped, human_bytes
 
 if TYPE_CHECKING:
     from shardline.cli.references import Reference
     from shardline.files import Limits
+    from shardline.log.snapshot import Snapshot
+    from shardline.operations.inspect import ShardReport
     from shardline.operations.verify_log import LogReport
     from shardline.operations.verify_version import VersionReport
 
@@ -28,13 +38,13 @@ def verify_one(
     """Verify what a reference means; gives also how many seconds that took."""
     from shardline.errors import DamagedLogError, VersionMissingError
     from shardline.log.version import Version
-    from shardline.operations.verify_version import verify_version
+    from shardline.operations.verify_version import bytes_to_verify, verify_version
 
     store = open_root(root)
     version = Version(store, reference.version)
     began = time.perf_counter()
     try:
-        total = find_snapshot(version, reference).bytes if version.exists else 0
+        total = bytes_to_verify(find_snapshot(version, reference)) if version.exists else 0
     except DamagedLogError:
         total = 0  # the report tells what is wrong
     with byte_progress("verifying", 0 if quick else total) as progress:
@@ -66,6 +76,7 @@ def version_json(reference: Reference, report: VersionReport) -> dict[str, Any]:
             "problems": [asdict(problem) for problem in log.problems],
         },
         "shards": [shard_report_json(shard) for shard in report.shards],
+        "bases": [shard_report_json(shard) for shard in report.bases],
         "vacuumed": list(report.vacuumed),
     }
 
@@ -82,33 +93,83 @@ def print_version(reference: Reference, report: VersionReport, seconds: float) -
             "entries back from a copy of the root"
         )
         return
+    total = snapshot.bytes + sum(base.shard.bytes for base in report.bases)
     looked = f"in {seconds:.2f} s"
     if report.log is not None:
-        looked += f" ({human_bytes(snapshot.bytes / max(seconds, 1e-9))}/s)"
-    gone = len(report.vacuumed)
-    damaged = sum(not shard.ok for shard in report.shards) - gone
+        looked += f" ({human_bytes(total / max(seconds, 1e-9))}/s)"
+    bases = f"{_summed(report, report.bases, 'base shard')}; " if report.bases else ""
     click.echo(
-        f"{snapshot}: {counted(len(report.shards), 'shard')}, {damaged} damaged"
-        f"{f', {gone} gone' if gone else ''}; {counted(snapshot.records, 'record')}, "
-        f"{human_bytes(snapshot.bytes)} {looked}"
+        f"{snapshot}: {_summed(report, report.shards, 'shard')}; {bases}"
+        f"{counted(snapshot.records, 'record')}, {human_bytes(total)} {looked}"
     )
-    if gone:
+    _print_advice(snapshot, report)
+
+
+def _summed(report: VersionReport, shards: list[ShardReport], noun: str) -> str:
+    """How many shards there are, how many are damaged, and if any are gone or wrong, so many."""
+    states = Counter(_state(report, one) for one in shards)
+    more = "".join(f", {states[state]} {state}" for state in ("wrong", "gone") if states[state])
+    return f"{counted(len(shards), noun)}, {states['damaged']} damaged{more}"
+
+
+def _state(report: VersionReport, shard: ShardReport) -> str:
+    """A shard is `wrong` that is the file which was committed, with records that do not fit."""
+    if shard.shard.name in report.vacuumed:
+        return "gone"
+    if shard.problems:
+        return "damaged"
+    return "wrong" if shard.violations else "ok"
+
+
+def _print_advice(snapshot: Snapshot, report: VersionReport) -> None:
+    from shardline.readers.below import advice_below
+
+    if report.vacuumed:
         click.echo(f"What is gone went to vacuum: nothing kept {snapshot} any longer")
-    if damaged:
+    bad = [one for one in report.shards if not one.ok and _state(report, one) != "gone"]
+    if bad:
         command = next_command("check", str(snapshot), "--again")
         click.echo(f"Nothing was changed. To write it to the log, and unpublish it:\n  {command}")
-        click.echo(f"To make anew what is damaged:\n  {next_command('repair', snapshot.version)}")
+    spoiled = [one for one in report.bases if _state(report, one) in {"damaged", "wrong"}]
+    _print_anew(snapshot, [one for one in bad if one.problems], lies_on=bool(spoiled))
+    for one in {_owner(one): one for one in spoiled}.values():
+        way = advice_below(snapshot.store, str(snapshot), _owner(one), one.shard)
+        click.echo(f"{_owner(one)} has damaged base shards. {escaped(with_root(way))}")
+
+
+def _print_anew(snapshot: Snapshot, damaged: list[ShardReport], *, lies_on: bool) -> None:
+    """What makes shards of a snapshot anew, or what to do if nothing does that for an old one."""
+    from shardline.log.version import Version
+    from shardline.operations.advice.damaged import command_to_mend
+    from shardline.operations.advice.moving_on import moving_on
+
+    version = Version(snapshot.store, snapshot.version)
+    held = {shard.name for shard in version.newest().shards}
+    mine = [one.shard for one in damaged if one.shard.name in held]
+    if mine and not (lies_on and all(shard.base or shard.virtual for shard in mine)):
+        command = command_to_mend(version, mine)
+        if command:
+            click.echo(f"To make anew what is damaged:\n  {escaped(with_root(command))}")
+    old = {one.name for one in damaged if one.shard.name not in held}
+    if old and (way := moving_on(version, snapshot.number, old)):
+        click.echo(escaped(with_root(way)))
+
+
+def _owner(base: ShardReport) -> str:
+    """The version that a base shard is of."""
+    return f"{base.name.partition('/')[0]}/{base.shard.owner}"
 
 
 def _print_shards(report: VersionReport) -> None:
-    bad = [shard for shard in report.shards if not shard.ok]
-    for shard in bad[:_SHOWN_PROBLEMS]:
-        gone = shard.shard.name in report.vacuumed
-        click.echo(
-            f"{click.style('GONE   ', fg='yellow') if gone else _mark(ok=False)} {shard.name}"
-        )
-        for problem in shard.problems:
-            click.echo(f"        {escaped(problem)}")
+    told = [(one, "") for one in report.shards]
+    told += [(one, f" (a base shard, of {_owner(one)})") for one in report.bases]
+    bad = [(one, what) for one, what in told if not one.ok]
+    for one, what in bad[:_SHOWN_PROBLEMS]:
+        state = _state(report, one)
+        mark = click.style(f"{state.upper():7}", fg="yellow" if state == "gone" else "red")
+        click.echo(f"{mark} {one.name}{what}")
+        for line in failure_lines(one):
+            click.echo(f"        {line}")
     if len(bad) > _SHOWN_PROBLEMS:
         more = counted(len(bad) - _SHOWN_PROBLEMS, "more such shard")
         click.echo(f"        … and {more}; --json lists all")

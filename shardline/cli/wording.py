@@ -4,14 +4,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from shardline.wording import counted
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from datetime import datetime, timedelta
 
-
-def counted(number: int, noun: str, plural: str = "") -> str:
-    """`1 record`, `12,345 records`."""
-    return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
+__all__ = [
+    "age",
+    "counted",
+    "escaped",
+    "escaped_lines",
+    "human_bytes",
+    "listed",
+    "rate",
+    "signed_bytes",
+    "when",
+]
 
 
 def human_bytes(size: float) -> str:
@@ -35,10 +44,10 @@ def escaped_lines(text: str) -> str:
     return "\n".join(map(escaped, text.split("\n")))
 
 
-def rate(records: int, size: int, seconds: float) -> str:
+def rate(records: int, size: int, seconds: float, what: str = "records") -> str:
     """`1.25 s, 12,345 records/s, 1.5 MB/s`."""
     per = max(seconds, 1e-9)
-    return f"{seconds:.2f} s, {records / per:,.0f} records/s, {human_bytes(size / per)}/s"
+    return f"{seconds:.2f} s, {records / per:,.0f} {what}/s, {human_bytes(size / per)}/s"
 
 
 def signed_bytes(size: int) -> str:

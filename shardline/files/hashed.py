@@ -40,8 +40,12 @@ class HashAside:
         """The digest of all that was added; nothing can be added after that."""
         while self._begun:
             self._begun.popleft().result()
-        self._pool.shutdown()
+        self.close()
         return self._hash.hexdigest()
+
+    def close(self) -> None:
+        """End the thread; what it has not begun is left."""
+        self._pool.shutdown(cancel_futures=True)
 
 
 @dataclass(slots=True)

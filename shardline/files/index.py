@@ -23,6 +23,7 @@ from shardline.files.packed import PackedStream
 from shardline.files.reader import DEFAULT_LIMITS, Limits, RecordFile
 from shardline.kernel.types import FOOTER_BYTES, FRAME_BYTES, HEADER_BYTES
 from shardline.storage.local import DurableFile
+from shardline.wording import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -71,7 +72,7 @@ def write_index(
             if progress is not None:
                 progress(source.stream.position)
         with open_regular(path) as indexed:
-            fingerprint = _fingerprint(indexed, source.stream.size)
+            fingerprint = fingerprint_of(indexed, source.stream.size)
         index.finish(
             end=end,
             members=source.stream.members if isinstance(source.stream, PackedStream) else [],
@@ -138,7 +139,7 @@ class Fingerprint:
         )
 
 
-def _fingerprint(file: OpenFile, size: int) -> int:
+def fingerprint_of(file: OpenFile, size: int) -> int:
     """A checksum of the file's first and last bytes, by which a rewritten file is known.
 
     It is looked at only if the file's time has changed: a copy may have another, and damage that
@@ -227,7 +228,7 @@ class IndexedFile:
         if size != self._file.size:
             raise self._mismatch("was made for a file of another size")
         touched = self.path.stat().st_mtime_ns != written
-        if touched and fingerprint != _fingerprint(self._file, size):
+        if touched and fingerprint != fingerprint_of(self._file, size):
             raise self._mismatch("was made for what the file held before")
         if index.stat().st_size != _HEADER.size + 8 * (records + 1 + 2 * members):
             raise self._mismatch("is cut off")
@@ -246,7 +247,9 @@ class IndexedFile:
         """One record's payload, checked; negative numbers count from the end."""
         number = record + len(self) if record < 0 else record
         if not 0 <= number < len(self):
-            raise IndexError(f"{self.path} has {len(self)} records: there is no record {record}")
+            raise IndexError(
+                f"{self.path} has {counted(len(self), 'record')}: there is no record {record}"
+            )
         return next(self.read(number))
 
     def read(self, start: int, stop: int | None = None) -> Iterator[bytes]:

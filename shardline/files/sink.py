@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What a file that was written holds."""
+    """What a file that was written holds; `sha256` is empty if it was not hashed."""
 
     records: int
     bytes: int
@@ -37,11 +37,20 @@ class _Hash(Protocol):
     def hexdigest(self) -> str: ...
 
 
+class _NoHash:
+    """The hash of a file that nobody will ask for."""
+
+    def update(self, data: Buffer, /) -> None: ...
+
+    def hexdigest(self) -> str:
+        return ""
+
+
 class RecordSink:
     """A TFRecord file being written to `file`, and its index to `index` if that is given.
 
     With `aside` it is hashed by a thread of its own. With `expected` it is not hashed at all, but
-    compared with that.
+    compared with that; without `hashed` it is neither.
     """
 
     def __init__(
@@ -52,6 +61,7 @@ class RecordSink:
         *,
         aside: bool = False,
         expected: Content | None = None,
+        hashed: bool = True,
     ) -> None:
         self.records = 0
         self._file = file
@@ -59,6 +69,8 @@ class RecordSink:
         self._fingerprint = Fingerprint()
         if expected is not None:
             self._hash: _Hash = ExpectedHash(expected)
+        elif not hashed:
+            self._hash = _NoHash()
         else:
             self._hash = HashAside() if aside else hashlib.sha256()
         self._unpacked = 0
@@ -131,3 +143,8 @@ class RecordSink:
                 fingerprint=self._fingerprint.value,
             )
         return Written(self.records, self._packer.packed, self._hash.hexdigest())
+
+    def close(self) -> None:
+        """Let go of the thread that hashes, also of a file that is left unfinished."""
+        if isinstance(self._hash, HashAside):
+            self._hash.close()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING
 
 from shardline.files.sink import RecordSink
@@ -31,4 +31,6 @@ def write_stored(
     """
     # The index is entered first, and so put in place last: none is there without its file.
     with store.writer(f"{name}.index", derived=True) as index, store.writer(name) as file:
-        yield RecordSink(file, compression, index, aside=aside, expected=expected)
+        sink = RecordSink(file, compression, index, aside=aside, expected=expected)
+        with closing(sink):
+            yield sink

@@ -41,6 +41,8 @@ facts = kernel.facts
 find_end = kernel.find_end
 find_next = kernel.find_next
 frame = kernel.frame
+insides = kernel.insides
+join = kernel.join
 scan = kernel.scan
 validate = kernel.validate
 
@@ -54,6 +56,8 @@ __all__ = [
     "find_end",
     "find_next",
     "frame",
+    "insides",
+    "join",
     "scan",
     "validate",
 ]

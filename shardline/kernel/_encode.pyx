@@ -9,22 +9,25 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy
 
-from shardline.kernel._crc32c cimport (
-    shardline_crc32c, shardline_crc32c_init, shardline_masked, shardline_store32,
-    shardline_store64,
+from shardline.kernel._crc32c cimport shardline_crc32c_init, shardline_store64
+from shardline.kernel._wire cimport (
+    BYTES, FIELD_1, FIELD_2, FIELD_3, FLOAT, delimited, put_tag, put_varint, varint_size,
 )
-from shardline.kernel._wire cimport BYTES, FIELD_1, FIELD_2, FIELD_3, FLOAT
 
 from shardline.errors import ColumnError
 from shardline.kernel.types import (
-    KINDS, LARGEST_MAX_RECORD_BYTES, check_buffers, check_distinct,
+    KINDS, LARGEST_MAX_RECORD_BYTES, Framed, check_buffers, check_distinct,
 )
+
+cdef extern from "frames.h" nogil:
+    void shardline_seal(uint8_t *frame, const uint8_t *end)
 
 shardline_crc32c_init(os.environ.get("SHARDLINE_CRC32C") != "table")
 
 cdef enum:
     HEADER = 12
     FRAME = 16
+    SEALED_TOGETHER = 16384  # bytes that the nearest cache holds
 
 # A column to encode: pointers into its buffers, and each record's size of the list inside the
 # Feature (or of the FeatureList), found in the first pass.
@@ -39,33 +42,6 @@ ctypedef struct Source:
     const int32_t *sizes
     const uint8_t *values
     int64_t *inside
-
-
-cdef inline int varint_size(uint64_t value) noexcept nogil:
-    cdef int size = 1
-    while value >= 0x80:
-        value >>= 7
-        size += 1
-    return size
-
-
-cdef inline uint8_t *put_varint(uint8_t *out, uint64_t value) noexcept nogil:
-    while value >= 0x80:
-        out[0] = <uint8_t>(value | 0x80)
-        out += 1
-        value >>= 7
-    out[0] = <uint8_t>value
-    return out + 1
-
-
-cdef inline uint8_t *put_tag(uint8_t *out, uint8_t tag, uint64_t size) noexcept nogil:
-    out[0] = tag
-    return put_varint(out + 1, size)
-
-
-cdef inline int64_t delimited(int64_t size) noexcept nogil:
-    """The size of a field with `size` bytes inside."""
-    return 1 + varint_size(size) + size
 
 
 cdef int64_t packed_size(const Source *source, int32_t first, int32_t last) noexcept nogil:
@@ -161,13 +137,17 @@ def encode(columns, Py_ssize_t records):
     cdef Source *source
     cdef int64_t[:, ::1] insides = np.empty((count, records), np.int64)
     cdef int64_t[:, ::1] levels = np.zeros((2, records), np.int64)
+    starts = np.empty(records, np.int64)
+    lengths = np.empty(records, np.int64)
+    cdef int64_t[::1] starts_view = starts
+    cdef int64_t[::1] lengths_view = lengths
     cdef const uint8_t[::1] valid
     cdef const int32_t[::1] offsets
     cdef const uint8_t[::1] values
     cdef bytes key, framed
     cdef uint8_t nothing
     cdef uint8_t *out
-    cdef uint8_t *start
+    cdef uint8_t *sealed
     keep = []
     if sources == NULL:
         raise MemoryError
@@ -214,15 +194,17 @@ def encode(columns, Py_ssize_t records):
                 if payload > largest:
                     too_large = payload
                     break
+                starts_view[i] = total + HEADER
+                lengths_view[i] = payload
                 total += payload + FRAME
         if too_large >= 0:
             names = ", ".join(buffers.column.name for buffers in ordered)
             raise ColumnError(i, names, f"{too_large} bytes are over the format's limit")
         framed = PyBytes_FromStringAndSize(NULL, total)
-        out = <uint8_t *>PyBytes_AS_STRING(framed)
+        out = sealed = <uint8_t *>PyBytes_AS_STRING(framed)
         with nogil:
             for i in range(records):
-                start = out
+                shardline_store64(out, lengths_view[i])
                 out += HEADER
                 for level in range(2):
                     if not levels[level, i]:
@@ -231,13 +213,11 @@ def encode(columns, Py_ssize_t records):
                     for c in range(count):
                         if sources[c].sequence == level and sources[c].valid[i]:
                             out = put_entry(out, &sources[c], i)
-                payload = out - start - HEADER
-                shardline_store64(start, payload)
-                shardline_store32(start + 8, shardline_masked(shardline_crc32c(0, start, 8)))
-                shardline_store32(
-                    out, shardline_masked(shardline_crc32c(0, start + HEADER, payload))
-                )
-                out += 4
-        return framed
+                out += FRAME - HEADER
+                if out - sealed >= SEALED_TOGETHER:
+                    shardline_seal(sealed, out)
+                    sealed = out
+            shardline_seal(sealed, out)
+        return Framed(framed, starts, lengths)
     finally:
         free(sources)

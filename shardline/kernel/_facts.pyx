@@ -8,18 +8,11 @@ from libc.string cimport memcpy
 from shardline.kernel._crc32c cimport shardline_load32, shardline_load64
 from shardline.kernel._wire cimport (
     ACCEPTED, BAD_LENGTH, BAD_VARINT, BYTES, FIELD_1, FIXED32_1, FLOAT, INT64, LIST_CHUNKS,
-    LIST_FIELD, OUT_OF_MEMORY, VARINT_1, Names, Refusal, Values, check_spans, count_values,
+    LIST_FIELD, OUT_OF_MEMORY, VARINT_1, Names, Refusal, Values, check_spans, check_values,
     is_utf8, names_close, names_open, read_span, read_varint, refusal_error, walk,
 )
 
 from shardline.kernel.types import KINDS, FeatureFacts
-
-
-cdef int check_values(
-    void *context, int32_t name, const Values *values, const uint8_t **at
-) noexcept nogil:
-    cdef int64_t count
-    return count_values(values, &count, at)
 
 
 cdef int ignore_feature(

@@ -4,7 +4,7 @@
 # The walk stands here, and not in _wire.pyx, so that it is compiled into each module that uses
 # it, together with what that module does with the values.
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
-from libc.string cimport memcmp
+from libc.string cimport memcmp, memcpy
 
 from shardline.kernel._crc32c cimport shardline_load32, shardline_load64
 
@@ -255,6 +255,14 @@ cdef inline int count_values(const Values *values, int64_t *count, const uint8_t
     return ACCEPTED
 
 
+cdef inline int check_values(
+    void *context, int32_t name, const Values *values, const uint8_t **at
+) noexcept nogil:
+    """What to call with each list of values where they need only be sound."""
+    cdef int64_t count
+    return count_values(values, &count, at)
+
+
 cdef inline bint take_small_entry(
     const uint8_t *p, const uint8_t *stop, const uint8_t **key, Py_ssize_t *key_size,
     Values *values
@@ -264,15 +272,16 @@ cdef inline bint take_small_entry(
     Its bytes are 0A entry 0A key... 12 feature KIND list values..., each length but the key's
     following from the first. False for any other, sound or not: walk_entry then looks closer.
     """
-    cdef Py_ssize_t size, inside
+    cdef Py_ssize_t size, name_size, inside
     cdef const uint8_t *value
     if stop - p < 8 or p[0] != FIELD_1 or p[2] != FIELD_1:
         return False
     size = p[1]
-    if size > 0x7F or size > stop - p - 2 or p[3] + 6 > size:
+    name_size = p[3]  # looked at once: another thread may write there
+    if size > 0x7F or size > stop - p - 2 or name_size + 6 > size:
         return False
-    inside = size - p[3] - 6
-    value = p + 4 + p[3]
+    inside = size - name_size - 6
+    value = p + 4 + name_size
     if value[0] != FIELD_2 or value[1] != inside + 2 or value[3] != inside:
         return False
     values.kind = kind_of(value[2])
@@ -287,7 +296,7 @@ cdef inline bint take_small_entry(
         values.packed = True
         values.start = value + 6
     key[0] = p + 4
-    key_size[0] = p[3]
+    key_size[0] = name_size
     return True
 
 
@@ -431,3 +440,52 @@ cdef inline bint walk(
             inside = entry_end
         p = stop
     return True
+
+
+# How fields are written; here too because it is compiled into each module that writes.
+
+
+cdef inline int varint_size(uint64_t value) noexcept nogil:
+    cdef int size = 1
+    while value >= 0x80:
+        value >>= 7
+        size += 1
+    return size
+
+
+cdef inline uint8_t *put_varint(uint8_t *out, uint64_t value) noexcept nogil:
+    while value >= 0x80:
+        out[0] = <uint8_t>(value | 0x80)
+        out += 1
+        value >>= 7
+    out[0] = <uint8_t>value
+    return out + 1
+
+
+cdef inline uint8_t *put_tag(uint8_t *out, uint8_t tag, uint64_t size) noexcept nogil:
+    out[0] = tag
+    return put_varint(out + 1, size)
+
+
+cdef inline int64_t delimited(int64_t size) noexcept nogil:
+    """The size of a field with `size` bytes inside."""
+    return 1 + varint_size(size) + size
+
+
+cdef inline void copy_bytes(uint8_t *out, const uint8_t *start, size_t size) noexcept nogil:
+    """memcpy for spans that are often short: two moves that may overlap instead of a call."""
+    if size > 32:
+        memcpy(out, start, size)
+    elif size >= 16:
+        memcpy(out, start, 16)
+        memcpy(out + size - 16, start + size - 16, 16)
+    elif size >= 8:
+        memcpy(out, start, 8)
+        memcpy(out + size - 8, start + size - 8, 8)
+    elif size >= 4:
+        memcpy(out, start, 4)
+        memcpy(out + size - 4, start + size - 4, 4)
+    elif size:
+        out[0] = start[0]
+        out[size >> 1] = start[size >> 1]
+        out[size - 1] = start[size - 1]

@@ -20,7 +20,14 @@ import pyarrow.compute as pc
 
 from shardline import kernel
 from shardline.errors import ColumnError
-from shardline.kernel.types import LARGEST_OFFSET, Buffer, Column, ColumnBuffers, check_offsets
+from shardline.kernel.types import (
+    LARGEST_OFFSET,
+    Buffer,
+    Column,
+    ColumnBuffers,
+    Insides,
+    check_offsets,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -30,6 +37,8 @@ if TYPE_CHECKING:
     from shardline.kernel.types import IntArray, Kind, Layout
 
 _NULL_IN_LIST = "holds a null inside a list, which a record cannot hold"
+_LARGEST_WITH_HEAD = np.array([2**bits + bits // 7 for bits in (7, 14, 21, 28)], np.int64)
+"""How long a message may be around features whose size takes one byte, two, and so on."""
 _VALUE_TYPES = {"int64": pa.int64(), "float": pa.float32(), "bytes": pa.binary()}
 
 
@@ -47,7 +56,22 @@ def encode_columns(batch: pa.RecordBatch) -> bytes:
         from_arrow(name, array)
         for name, array in zip(batch.schema.names, batch.columns, strict=True)
     ]
-    return kernel.encode(columns, batch.num_rows)
+    return kernel.encode(columns, batch.num_rows).data
+
+
+def encoded_insides(data: Buffer, starts: IntArray, lengths: IntArray) -> Insides:
+    """The insides of records that `encode` made, without feature_lists: none has to be looked at.
+
+    A record is one message around its features, so its length tells where they begin in it.
+    """
+    inside_starts = np.zeros((2, len(starts)), np.int64)
+    inside_lengths = np.zeros((2, len(starts)), np.int64)
+    heads: IntArray | int = 2
+    if len(lengths) and (lengths.min() == 0 or lengths.max() > _LARGEST_WITH_HEAD[0]):
+        heads = np.where(lengths, 2 + np.searchsorted(_LARGEST_WITH_HEAD, lengths), 0)
+    np.add(starts, heads, out=inside_starts[0])
+    np.subtract(lengths, heads, out=inside_lengths[0])
+    return Insides(data, inside_starts, inside_lengths)
 
 
 def to_arrow(buffers: ColumnBuffers) -> pa.Array:

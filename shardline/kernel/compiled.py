@@ -12,6 +12,8 @@ from shardline.kernel._frames import (
     frame,
     scan,
 )
+from shardline.kernel._join import join
+from shardline.kernel._splice import insides
 
 NAME = "compiled"
 
@@ -26,6 +28,8 @@ __all__ = [
     "find_end",
     "find_next",
     "frame",
+    "insides",
+    "join",
     "scan",
     "validate",
 ]

@@ -13,6 +13,8 @@ The data is usually a serialized Example or SequenceExample, and anything at all
 | validation, facts               | reference_facts.py  | _facts.pyx    |
 | features into columns           | reference_decode.py | _decode.pyx   |
 | columns into records            | reference_encode.py | _encode.pyx   |
+| records apart                   | reference_splice.py | _splice.pyx   |
+| records together                | reference_splice.py | _join.pyx     |
 
 The twins have the same functions with the same results and errors.
 """
@@ -28,6 +30,7 @@ from shardline.kernel.reference_frames import (
     frame,
     scan,
 )
+from shardline.kernel.reference_splice import insides, join
 
 NAME = "reference"
 
@@ -41,6 +44,8 @@ __all__ = [
     "find_end",
     "find_next",
     "frame",
+    "insides",
+    "join",
     "scan",
     "validate",
 ]

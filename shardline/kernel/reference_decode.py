@@ -27,9 +27,16 @@ _DTYPES = {"bytes": "u1", "float": "<f4", "int64": "<i8"}
 
 
 def decode(
-    data: Buffer, starts: IntArray, lengths: IntArray, columns: Sequence[Column]
+    data: Buffer,
+    starts: IntArray,
+    lengths: IntArray,
+    columns: Sequence[Column],
+    met: set[tuple[bool, str]] | None = None,
 ) -> list[ColumnBuffers]:
     """Lay the chosen features of a block of records out as columns; validates on the way.
+
+    To `met`, if that is given, the features that any of the records has are added, whether in the
+    feature_lists or not and their name.
 
     Raises ColumnError where a feature's kind or number of values is not the column's.
     """
@@ -40,6 +47,8 @@ def decode(
         for builder in builders:
             key = (builder.column.sequence, builder.column.name.encode())
             builder.add(view, record, found.get(key))
+        if met is not None:
+            met.update((sequence, name.decode()) for sequence, name in found)
     return [builder.buffers() for builder in builders]
 
 

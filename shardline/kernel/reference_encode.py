@@ -6,11 +6,12 @@ import itertools
 from typing import TYPE_CHECKING, NoReturn
 
 from shardline.errors import ColumnError
-from shardline.kernel.reference_frames import frame
+from shardline.kernel.reference_frames import framed
 from shardline.kernel.reference_wire import FIELD_1, FIELD_2, FIELD_3
 from shardline.kernel.types import (
     LARGEST_MAX_RECORD_BYTES,
     ColumnBuffers,
+    Framed,
     check_buffers,
     check_distinct,
 )
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
-def encode(columns: Sequence[ColumnBuffers], records: int) -> bytes:
+def encode(columns: Sequence[ColumnBuffers], records: int) -> Framed:
     """Write a block of records as framed Examples: SequenceExamples if a column is ragged.
 
     The bytes depend on the values alone: features stand in the order of their names, a feature
@@ -33,12 +34,12 @@ def encode(columns: Sequence[ColumnBuffers], records: int) -> bytes:
     for record in range(records):
         context = b"".join(_encoded(c, record) for c in ordered if not c.column.sequence)
         sequence = b"".join(_encoded(c, record) for c in ordered if c.column.sequence)
-        payload = _delimited(FIELD_1, context) if context else b""
-        payload += _delimited(FIELD_2, sequence) if sequence else b""
+        payload = delimited(FIELD_1, context) if context else b""
+        payload += delimited(FIELD_2, sequence) if sequence else b""
         if len(payload) > LARGEST_MAX_RECORD_BYTES:
             _refuse_large(record, ordered, len(payload))
         payloads.append(payload)
-    return frame(payloads)
+    return framed(payloads)
 
 
 def _refuse_large(record: int, columns: Sequence[ColumnBuffers], size: int) -> NoReturn:
@@ -56,26 +57,27 @@ def _encoded(buffers: ColumnBuffers, record: int) -> bytes:
     else:
         cuts = buffers.steps[first : last + 1].tolist()
         steps = itertools.pairwise(cuts)
-        value = b"".join(_delimited(FIELD_1, _encoded_feature(buffers, *step)) for step in steps)
-    key = _delimited(FIELD_1, buffers.column.name.encode())
-    return _delimited(FIELD_1, key + _delimited(FIELD_2, value))
+        value = b"".join(delimited(FIELD_1, _encoded_feature(buffers, *step)) for step in steps)
+    key = delimited(FIELD_1, buffers.column.name.encode())
+    return delimited(FIELD_1, key + delimited(FIELD_2, value))
 
 
 def _encoded_feature(buffers: ColumnBuffers, first: int, last: int) -> bytes:
     if buffers.sizes is not None:
         cuts = buffers.sizes[first : last + 1].tolist()
         strings = itertools.pairwise(cuts)
-        values = (_delimited(FIELD_1, buffers.values[a:b].tobytes()) for a, b in strings)
-        return _delimited(FIELD_1, b"".join(values))
+        values = (delimited(FIELD_1, buffers.values[a:b].tobytes()) for a, b in strings)
+        return delimited(FIELD_1, b"".join(values))
     numbers = buffers.values[first:last]
     if buffers.column.kind == "float":
         packed, tag = numbers.astype("<f4").tobytes(), FIELD_2
     else:
         packed, tag = b"".join(_varint_bytes(value) for value in numbers.tolist()), FIELD_3
-    return _delimited(tag, _delimited(FIELD_1, packed) if packed else b"")
+    return delimited(tag, delimited(FIELD_1, packed) if packed else b"")
 
 
-def _delimited(tag: int, inside: bytes) -> bytes:
+def delimited(tag: int, inside: bytes) -> bytes:
+    """A length-delimited field."""
     return bytes((tag,)) + _varint_bytes(len(inside)) + inside
 
 

@@ -9,11 +9,13 @@ import numpy as np
 
 from shardline.kernel.types import (
     DEFAULT_MAX_RECORD_BYTES,
+    FOOTER_BYTES,
     FRAME_BYTES,
     HEADER_BYTES,
     LARGEST_MAX_RECORD_BYTES,
     Buffer,
     FaultKind,
+    Framed,
     Scan,
     Search,
     frame_fault,
@@ -84,6 +86,13 @@ def frame(payloads: Sequence[Buffer]) -> bytes:
         pieces += (length, struct.pack("<I", _masked(crc32c(length))))
         pieces += (payload, struct.pack("<I", _masked(crc32c(payload))))
     return b"".join(pieces)
+
+
+def framed(payloads: Sequence[Buffer]) -> Framed:
+    """The same, with the place of each payload."""
+    lengths = np.array([memoryview(payload).nbytes for payload in payloads], np.int64)
+    starts = np.cumsum(lengths + FRAME_BYTES) - lengths - FOOTER_BYTES
+    return Framed(frame(payloads), starts, lengths)
 
 
 def _stated_length(data: memoryview, offset: int) -> int | None:

@@ -53,11 +53,17 @@ class Values:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One feature of a record: a single list, or one per step if it is a feature list."""
+    """One feature of a record: a single list, or one per step if it is a feature list.
+
+    Its map entry lies from `start` up to `end`, the value in that, with its tag, from `value` on.
+    """
 
     sequence: bool
     name: bytes
     lists: list[Values]
+    start: int
+    value: int
+    end: int
 
 
 def _varint(data: memoryview, offset: int, end: int) -> tuple[int, int]:
@@ -145,7 +151,8 @@ def strings(data: memoryview, values: Values) -> Iterator[memoryview]:
         yield data[start:offset]
 
 
-def _entry(data: memoryview, start: int, end: int, *, sequence: bool) -> Entry:
+def _entry(data: memoryview, tag: int, start: int, end: int, *, sequence: bool) -> Entry:
+    """The map entry whose tag stands at `tag`, and its inside from `start` up to `end`."""
     key_start, key_end = _field(data, start, end, FIELD_1, Reason.ENTRY)
     name = bytes(data[key_start:key_end])
     try:
@@ -155,7 +162,9 @@ def _entry(data: memoryview, start: int, end: int, *, sequence: bool) -> Entry:
         if value_end != end:
             raise _RefusedError(Reason.ENTRY, value_end)
         if not sequence:
-            return Entry(sequence, name, [_feature(data, value_start, value_end)])
+            return Entry(
+                sequence, name, [_feature(data, value_start, value_end)], tag, key_end, end
+            )
         steps: list[Values] = []
         offset = value_start
         while offset < value_end:
@@ -164,7 +173,7 @@ def _entry(data: memoryview, start: int, end: int, *, sequence: bool) -> Entry:
             if steps[-1].kind != steps[0].kind:
                 raise _RefusedError(Reason.MIXED_KINDS, offset)
             offset = step_end
-        return Entry(sequence, name, steps)
+        return Entry(sequence, name, steps, tag, key_end, end)
     except _RefusedError as refused:
         refused.name = name
         raise
@@ -198,7 +207,7 @@ def _walk(data: memoryview, start: int, end: int) -> Iterator[Entry]:
         inside, offset = _span(data, offset + 1, end)
         while inside < offset:
             entry_start, entry_end = _field(data, inside, offset, FIELD_1, Reason.FEATURES_FIELD)
-            entry = _entry(data, entry_start, entry_end, sequence=sequence)
+            entry = _entry(data, inside, entry_start, entry_end, sequence=sequence)
             if (sequence, entry.name) in seen:
                 refused = _RefusedError(Reason.DUPLICATE_KEY, inside)
                 refused.name = entry.name

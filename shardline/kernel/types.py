@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 from shardline.errors import ColumnError, ExampleError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     import numpy as np
     from numpy.typing import NDArray
@@ -243,6 +243,33 @@ class ColumnBuffers:
     values: NDArray[np.int64] | NDArray[np.float32] | NDArray[np.uint8]
 
 
+@dataclass(frozen=True, slots=True)
+class Insides:
+    """The features of a block of records as they lie on the wire, without the messages around them.
+
+    Those of record i are the `lengths[0, i]` bytes of `data` from `starts[0, i]` on, those of its
+    feature_lists the ones told at `[1, i]`.
+    """
+
+    data: Buffer
+    starts: IntArray
+    lengths: IntArray
+
+    @property
+    def records(self) -> int:
+        """Of how many records they are."""
+        return len(self.starts[0])
+
+
+@dataclass(frozen=True, slots=True)
+class Framed:
+    """Whole frames behind each other; `starts` and `lengths` are those of their payloads."""
+
+    data: bytes
+    starts: IntArray
+    lengths: IntArray
+
+
 def wrong_kind(record: int, column: Column, kind: Kind) -> ColumnError:
     """Word the refusal of a feature of another kind than the column's."""
     return ColumnError(record, column.name, f"holds {kind} values, not {column.kind}")
@@ -309,3 +336,60 @@ def check_buffers(buffers: ColumnBuffers, records: int) -> None:
         if wrong.any():
             record = int(wrong.argmax())
             raise wrong_width(record, column, int(counts[record]))
+
+
+def check_names(names: Mapping[tuple[bool, str], str | None]) -> None:
+    """Refuse names under which two features of a record would be the same."""
+    seen: dict[tuple[bool, str], str] = {}
+    for (sequence, name), renamed in names.items():
+        if renamed is None:
+            continue
+        if (sequence, renamed) in seen:
+            raise ValueError(
+                f"features {seen[sequence, renamed]!r} and {name!r} would both be {renamed!r}"
+            )
+        seen[sequence, renamed] = name
+
+
+def unknown_feature(record: int, name: str, *, sequence: bool) -> ColumnError:
+    """Word the refusal of a feature that is not among those told."""
+    place = "in the feature_lists, " if sequence else ""
+    return ColumnError(record, name, f"{place}not in the schema")
+
+
+def check_insides(parts: Sequence[Insides], rows: Sequence[IntArray]) -> int:
+    """Refuse rows that a part does not have, and insides outside its bytes; gives their number."""
+    count = check_parts(parts, rows)
+    for part, row in zip(parts, rows, strict=True):
+        if count and (row.min() < -1 or row.max() >= part.records):
+            raise ValueError(f"a row outside of the {part.records} of its part")
+        size = memoryview(part.data).nbytes
+        if (part.lengths < 0).any() or (part.starts < 0).any():
+            raise ValueError("insides outside of the bytes of their part")
+        if (part.lengths > size - part.starts).any():
+            raise ValueError("insides outside of the bytes of their part")
+    return count
+
+
+def check_parts(parts: Sequence[Insides], rows: Sequence[IntArray]) -> int:
+    """Refuse arrays of another type or shape; gives the number of rows."""
+    if not parts or len(parts) != len(rows):
+        raise ValueError(f"{len(parts)} parts but rows of {len(rows)}")
+    count = len(rows[0])
+    for part, row in zip(parts, rows, strict=True):
+        for what, array, shape in (
+            ("starts", part.starts, (2, part.records)),
+            ("lengths", part.lengths, (2, part.records)),
+            ("rows", row, (count,)),
+        ):
+            if array.dtype != "i8" or array.shape != shape or not array.flags.c_contiguous:
+                raise ValueError(f"the {what} of a part must be contiguous int64 of shape {shape}")
+    return count
+
+
+def too_large(record: int, size: int) -> ValueError:
+    """Word the refusal of a record that no frame can hold."""
+    return ValueError(
+        f"record {record} would take {size} bytes, over the format's limit of "
+        f"{LARGEST_MAX_RECORD_BYTES}"
+    )

@@ -11,20 +11,24 @@ import json
 from typing import Any, NoReturn
 
 MAX_INTEGER = 2**63 - 1
+_TOO_LARGE = "an integer of more than 64 bits has no canonical form; use text"
 
 
 def encode(value: Any) -> bytes:  # noqa: ANN401 - any JSON value
     """The canonical bytes of a JSON value; refuses with ValueError what has none."""
     _refuse_unstable(value)
-    text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-    return text.encode()
+    return _encoded(value)
+
+
+def _encoded(value: Any) -> bytes:  # noqa: ANN401 - any JSON value
+    return _ENCODER.encode(value).encode()
 
 
 def decode(data: bytes) -> Any:  # noqa: ANN401 - any JSON value
     """The value of canonical bytes; refuses with ValueError any other spelling of it."""
     try:
-        value = json.loads(data, parse_float=_refuse_float, parse_constant=_refuse_float)
-        again = encode(value)
+        value = _DECODER.decode(data.decode())
+        again = _encoded(value)
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
     except (json.JSONDecodeError, UnicodeError) as error:
@@ -40,6 +44,8 @@ def sha256(value: Any) -> str:  # noqa: ANN401 - any JSON value
 
 
 def _refuse_unstable(value: object) -> None:
+    if type(value) is str:
+        return
     if isinstance(value, dict):
         for key, inner in value.items():
             if not isinstance(key, str):
@@ -53,9 +59,22 @@ def _refuse_unstable(value: object) -> None:
     elif not isinstance(value, int):
         raise ValueError(f"{type(value).__name__} values have no canonical form; use text")
     elif abs(value) > MAX_INTEGER:
-        raise ValueError("an integer of more than 64 bits has no canonical form; use text")
+        raise ValueError(_TOO_LARGE)
+
+
+def _integer(text: str) -> int:
+    value = int(text)
+    if abs(value) > MAX_INTEGER:
+        raise ValueError(_TOO_LARGE)
+    return value
 
 
 def _refuse_float(text: str) -> NoReturn:
     del text
     raise ValueError("it holds a number that is not whole")
+
+
+_ENCODER = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+_DECODER = json.JSONDecoder(
+    parse_int=_integer, parse_float=_refuse_float, parse_constant=_refuse_float
+)

@@ -139,7 +139,9 @@ class Replace:
 class Derive:
     """A new list for a version that is made from others: extend, combine, migrate, erase.
 
-    `head` is the snapshot of this version on which it was planned.
+    `head` is the snapshot of this version on which it was planned. `condemned` are shards that go
+    for good: what an erase takes out must not come back, and what older snapshots alone hold of
+    the same records neither.
     """
 
     head: int
@@ -149,14 +151,19 @@ class Derive:
     parameters: Json = field(default_factory=dict)
     inputs: tuple[Input, ...] = ()
     sources: tuple[Source, ...] = ()
+    condemned: Sequence[str] = ()
 
     def on(self, state: State) -> Draft | None:
         """Fail if the head is another one: it must be planned again for the difference."""
         _refuse_moved_head(state, self.head, self.operation)
-        if not self.removed and not self.added:
+        condemned = tuple(name for name in self.condemned if state.condemned_in(name) is None)
+        if not self.removed and not self.added and not condemned:
             return None
         live = live_names(state)
         refuse_unfit(state, [one.shard for one in self.added], live)
+        staying = (set(live) - set(self.removed)) & set(condemned)
+        if staying:
+            raise LogError(f"{state.name}: shard {min(staying)} cannot go for good and stay in it")
         return Draft(
             operation=self.operation,
             parameters=self.parameters,
@@ -164,6 +171,7 @@ class Derive:
             added=tuple(self.added),
             removed=tuple(self.removed),
             sources=self.sources,
+            condemned=condemned,
         )
 
 
@@ -175,7 +183,7 @@ class Restore:
     head: int
 
     def on(self, state: State) -> Draft | None:
-        """Fail if the head moved, or if vacuum took a shard."""
+        """Fail if the head moved, or if a shard of it was erased or went to vacuum."""
         _refuse_unknown(state, self.snapshot)
         _refuse_moved_head(state, self.head, "restore")
         target = [stay.shard for stay in state.stays.at(self.snapshot)]
@@ -373,14 +381,14 @@ def refuse_unfit(state: State, shards: Sequence[Shard], live: Iterable[str] = ()
 
 
 def refuse_condemned(state: State, shards: Iterable[Shard], what: str = "") -> None:
-    """Refuse shards that vacuum has announced to delete."""
+    """Refuse shards that never come back: erased, or announced by vacuum to be deleted."""
     names = tuple(s.name for s in shards if state.condemned_in(s.name) is not None)
     if names:
         entry = state.condemned_in(names[0])
         raise CondemnedShardError(
             f"{state.name}: {what}shard {names[0]}"
             + (f" and {len(names) - 1} more" if len(names) > 1 else "")
-            + f" went to vacuum in entry {entry} of the log",
+            + f" went to vacuum in entry {entry} of the log, or was erased there",
             names,
         )
 

@@ -20,10 +20,11 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from shardline.errors import StorageError
 from shardline.log import canonical
-from shardline.log.facts import Checks, Hold, Totals
+from shardline.log.facts import PLAN, Checks, Hold, Totals
 from shardline.log.keys import Keys
 from shardline.log.schema import Schema
 from shardline.log.state import RESERVED_CHECKS, Policy, State
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
 
 MAGIC = b"SHRDCKP1"
 FORMAT = 1
+VIRTUAL_FORMAT = 2
+"""Of a version that ever held a plan: releases that know no plans must not take it for another."""
 _FIXED_BYTES = 16
 _DIGEST_BYTES = 32
 _FIRST_READ_BYTES = 16 * 1024
@@ -70,9 +73,14 @@ def write_checkpoint(state: State) -> bytes:
         }
         for name, (begin, end) in zip(tables, pairwise(offsets), strict=True)
     }
-    header = canonical.encode({**_facts(state), "format": FORMAT, "tables": places})
+    header = canonical.encode({**_facts(state), "format": _format(state), "tables": places})
     start = MAGIC + len(header).to_bytes(8, "little") + header
     return b"".join([start, hashlib.sha256(start).digest(), data])
+
+
+def _format(state: State) -> int:
+    virtual = pc.any(pc.ends_with(state.stays.names(), pattern=PLAN)).as_py()
+    return VIRTUAL_FORMAT if virtual else FORMAT
 
 
 def _facts(state: State) -> dict[str, Any]:
@@ -170,7 +178,10 @@ def _read_header(store: Store, name: str) -> tuple[dict[str, Any], int]:
         raise CheckpointError("its header does not match its digest")
     facts: dict[str, Any] = canonical.decode(sealed[_FIXED_BYTES:])
     reserved = {check: bit for bit, check in enumerate(RESERVED_CHECKS)}
-    if facts["format"] != FORMAT or not reserved.items() <= facts["bits"].items():
+    if (
+        facts["format"] not in {FORMAT, VIRTUAL_FORMAT}
+        or not reserved.items() <= facts["bits"].items()
+    ):
         raise CheckpointError("it is of another release")
     if info.size != start + sum(place["size"] for place in facts["tables"].values()):
         raise CheckpointError("it does not have the size that it should")

@@ -21,9 +21,10 @@ from shardline.kernel.columns import to_arrow
 from shardline.kernel.types import Column
 from shardline.log import shapes
 from shardline.log.meanings import SIGNATURES, Array, Category, Image, Text
+from shardline.wording import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection, Iterator
 
     from numpy.typing import NDArray
 
@@ -46,15 +47,22 @@ class Violation:
     detail: str
 
 
-def violations(schema: Schema, block: Block, *, limit: int | None = None) -> Iterator[Violation]:
+def violations(
+    schema: Schema,
+    block: Block,
+    *,
+    below: Collection[FeatureKey] = (),
+    limit: int | None = None,
+) -> Iterator[Violation]:
     """Tell which records of a block do not fit the schema, in order, one reason per feature.
 
-    The block must stay as it is until the last one, or `limit` of them, have been taken.
+    The block must stay as it is until the last one, or `limit` of them, have been taken. `below`
+    are the keys of features that the records of an overlay must leave to its base.
     """
-    return islice(_violations(schema, block), limit)
+    return islice(_violations(schema, block, below), limit)
 
 
-def _violations(schema: Schema, block: Block) -> Iterator[Violation]:
+def _violations(schema: Schema, block: Block, below: Collection[FeatureKey]) -> Iterator[Violation]:
     if schema.payload == "opaque":
         return
     known = {feature.key for feature in schema.features}
@@ -76,6 +84,8 @@ def _violations(schema: Schema, block: Block) -> Iterator[Violation]:
             yield Violation(block.record + bad, error.field, detail)
             continue
         verdict = _judge(known, suspects, facts, last - first)
+        for key in verdict.misfits.keys() & below:
+            verdict.misfits[key] = "is in its base too, and must not be in both"
         if verdict.misfits and last - first > 1:
             # A feature that fits in all these records is not looked at again in some of them.
             suspects = [f for f in suspects if f.key in verdict.misfits or f in verdict.undecided]
@@ -161,11 +171,12 @@ def _misfit_of_meaning(meaning: Meaning | None, fact: FeatureFacts) -> str | Non
 def _wrong_count(feature: Feature, count: int) -> str:
     wanted = shapes.unit(feature.shape)
     multiple = "" if shapes.is_fixed(feature.shape) else "a multiple of "
-    return f"holds {count} values{' in a step' if feature.sequence else ''}, not {multiple}{wanted}"
+    step = " in a step" if feature.sequence else ""
+    return f"holds {counted(count, 'value')}{step}, not {multiple}{wanted}"
 
 
 def _wrong_size(meaning: Array, size: int) -> str:
-    return f"holds {size} bytes, and {meaning} takes {meaning.size_shown}"
+    return f"holds {counted(size, 'byte')}, and {meaning} takes {meaning.size_shown}"
 
 
 def _undecided(feature: Feature, fact: FeatureFacts) -> bool:

@@ -25,9 +25,12 @@ from shardline.log.facts import (
 from shardline.log.schema import Schema
 
 FORMAT = 1
-FEATURES: frozenset[str] = frozenset()
+VIRTUAL = "virtual"
+"""What an entry uses that adds a plan instead of records."""
+FEATURES = frozenset({VIRTUAL})
 _RELEASE = re.compile(r"[0-9A-Za-z.+-]{1,32}")
 _TIME = "%Y-%m-%dT%H:%M:%S.%fZ"
+_TIME_TEXT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,14 +71,25 @@ class Entry:
     digest: str = ""
 
     @property
+    def shown(self) -> str:
+        """The version in whose log it stands: `digits/v1`."""
+        return f"{self.dataset}/{self.version}"
+
+    @property
     def changes_data(self) -> bool:
         """Whether the entry made a snapshot."""
         return bool(self.added or self.removed)
 
+    @property
+    def bases(self) -> tuple[str, ...]:
+        """The shard that each is made of which the entry adds; none if it does not tell."""
+        told = self.parameters.get("of")
+        return tuple(map(str, told)) if isinstance(told, list) else ()
+
     def named_snapshots(self) -> list[int]:
         """The snapshots that the entry points at."""
-        holds = [hold.snapshot for hold in (self.tag, self.pin) if hold is not None]
-        told = [self.published, self.rejects, self.restores, *holds]
+        told = [self.published, self.rejects, self.restores]
+        told += [hold.snapshot for hold in (self.tag, self.pin) if hold is not None]
         return [number for number in told if number is not None]
 
     def to_json(self) -> Json:
@@ -97,6 +111,7 @@ class Entry:
             "content": self.content,
         }
         changes: Json = {
+            "features": [VIRTUAL] if any(one.shard.virtual for one in self.added) else [],
             "parameters": self.parameters,
             "inputs": [one.to_json() for one in self.inputs],
             "schema": self.schema and self.schema.to_json(),
@@ -129,17 +144,29 @@ def read_entry(version: str, number: int, data: bytes) -> Entry:
         if not isinstance(told, dict):
             raise ValueError("it is no JSON object")
         digest = told.pop("digest", None)
-        if digest != hashlib.sha256(canonical.encode(told)).hexdigest():
+        if digest != _digest_without(digest, data[:-1], told):
             raise ValueError("it does not match its digest: it was damaged or changed")
         _refuse_newer(version, number, told)
         entry = _from_json(told, digest)
-        if (f"{entry.dataset}/{entry.version}", entry.number) != (version, number):
-            raise ValueError(
-                f"it says that it is entry {entry.number} of {entry.dataset}/{entry.version}"
-            )
+        if (entry.shown, entry.number) != (version, number):
+            itself = f"entry {entry.number} of {entry.shown}"
+            raise DamagedLogError(version, number, f"it says that it is {itself}", "moved-entry")
+    except DamagedLogError:
+        raise
     except ValueError as error:
-        raise DamagedLogError(version, number, str(error)) from None
+        raise DamagedLogError(version, number, str(error), "edited-entry") from None
     return entry
+
+
+def _digest_without(digest: object, text: bytes, told: dict[str, Any]) -> str:
+    """The digest of an entry's canonical text without its digest.
+
+    That stands in the text: if only once, it is cut out, and else the rest is written anew.
+    """
+    field = f'"digest":"{digest}",'.encode()
+    if text.count(field) == 1:
+        return hashlib.sha256(text.replace(field, b"")).hexdigest()
+    return hashlib.sha256(canonical.encode(told)).hexdigest()
 
 
 def _refuse_newer(version: str, number: int, told: dict[str, Any]) -> None:
@@ -197,4 +224,6 @@ def _from_json(told: Json, digest: str) -> Entry:
 
 
 def _time(text: str) -> datetime:
-    return datetime.strptime(text, _TIME).replace(tzinfo=UTC)
+    if not _TIME_TEXT.fullmatch(text):
+        raise ValueError(f"{text[:40]!r} is no time")
+    return datetime.fromisoformat(text[:-1]).replace(tzinfo=UTC)

@@ -6,6 +6,7 @@ fields it should is refused with ValueError, and never guessed at.
 
 from __future__ import annotations
 
+import hashlib
 import re
 from dataclasses import dataclass
 from functools import cached_property
@@ -19,8 +20,10 @@ Value = TypeVar("Value")
 COMPRESSIONS = ("none", "gzip", "zlib")
 DIGEST = re.compile(r"[0-9a-f]{64}")
 SHARD_NAME = re.compile(
-    r"(?P<version>[a-z0-9][a-z0-9_-]{0,63})\.[0-9a-f]{32}(\.[0-9]{1,6})?\.tfrecord"
+    r"(?P<version>[a-z0-9][a-z0-9_-]{0,63})\.[0-9a-f]{32}(\.[0-9]{1,6})?\.(tfrecord|plan)"
 )
+PLAN = ".plan"
+"""How the name of a shard ends that holds no records, but a plan by which they are made."""
 
 
 class Fields:
@@ -92,10 +95,15 @@ def _digest(value: str, what: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Base:
-    """The shard beside which an overlay lies, record for record."""
+    """The shard beside which an overlay lies, record for record; `sha256` is its content."""
 
     name: str
     sha256: str
+
+    @property
+    def owner(self) -> str:
+        """The version in whose log the base stands."""
+        return self.name.split(".", 1)[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,11 +131,26 @@ class Shard:
             _digest(self.source, f"the source of shard {self.name}")
         if self.base is not None:
             _digest(self.base.sha256, f"the base of shard {self.name}")
+            if not SHARD_NAME.fullmatch(self.base.name):
+                raise ValueError(f"shard {self.name}: {self.base.name!r} is no base")
 
     @property
     def owner(self) -> str:
         """The version in whose log the shard is committed and vacuumed."""
         return self.name.split(".", 1)[0]
+
+    @property
+    def virtual(self) -> bool:
+        """Whether it is a plan, by which those who read it make its records of others."""
+        return self.name.endswith(PLAN)
+
+    @property
+    def content(self) -> str:
+        """What its records amount to, those of its bases included: what an overlay on it pins."""
+        if self.base is None:
+            return self.sha256
+        pinned = bytes.fromhex(self.base.sha256)
+        return hashlib.sha256(bytes.fromhex(self.sha256) + pinned).hexdigest()
 
     def to_json(self) -> Json:
         """The shard as an entry tells it."""
@@ -247,6 +270,11 @@ class Input:
     version: str
     snapshot: int
     entry: str
+
+    @property
+    def shown(self) -> str:
+        """The version that it is a snapshot of: `digits/v1`."""
+        return f"{self.dataset}/{self.version}"
 
     def to_json(self) -> Json:
         """The input as an entry tells it."""

@@ -97,7 +97,7 @@ class Log:
         for state, entry in self.replay():
             if entry.number == number:
                 return state
-        raise DamagedLogError(self.shown, number, "it is missing")
+        raise DamagedLogError(self.shown, number, "it is missing", "missing-entry")
 
     def follow(self, state: State) -> list[Entry]:
         """Bring a state up to date, and give the entries that were new to it."""
@@ -112,7 +112,7 @@ class Log:
         try:
             data = self.store.read(self.entry_name(number))
         except ObjectMissingError:
-            raise DamagedLogError(self.shown, number, "it is missing") from None
+            raise DamagedLogError(self.shown, number, "it is missing", "missing-entry") from None
         return read_entry(self.shown, number, data)
 
     def entries(self, first: int) -> Iterator[Entry]:
@@ -133,7 +133,8 @@ class Log:
         """An entry is missing and a later one is there. It may have come while we read."""
         later = any(behind) if behind else self.exists(number + 1)
         if later and not self.exists(number):
-            raise DamagedLogError(self.shown, number, "it is missing, and later ones are there")
+            what = "it is missing, and later ones are there"
+            raise DamagedLogError(self.shown, number, what, "missing-entry")
 
     def exists(self, number: int) -> bool:
         """Whether there is an entry of this number."""

@@ -10,6 +10,7 @@ import numpy as np
 from shardline.errors import SchemaMismatchError
 from shardline.log import shapes
 from shardline.log.facts import Fields
+from shardline.wording import counted
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -149,7 +150,8 @@ class Array:
     @property
     def size_shown(self) -> str:
         """How many bytes an array takes, in words."""
-        return f"{'' if shapes.is_fixed(self.shape) else 'a multiple of '}{self.unit_bytes} bytes"
+        multiple = "" if shapes.is_fixed(self.shape) else "a multiple of "
+        return f"{multiple}{counted(self.unit_bytes, 'byte')}"
 
     def holds(self, size: int) -> bool:
         """Whether so many bytes are such an array."""

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from shardline.log.changes import Change
-    from shardline.log.facts import Maker
+    from shardline.log.facts import Checks, Maker
     from shardline.log.state import State
 
 
@@ -58,7 +58,7 @@ def next_entry(
         entry = _with_totals(entry, state, after)
         after.hold(entry)
     after.mark(entry)
-    if _may_publish(entry, after):
+    if may_publish(entry, after.checks):
         entry = replace(entry, published=newest_published(after))
     _refuse_credentials(entry)
     entry, data = entry.sealed()
@@ -73,20 +73,11 @@ def _refuse_credentials(entry: Entry) -> None:
     while left:
         value = left.pop()
         if isinstance(value, str):
-            refuse_credentials(value, f"an entry of {entry.dataset}/{entry.version}")
+            refuse_credentials(value, f"an entry of {entry.shown}")
         elif isinstance(value, dict):
             left += [*value, *value.values()]
         elif isinstance(value, list):
             left += value
-
-
-def claims(before: State, after: State, entry: Entry) -> dict[str, object]:
-    """How the version stands after an entry, worked out again from what came before it."""
-    true = _with_totals(entry, before, after) if entry.changes_data else before
-    told: dict[str, object] = {"totals": true.totals, "content": true.content}
-    told["fingerprint"] = after.fingerprint
-    told["published"] = newest_published(after) if _may_publish(entry, after) else before.published
-    return told
 
 
 def _with_totals(entry: Entry, state: State, after: State) -> Entry:
@@ -103,10 +94,13 @@ def _with_totals(entry: Entry, state: State, after: State) -> Entry:
     )
 
 
-def _may_publish(entry: Entry, after: State) -> bool:
-    """Whether the entry can move the newest published snapshot."""
+def may_publish(entry: Entry, checks: Checks) -> bool:
+    """Whether the entry can move the newest published snapshot.
+
+    `checks` are those that a snapshot made by it needs.
+    """
     if entry.attestations or entry.rejects is not None or entry.removed:
         return True
-    if entry.restores is not None:
+    if entry.restores is not None or (entry.condemned and entry.snapshot):
         return True
-    return entry.changes_data and not after.checks.shard
+    return entry.changes_data and not checks.shard

@@ -9,6 +9,7 @@ import numpy as np
 from shardline.log.timeline import microseconds
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
     from datetime import datetime, timedelta
 
     from numpy.typing import NDArray
@@ -16,23 +17,31 @@ if TYPE_CHECKING:
     from shardline.log.state import State
 
 
-def retained(state: State, now: datetime, keep: timedelta) -> NDArray[np.int64]:
+def retained(
+    state: State, now: datetime, keep: timedelta, *, but: Collection[str] = ()
+) -> NDArray[np.int64]:
     """The snapshots that are kept, in order.
 
     They are the head, the newest published one, those with a tag or pin, and those that were one
-    of these until less than `keep` ago.
+    of these until less than `keep` ago. The pins in `but` do not count.
     """
     oldest = microseconds(now - keep)
     young = np.flatnonzero(state.timeline.column("released") > oldest) + 1
-    holds = (*state.tags.values(), *state.pins.values())
+    pins = (pin for name, pin in state.pins.items() if name not in but)
+    holds = (*state.tags.values(), *pins)
     held = [hold.snapshot for hold in holds if hold.snapshot is not None]
     now_in_use = [number for number in (state.snapshot, state.published) if number]
     return np.unique(np.concatenate([young, np.array([*held, *now_in_use], np.int64)]))
 
 
-def unreferenced(state: State, now: datetime, keep: timedelta) -> set[str]:
-    """The shards that were in the list once and are in no snapshot that is kept."""
-    numbers = retained(state, now, keep)
+def unreferenced(
+    state: State, now: datetime, keep: timedelta, *, but: Collection[str] = ()
+) -> set[str]:
+    """The shards that were in the list once and are in no snapshot that is kept.
+
+    Snapshots that only the pins in `but` hold are not kept.
+    """
+    numbers = retained(state, now, keep, but=but)
     since, until = state.stays.column("since"), state.stays.column("until")
     inside = np.searchsorted(numbers, until, "left") > np.searchsorted(numbers, since, "left")
     names = state.stays.names().to_pylist()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from shardline.log.schema_diff import compare
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     import tensorflow as tf
 
     from shardline.files.reader import Limits
+    from shardline.kernel.types import IntArray
     from shardline.log.facts import Checks, Shard, Totals
     from shardline.log.schema import Schema
     from shardline.log.schema_diff import SchemaDiff
@@ -68,22 +69,37 @@ class Snapshot:
         """Its files in order, as paths on a local disk or else as URIs.
 
         They are plain TFRecord files: `tf.data.TFRecordDataset(s.files(), s.compression)`. Nothing
-        is looked at, so check first that it is published. Overlays are refused.
+        is looked at, so check first that it is published. Raises UnreadableSnapshotError if there
+        are overlays, whose files do not hold whole records.
         """
-        from shardline.readers.shards import shard_files  # noqa: PLC0415 - it builds on us
+        from shardline.readers.shards import plain_files  # noqa: PLC0415 - it builds on us
 
-        return [file.path for file in shard_files(self)]
+        return [file.path for file in plain_files(self)]
 
     @property
     def compression(self) -> str:
         """How all its files are packed, as TensorFlow spells it: "", "GZIP" or "ZLIB".
 
-        Raises UnreadableSnapshotError if they are packed in several ways: TensorFlow would take
-        None for "not packed".
+        Raises UnreadableSnapshotError if they are packed in several ways, since TensorFlow would
+        take None for "not packed", or if there are overlays.
         """
         from shardline.readers.shards import one_compression  # noqa: PLC0415 - it builds on us
 
         return one_compression(self)
+
+    def consumed_by(self, name: str, *, run: str = "", commit: str = "") -> Self:
+        """Say in the log who reads it, such as a training job, and keep it from vacuum for them.
+
+        `version.published().consumed_by("digits-cnn", run="42", commit="1f3c…").to_tf()`: it gives
+        itself. Saying the same again changes nothing. `shardline consumers` lists who there is.
+        Raises CondemnedShardError if vacuum is about to take it.
+        """
+        from shardline.log.version import Version  # noqa: PLC0415 - it builds on us
+        from shardline.operations.consumers import register  # noqa: PLC0415 - it builds on us
+
+        version = Version(self.store, self.version, run=run, code=commit)
+        register(version, self.number, name, run=run, commit=commit)
+        return self
 
     def to_tf(
         self,
@@ -103,7 +119,8 @@ class Snapshot:
         of dicts, the context and the feature_lists. With `parse=False` each is the record's bytes.
         `batch` puts so many together. A feature that may be missing, or have any number of values,
         is ragged in a batch and has one more dimension than its shape in a single record: missing
-        is empty, and an optional scalar a vector of none or one. Raw arrays are decoded.
+        is empty, and an optional scalar a vector of none or one. Raw arrays are decoded. Overlays
+        are joined with their bases, of which only those are read that hold what is asked for.
 
         The order is that of the shards; with `interleave` several are read at once, which is
         faster, and in an order that differs each time unless `deterministic`. Files on a local
@@ -164,6 +181,24 @@ class Snapshot:
         from shardline.readers.pandas import to_pandas  # noqa: PLC0415 - it builds on us
 
         return to_pandas(self, columns, workers=workers, batch_bytes=batch_bytes, limits=limits)
+
+    def take(
+        self,
+        numbers: Sequence[int] | IntArray,
+        columns: Sequence[str] | None = None,
+        *,
+        limits: Limits | None = None,
+    ) -> pa.Table:
+        """The records of these numbers, counted from 0 over all shards, in the order asked.
+
+        A number may be there more than once. Of a plain shard as many bytes are read as the
+        records have, through its index; `shardline.readers.picked` tells of others. Raises
+        IndexError for a number that there is not, and else what `to_arrow` raises, but ExampleError
+        at a payload that is no Example.
+        """
+        from shardline.readers.take import take  # noqa: PLC0415 - it builds on us
+
+        return take(self, numbers, columns, limits=limits)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ import copy
 import hashlib
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from shardline.errors import DamagedLogError
 from shardline.log.facts import Checks, Hold, Totals
@@ -17,6 +17,7 @@ from shardline.log.timeline import Moment, Timeline
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    from shardline.errors import LogFault
     from shardline.log.entry import Entry
     from shardline.log.facts import Shard
     from shardline.log.schema import Schema
@@ -26,7 +27,7 @@ VACUUM = "vacuum"
 RESERVED_CHECKS = (REJECTION, VACUUM)
 MAX_CHECKS = 31  # bits of a column, less one that stands for "never attested"
 BRINGS_BACK = frozenset({"reject", "restore"})
-_BEGINNING = datetime(1, 1, 1, tzinfo=UTC)
+BEGINNING = datetime(1, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,13 +46,13 @@ class State:
     version: str
     number: int = 0
     digest: str | None = None
-    time: datetime = _BEGINNING
+    time: datetime = BEGINNING
     schema: Schema | None = None
     policies: tuple[Policy, ...] = ()
     bits: dict[str, int] = field(default_factory=lambda: {REJECTION: 0, VACUUM: 1})
     snapshot: int = 0
     snapshot_entry: int = 0
-    snapshot_time: datetime = _BEGINNING
+    snapshot_time: datetime = BEGINNING
     snapshot_rejected: int = 0
     published: int | None = None
     totals: Totals = Totals()
@@ -129,32 +130,12 @@ class State:
 
     def apply(self, entry: Entry) -> None:
         """Replay the next entry; raises DamagedLogError if it cannot be the next one."""
-        self._refuse_misfit(entry)
+        refuse_misfit(self, entry)
         self.change(entry)
         if entry.changes_data:
             self.hold(entry)
         self.mark(entry)
         self.stand(entry)
-
-    def _refuse_misfit(self, entry: Entry) -> None:
-        problem = None
-        if entry.number != self.number + 1:
-            problem = f"it stands behind entry {self.number}"
-        elif entry.previous != self.digest:
-            problem = (
-                f"it does not follow entry {self.number} as that stands here: one of the two was "
-                "forged, replaced or moved"
-            )
-        elif entry.time < self.time:
-            problem = "it is older than the entry before it"
-        elif entry.snapshot != self.snapshot + entry.changes_data:
-            problem = f"it says snapshot {entry.snapshot} behind snapshot {self.snapshot}"
-        elif self.schema is None and entry.schema is None and entry.operation != "vacuum":
-            problem = "the version has not been created before it"
-        elif not all(1 <= number <= entry.snapshot for number in entry.named_snapshots()):
-            problem = "it names a snapshot that there is not"
-        if problem:
-            raise DamagedLogError(self.name, entry.number, problem)
 
     def change(self, entry: Entry) -> None:
         """Work in what an entry changed, but not how the version stands after it."""
@@ -238,6 +219,49 @@ class State:
             self.timeline.release(old.snapshot, time)
         if hold.snapshot is not None:
             holds[hold.name] = hold
+
+
+class Standing(Protocol):
+    """Where a log stands, as far as that tells what entry can be the next."""
+
+    number: int
+    digest: str | None
+    time: datetime
+    schema: Schema | None
+
+    @property
+    def name(self) -> str:
+        """The version as people write it."""
+        ...
+
+    @property
+    def snapshot(self) -> int:
+        """The newest snapshot."""
+        ...
+
+
+def refuse_misfit(standing: Standing, entry: Entry) -> None:
+    """Raise DamagedLogError for an entry that cannot be the next one."""
+    problem = None
+    kind: LogFault = "false-entry"
+    if entry.number != standing.number + 1:
+        problem, kind = f"it stands behind entry {standing.number}", "moved-entry"
+    elif entry.previous != standing.digest:
+        kind = "broken-chain"
+        problem = (
+            f"it does not follow entry {standing.number} as that stands here: one of the two was "
+            "forged, replaced or moved"
+        )
+    elif entry.time < standing.time:
+        problem, kind = "it is older than the entry before it", "back-dated-entry"
+    elif entry.snapshot != standing.snapshot + entry.changes_data:
+        problem = f"it says snapshot {entry.snapshot} behind snapshot {standing.snapshot}"
+    elif standing.schema is None and entry.schema is None and entry.operation != "vacuum":
+        problem = "the version has not been created before it"
+    elif any(not 1 <= number <= entry.snapshot for number in entry.named_snapshots()):
+        problem = "it names a snapshot that there is not"
+    if problem:
+        raise DamagedLogError(standing.name, entry.number, problem, kind)
 
 
 def name_key(name: str) -> str:

@@ -158,6 +158,13 @@ class Stays:
         stays = self._stays(np.array(list(rows.values()), np.int64))
         return dict(zip(rows, stays, strict=True))
 
+    def spans(self, name: str) -> list[tuple[int, int]]:
+        """From which snapshot until which, exclusive, a shard was in the list, each time."""
+        numbers, texts = self._fold()
+        rows = np.flatnonzero(pc.equal(texts["name"], name).to_numpy(zero_copy_only=False))
+        pairs = zip(numbers["since"][rows].tolist(), numbers["until"][rows].tolist(), strict=True)
+        return [(since, until) for since, until in pairs if until > since]
+
     def to_table(self) -> pa.Table:
         """All of it, for a checkpoint."""
         numbers, texts = self._fold()

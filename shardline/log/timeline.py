@@ -140,6 +140,11 @@ class Timeline:
         """One of the number columns."""
         return self._fold()[0][name]
 
+    def contents(self) -> list[str]:
+        """The content digest of each snapshot."""
+        data = self._fold()[1].tobytes().hex()
+        return [data[at : at + 64] for at in range(0, len(data), 64)]
+
     def moment(self, number: int) -> Moment:
         """The row of a snapshot that exists."""
         numbers, contents = self._fold()

@@ -9,7 +9,13 @@ from threading import RLock
 from typing import TYPE_CHECKING
 
 from shardline import __version__
-from shardline.errors import BadNameError, SnapshotMissingError, StorageError, VersionMissingError
+from shardline.errors import (
+    BadNameError,
+    ConflictError,
+    SnapshotMissingError,
+    StorageError,
+    VersionMissingError,
+)
 from shardline.execution.threads import run_tasks
 from shardline.log.changes import (
     Attest,
@@ -257,8 +263,13 @@ class Version:
     def reject(
         self, snapshot: int, attestations: Iterable[Attestation] = (), reason: str = ""
     ) -> Entry | None:
-        """Reject a snapshot, together with what the checks found, in one entry."""
+        """Reject a snapshot, together with what the checks found, in one entry.
+
+        One that an erase made cannot be undone: then what the checks found is told alone.
+        """
         told = self.log.entry(self.snapshot(snapshot).entry)
+        if told.operation == "erase" and told.condemned:
+            return self._attest_alone(snapshot, tuple(attestations))
         if told.operation == "reject":
             return self.commit(Reject(snapshot, attestations=tuple(attestations), reason=reason))
         lifted = (one for one in told.attestations if one.check == REJECTION and one.passed)
@@ -278,6 +289,15 @@ class Version:
                 reason,
             )
         )
+
+    def _attest_alone(self, snapshot: int, found: tuple[Attestation, ...]) -> Entry | None:
+        if not found:
+            raise ConflictError(
+                f"{self.name}: snapshot {snapshot} is what an erase left, and cannot be rejected: "
+                "the erased records would come back. What is wrong with it has to be mended: "
+                f"'shardline status {self.name}' tells what that is"
+            )
+        return self.commit(Attest(found))
 
     def restore(self, snapshot: int, *, head: int | None = None) -> Entry | None:
         """Make an old snapshot the head, as a new one; `head` is what it must be now."""

@@ -343,18 +343,10 @@ def _change(
     reland: bool,
 ) -> Append:
     """What to commit. The parameters suffice to make the shards once more."""
-    parameters: dict[str, Any] = {
-        "target_bytes": options.target_bytes,
-        "compression": options.compression.value,
-    }
-    if options.salvage:
-        parameters["salvage"] = True
-    if options.format is not None:
-        parameters["format"] = options.format
     return Append(
         shards=[shard for landing in landings for shard in landing.shards],
         sources=[landing.source for landing in landings],
-        parameters=parameters,
+        parameters=options.to_json(),
         fingerprint=schema.fingerprint,
         reland=reland,
         quarantine={

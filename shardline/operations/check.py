@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -10,19 +10,21 @@ from shardline.execution.threads import run_tasks
 from shardline.files.reader import DEFAULT_LIMITS, Limits
 from shardline.log.changes import refuse_condemned
 from shardline.log.facts import Attestation
-from shardline.operations.inspect import inspect_shard
+from shardline.log.layers import stacks_of
+from shardline.operations.inspect import inspect_shard, look_at_shard
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from shardline.log.facts import Shard
+    from shardline.log.layers import Layer, Stack
     from shardline.log.snapshot import Snapshot
     from shardline.log.stays import Stay
     from shardline.log.version import Version
     from shardline.operations.inspect import ShardReport
 
 INTEGRITY, SCHEMA = "integrity", "schema"
-_MAX_DETAIL = 500
+MAX_DETAIL = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +64,8 @@ def check_version(
     """Run the checks on the shards of a snapshot that have not passed them, or `again` on all.
 
     With `look`, those that have passed are seen to be there and as long as they should be; one
-    that is not is read again.
+    that is not is read again. An overlay must belong to its base, whose file is seen to be there:
+    whether that is sound is for the checks of its own version to say, and what they said counts.
 
     A shard that fails its first check has the snapshot that brought it in rejected. One that had
     passed before and fails now stays in the list, since its records would be missed there: what
@@ -70,21 +73,31 @@ def check_version(
     CondemnedShardError if vacuum took a shard: that is no failure of a check.
     """
     snapshot = version.find(which)
-    schema = version.schema if SCHEMA in version.state.checks_of(snapshot.number).shard else None
+    needed = version.state.checks_of(snapshot.number).shard
     left = shards_to_check(version, snapshot, again=again)
     if look and not again:
         left += _gone_or_cut(version, snapshot, left)
     what = f"snapshot {snapshot.number} cannot be checked: "
     refuse_condemned(version.state, [stay.shard for stay in left], what)
 
-    def check_one(stay: Stay) -> ShardReport:
-        shard = stay.shard
-        tell = None if progress is None else partial(progress, shard)
-        name = version.shard_name(shard)
-        return inspect_shard(version.store, name, shard, schema, limits=limits, progress=tell)
+    def check_one(stack: Stack) -> ShardReport:
+        layer, shard = stack.top, stack.top.shard
+        report = inspect_shard(
+            version.store,
+            version.shard_name(shard),
+            shard,
+            layer.schema if SCHEMA in needed else None,
+            below=layer.below,
+            limits=limits,
+            progress=None if progress is None else partial(progress, shard),
+        )
+        problems = (*report.problems, *_problems_below(version, stack))
+        return replace(report, problems=problems, read=report.read and layer.schema is not None)
 
-    reports = list(run_tasks(check_one, left, workers=workers))
-    attestations = tuple(_attestations(reports, with_schema=schema is not None))
+    asked = tuple(stay.shard for stay in left)
+    stacks = stacks_of(replace(snapshot, list_shards=lambda: asked))
+    reports = list(run_tasks(check_one, stacks, workers=workers))
+    attestations = tuple(_attestations(reports, with_schema=SCHEMA in needed))
     fresh = [
         stay
         for stay, report in zip(left, reports, strict=True)
@@ -112,16 +125,34 @@ def shards_to_check(version: Version, snapshot: Snapshot, *, again: bool = False
 
 
 def _gone_or_cut(version: Version, snapshot: Snapshot, left: list[Stay]) -> list[Stay]:
-    """The shards beside those `left` that are not there, or have another length."""
+    """The shards beside those `left` that are not there, or have another length; or their bases."""
     folder = f"{version.log.dataset}/shards"
     sizes = {info.name: info.size for info in version.store.list(folder)}
     asked = {stay.shard.name for stay in left}
+
+    def is_whole(layer: Layer) -> bool:
+        whole = sizes.get(version.shard_name(layer.shard)) == layer.shard.bytes
+        return whole and INTEGRITY not in layer.failed
+
+    stays = version.state.stays.at(snapshot.number)
     return [
         stay
-        for stay in version.state.stays.at(snapshot.number)
+        for stay, stack in zip(stays, stacks_of(snapshot), strict=True)
         if stay.shard.name not in asked
-        and sizes.get(version.shard_name(stay.shard)) != stay.shard.bytes
+        and (stack.misfit is not None or not all(map(is_whole, stack.layers)))
     ]
+
+
+def _problems_below(version: Version, stack: Stack) -> Iterable[str]:
+    """What is wrong with the layers that a shard lies beside, and with how they fit together."""
+    if stack.problem:
+        yield stack.problem
+    for layer in stack.layers[:-1]:
+        name = version.shard_name(layer.shard)
+        for problem in look_at_shard(version.store, name, layer.shard).problems:
+            yield f"its base {layer.shard.name}, of {layer.version}: {problem}"
+        if INTEGRITY in layer.failed:
+            yield f"its base {layer.shard.name} has failed {INTEGRITY!r} in {layer.version}"
 
 
 def _not_passed(version: Version, snapshot: Snapshot) -> set[str]:
@@ -157,12 +188,12 @@ def _attestations(reports: list[ShardReport], *, with_schema: bool) -> Iterable[
     for report in reports:
         name = (report.shard.name,)
         if report.problems:
-            detail = "; ".join(report.problems)[:_MAX_DETAIL]
+            detail = "; ".join(report.problems)[:MAX_DETAIL]
             yield Attestation(INTEGRITY, passed=False, shards=name, detail=detail)
         if report.violations:
             first = report.violations[0]
             named = "" if first.feature is None else f", feature {first.feature!r}"
-            detail = f"record {first.record}{named}: {first.detail}"[:_MAX_DETAIL]
+            detail = f"record {first.record}{named}: {first.detail}"[:MAX_DETAIL]
             yield Attestation(SCHEMA, passed=False, shards=name, detail=detail)
 
 

@@ -12,11 +12,12 @@ from shardline.execution.threads import ahead
 from shardline.files.compression import Compression
 from shardline.files.detect import detect
 from shardline.files.hashed import HashedFile
-from shardline.files.index import Fingerprint
+from shardline.files.index import Fingerprint, fingerprint_of, read_fingerprint
 from shardline.files.packed import PackedStream
 from shardline.files.reader import DEFAULT_LIMITS, Block, Limits, RecordFile
 from shardline.files.stored import open_source
 from shardline.kernel.types import HEADER_BYTES
+from shardline.wording import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from shardline.files.opened import OpenFile
     from shardline.files.sink import RecordSink
     from shardline.files.stored import Source
+    from shardline.readers.records import Records
 
 _BLOCK_BYTES = 2 * 1024 * 1024
 _SIZE_BYTES = 4
@@ -130,8 +132,42 @@ def copy_span(
             if tell is not None:
                 tell(block.offset + len(block.data) - span.start_byte, count)
     if count != span.end - span.first:
-        raise _wrong(source, f"a span of it has {count} records, not {span.end - span.first}")
+        found = counted(count, "record")
+        raise _wrong(source, f"a span of it has {found}, not {span.end - span.first}")
     return count
+
+
+def fold(
+    records: Records,
+    sink: RecordSink,
+    limits: Limits = DEFAULT_LIMITS,
+    tell: Callable[[int, int], None] | None = None,
+) -> int:
+    """Write records that lie in layers as whole ones, and say how many. Raises as readers do."""
+    count = 0
+    size = sum(file.shard.bytes for file in records.files)
+    for block in records.blocks(limits=limits, block_bytes=_BLOCK_BYTES):
+        sink.add(block.data, block.starts, block.lengths)
+        count += len(block.starts)
+        if tell is not None:
+            tell(size * count // max(records.shard.records, 1), count)
+    refuse_swapped(records)
+    return count
+
+
+def refuse_swapped(records: Records) -> None:
+    """Refuse files whose ends are not those that their indexes tell of: others in their place.
+
+    Of files that were just read, and so are undamaged and of the right length and count.
+    """
+    for file in records.files:
+        stored, shard = file.file, file.shard
+        known = read_fingerprint(stored.store, stored.name, shard.bytes)
+        if known is None:
+            continue
+        with closing(stored.open()) as opened:
+            if fingerprint_of(opened, shard.bytes) != known:
+                raise _wrong(stored, "its ends are not those of the one that was committed")
 
 
 def _blocks(read: RecordFile, span: Span) -> Iterator[Block]:
@@ -172,7 +208,7 @@ def refuse_wrong(
 ) -> None:
     """Refuse a file that has another digest or number of records than the one committed."""
     if records is not None and count != records:
-        raise _wrong(source, f"it has {count} records and should have {records}")
+        raise _wrong(source, f"it has {counted(count, 'record')} and should have {records}")
     if sha256 is not None and digest != sha256:
         raise _wrong(source, "its sha256 is not the one that was committed")
 

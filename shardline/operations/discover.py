@@ -27,6 +27,15 @@ def find_versions(store: Store, dataset: str) -> list[str]:
     ]
 
 
+def find_all_versions(store: Store) -> list[str]:
+    """The versions of all datasets of a root: `digits/v1`."""
+    return [
+        f"{dataset}/{name}"
+        for dataset in find_datasets(store)
+        for name in find_versions(store, dataset)
+    ]
+
+
 def _named(store: Store, folder: str, what: str) -> list[str]:
     """The folders in a folder; what has a name that we never give is not ours."""
     found = []

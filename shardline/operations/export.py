@@ -6,20 +6,19 @@ is new. Whoever reads the file sees the old one or the new one, whole.
 
 from __future__ import annotations
 
+from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from shardline.errors import FileExistsAlreadyError
 from shardline.execution.engine import Threads
-from shardline.files.index import read_fingerprint
 from shardline.files.reader import DEFAULT_LIMITS
 from shardline.files.sink import RecordSink
-from shardline.files.stored import StoredFile
 from shardline.log import canonical
 from shardline.log.facts import Fields
-from shardline.operations.copying import copy_file
-from shardline.operations.rebuild import packing_of
+from shardline.operations.rebuild import copy_slices, packing_of
+from shardline.operations.rebuild_plan import whole_slices
 from shardline.storage.local import DurableFile
 
 if TYPE_CHECKING:
@@ -27,9 +26,10 @@ if TYPE_CHECKING:
     from shardline.files.compression import Compression
     from shardline.files.reader import Limits
     from shardline.files.sink import Written
-    from shardline.log.facts import Json, Shard
+    from shardline.log.facts import Json
     from shardline.log.snapshot import Snapshot
     from shardline.log.version import Version
+    from shardline.operations.rebuild_plan import Slice
     from shardline.storage import Store
 
 
@@ -86,7 +86,7 @@ class ExportTask:
     """
 
     store: Store
-    shards: tuple[tuple[str, Shard], ...]
+    slices: tuple[Slice, ...]
     path: Path
     compression: Compression
     limits: Limits
@@ -102,7 +102,7 @@ class ExportTask:
     @property
     def size(self) -> int:
         """How many bytes it reads."""
-        return sum(shard.bytes for _, shard in self.shards)
+        return sum(piece.bytes for piece in self.slices)
 
 
 def export(
@@ -138,11 +138,12 @@ def export(
             f"{path} exists already and is no export of {version.name}: choose another name, or "
             "say that it may be overwritten"
         )
-    shards = tuple((version.shard_name(shard), shard) for shard in snapshot.shards)
     claim = Exported(
         version.name, snapshot.number, snapshot.content, packing.value, 0, 0, "", modified=0
     )
-    task = ExportTask(version.store, shards, path, packing, limits, None if ours else claim)
+    task = ExportTask(
+        version.store, tuple(whole_slices(snapshot)), path, packing, limits, None if ours else claim
+    )
     (written,) = (engine or Threads()).run(_write, [task], progress)
     exported = replace(
         claim,
@@ -188,26 +189,10 @@ def _is_current(path: Path, told: Exported, snapshot: Snapshot, packing: Compres
 
 
 def _write(task: ExportTask, running: Running) -> Written:
-    done = records = 0
     with DurableFile(task.path, overwrite=True) as file:
-        sink = RecordSink(file, task.compression, aside=running.workers > 1)
-        for name, shard in task.shards:
-
-            def tell(read: int, count: int, done: int = done, before: int = records) -> None:
-                running.tell(done + read, before + count)
-
-            records += copy_file(
-                StoredFile(task.store, name),
-                sink,
-                sha256=shard.sha256,
-                records=shard.records,
-                fingerprint=read_fingerprint(task.store, name, shard.bytes),
-                limits=task.limits,
-                workers=running.workers,
-                tell=tell,
-            )
-            done += shard.bytes
-        written = sink.finish()
+        with closing(RecordSink(file, task.compression, aside=running.workers > 1)) as sink:
+            copy_slices(task.store, task.slices, sink, task.limits, running)
+            written = sink.finish()
         if task.claim is not None:
             _write_beside(task.path, task.claim)
     return written

@@ -27,7 +27,7 @@ def history(log: Log, count: int | None = None) -> Iterator[Entry | LogProblem]:
     try:
         newer += log.entries(last + 1)  # committed while the head was sought
     except DamagedLogError as error:
-        newer.append(LogProblem(error.entry, error.detail))
+        newer.append(LogProblem(error.entry, error.detail, error.kind))
     if count is not None:
         newer = newer[-count:] if count else []
     yield from reversed(newer)
@@ -41,8 +41,8 @@ def history(log: Log, count: int | None = None) -> Iterator[Entry | LogProblem]:
 
 def _read(log: Log, number: int, data: bytes | None) -> Entry | LogProblem:
     if data is None:
-        return LogProblem(number, "it is missing")
+        return LogProblem(number, "it is missing", "missing-entry")
     try:
         return read_entry(log.shown, number, data)
     except DamagedLogError as error:
-        return LogProblem(number, error.detail)
+        return LogProblem(number, error.detail, error.kind)

@@ -10,10 +10,13 @@ from shardline.files.hashed import HashedFile
 from shardline.files.reader import DEFAULT_LIMITS, Limits, RecordFile
 from shardline.files.stored import StoredFile
 from shardline.log.conform import Violation, violations
+from shardline.operations.inspect_plan import inspect_plan
+from shardline.wording import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
 
+    from shardline.log.conform import FeatureKey
     from shardline.log.facts import Shard
     from shardline.log.schema import Schema
     from shardline.storage import Store
@@ -58,10 +61,18 @@ def inspect_shard(
     shard: Shard,
     schema: Schema | None = None,
     *,
+    below: Collection[FeatureKey] = (),
     limits: Limits = DEFAULT_LIMITS,
     progress: Callable[[int], None] | None = None,
 ) -> ShardReport:
-    """Read a shard once: size, sha256, checksums, count, and with a schema every record."""
+    """Read a shard once: size, sha256, checksums, count, and with a schema every record.
+
+    Of an overlay, the schema has the features that it adds, and `below` are the keys of the others.
+    Of a plan, what it pairs is looked at, and not read.
+    """
+    if shard.virtual:
+        wrong, differing, opened = inspect_plan(store, name, shard, schema)
+        return ShardReport(shard, name, tuple(wrong), tuple(differing), opened)
     try:
         file = HashedFile(StoredFile(store, name).open())
     except ObjectMissingError:
@@ -74,7 +85,8 @@ def inspect_shard(
             for block in records_of.blocks():
                 records += len(block.starts)
                 if schema is not None and len(misfits) < MAX_VIOLATIONS:
-                    misfits += violations(schema, block, limit=MAX_VIOLATIONS - len(misfits))
+                    room = MAX_VIOLATIONS - len(misfits)
+                    misfits += violations(schema, block, below=below, limit=room)
                 if progress is not None:
                     progress(records_of.stream.position)
             read = True
@@ -83,7 +95,7 @@ def inspect_shard(
             damaged_at = (error.record, error.offset)
             problems.append(f"{error.kind} at {where}: {error.detail}")
         if read and records != shard.records:
-            problems.append(f"it has {records} records and should have {shard.records}")
+            problems.append(f"it has {counted(records, 'record')} and should have {shard.records}")
         packed = records_of.compression.value
         if shard.bytes and packed != shard.compression:
             problems.append(f"it is packed as {packed} and should be {shard.compression}")
@@ -93,4 +105,4 @@ def inspect_shard(
 
 
 def _wrong_size(size: int, shard: Shard) -> str:
-    return f"it has {size} bytes and should have {shard.bytes}"
+    return f"it has {counted(size, 'byte')} and should have {shard.bytes}"

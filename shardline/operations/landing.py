@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from shardline.execution.engine import Running
     from shardline.files.hashed import Content
-    from shardline.log.facts import Shard
+    from shardline.log.facts import Json, Shard
     from shardline.log.facts import Source as Identity
     from shardline.log.schema import Schema
     from shardline.operations.receipt import Receipt
@@ -53,6 +53,40 @@ class LandingOptions:
             raise ValueError(f"shards of {self.target_bytes} bytes: the target must be 1 or more")
         if not 0 <= self.quarantine_share <= 1:
             raise ValueError(f"a share of {self.quarantine_share}: it must be from 0 to 1")
+
+    def to_json(self) -> Json:
+        """The options as an entry tells them: enough to make the shards once more."""
+        told: Json = {"target_bytes": self.target_bytes, "compression": self.compression.value}
+        told |= {"salvage": True} if self.salvage else {}
+        told |= {"format": self.format} if self.format is not None else {}
+        if self.max_record_bytes != DEFAULT_LIMITS.max_record_bytes:
+            told["max_record_bytes"] = self.max_record_bytes
+        return told
+
+    @classmethod
+    def from_json(cls, told: Json) -> LandingOptions:
+        """Read them back from the parameters of an append."""
+        return cls(
+            told["target_bytes"],
+            Compression(told["compression"]),
+            salvage=bool(told.get("salvage")),
+            format=told.get("format"),
+            max_record_bytes=told.get("max_record_bytes", DEFAULT_LIMITS.max_record_bytes),
+        )
+
+
+def landed_identity(source: str, fingerprint: str, options: LandingOptions) -> Json:
+    """What the names of all shards of a source depend on, whoever makes them."""
+    return {
+        "operation": "append",
+        "source": source,
+        "schema": fingerprint,
+        "target_bytes": options.target_bytes,
+        "compression": options.compression.value,
+        "salvage": options.salvage,
+        "format": options.format,
+        "max_record_bytes": options.max_record_bytes,
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,14 +126,7 @@ class LandingTask:
             self.dataset,
             self.version,
             {
-                "operation": "append",
-                "source": self.identity.key,
-                "schema": self.schema.fingerprint,
-                "target_bytes": self.options.target_bytes,
-                "compression": self.options.compression.value,
-                "salvage": self.options.salvage,
-                "format": self.options.format,
-                "max_record_bytes": self.options.max_record_bytes,
+                **landed_identity(self.identity.key, self.schema.fingerprint, self.options),
                 "run": self.run,
                 "part": part,
             },

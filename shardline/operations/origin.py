@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 from shardline.errors import ShardlineError
 from shardline.files.compression import Compression
 from shardline.log.version import Version
-from shardline.operations.rebuild_plan import numbered, plan_rebuild
+from shardline.operations.rebuild_plan import numbered, plan_rebuild, whole_slices
 from shardline.operations.receipt import RECEIPT, read_rows, sha256_of
-from shardline.operations.shards import stem_of
+from shardline.operations.shards import stem_in, stem_of
 from shardline.sources import as_source
 
 if TYPE_CHECKING:
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from shardline.log.facts import Shard
     from shardline.operations.rebuild_plan import Slice
     from shardline.sources import RecordSource
+    from shardline.storage import Store
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,14 +90,12 @@ def input_slices(version: Version, shard: Shard, limits: Limits) -> tuple[Slice,
     if entry.operation != "rebuild":
         return None
     try:
-        of, shards = _inputs(version, entry)
-        inputs = [(of.shard_name(one), one) for one in shards]
         target = entry.parameters.get("target_bytes")
-        outputs = numbered(plan_rebuild(version.store, inputs, target, limits))
+        outputs = numbered(plan_rebuild(version.store, _inputs(version, entry), target, limits))
     except (ShardlineError, OSError):
         return None
     packing = Compression(entry.parameters["compression"])
-    stem = first_one.name.split(".")[1]
+    stem = stem_in(first_one.name)
     made_of = (out.slices for out in outputs if stem_of(out.identity(packing)) == stem)
     return next(made_of, None)
 
@@ -114,23 +113,31 @@ def input_pieces(
     found: list[Slice | SourceRows] = []
     for piece in slices:
         told = piece.shard
-        if sha256_of(version.store, piece.name, told.bytes) == told.sha256:
+        if is_intact(version.store, piece):
             found.append(piece)
             continue
         of = Version(version.store, f"{piece.name.split('/')[0]}/{told.owner}")
         rows = source_rows(of, told, limits)
         deeper = (rows,) if rows is not None else input_pieces(of, told, limits)
-        if piece.span is not None or deeper is None:
+        if piece.span is not None or piece.layered is not None or deeper is None:
             return None
         found += deeper
     return tuple(found)
 
 
-def _inputs(version: Version, entry: Entry) -> tuple[Version, tuple[Shard, ...]]:
-    """The shards that a rebuild read, and the version in which they are."""
+def is_intact(store: Store, piece: Slice) -> bool:
+    """Whether the files of a slice are those that were committed."""
+    files = [(file.file.name, file.shard) for file in piece.files] or [(piece.name, piece.shard)]
+    return all(sha256_of(store, name, shard.bytes) == shard.sha256 for name, shard in files)
+
+
+def _inputs(version: Version, entry: Entry) -> list[Slice]:
+    """The shards that a rebuild read."""
     if entry.inputs:
         told = entry.inputs[0]
-        of = Version(version.store, f"{told.dataset}/{told.version}")
-        return of, of.snapshot(told.snapshot).shards
-    known = version.state.stays.named(entry.removed)
-    return version, tuple(known[name].shard for name in entry.removed)
+        of = Version(version.store, told.shown)
+        return whole_slices(of.snapshot(told.snapshot))
+    inputs = {
+        piece.shard.name: piece for piece in whole_slices(version.snapshot(entry.snapshot - 1))
+    }
+    return [inputs[name] for name in entry.removed]

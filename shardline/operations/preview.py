@@ -59,7 +59,7 @@ def preview(
     """
     payloads = _payloads(source, skip, limits)
     for number, payload in enumerate(islice(payloads, count), skip):
-        yield _record(number, payload)
+        yield shown_record(number, payload)
 
 
 def _payloads(source: Source, skip: int, limits: Limits) -> Iterator[bytes]:
@@ -87,7 +87,8 @@ def _path_of(source: Source) -> Path | None:
     return Path(source)
 
 
-def _record(number: int, payload: bytes) -> Record:
+def shown_record(number: int, payload: bytes) -> Record:
+    """One record as it is shown."""
     starts, lengths = np.zeros(1, np.int64), np.array([len(payload)], np.int64)
     try:
         facts = kernel.facts(payload, starts, lengths)

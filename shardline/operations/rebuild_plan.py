@@ -19,6 +19,7 @@ from shardline.files.stored import StoredFile
 from shardline.kernel.types import HEADER_BYTES
 from shardline.log import canonical
 from shardline.operations.copying import Span
+from shardline.readers.records import records_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -27,16 +28,28 @@ if TYPE_CHECKING:
     from shardline.files.reader import Limits
     from shardline.kernel.types import IntArray
     from shardline.log.facts import Json, Shard
+    from shardline.log.snapshot import Snapshot
+    from shardline.readers.records import Records
+    from shardline.readers.shards import ShardFile
     from shardline.storage import Store
 
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """A shard that goes into a rebuilt one: `name` in the store, all of it or a span."""
+    """A shard that goes into a rebuilt one: `name` in the store, all of it or a span.
+
+    An overlay goes in with its base, a plan with the pairs of it: `layered` are their records.
+    """
 
     name: str
     shard: Shard
     span: Span | None = None
+    layered: Records | None = None
+
+    @property
+    def files(self) -> tuple[ShardFile, ...]:
+        """The files that these are made of; none of a plain shard, which is one itself."""
+        return () if self.layered is None else self.layered.files
 
     @property
     def records(self) -> int:
@@ -46,13 +59,15 @@ class Slice:
     @property
     def bytes(self) -> int:
         """How many bytes have to be read for it."""
+        if self.layered is not None:
+            return sum(file.shard.bytes for file in self.files)
         if self.span is None:
             return self.shard.bytes
         return self.span.end_byte - self.span.start_byte
 
     def to_json(self) -> Json:
         """What the name of a rebuilt shard depends on."""
-        told: Json = {"sha256": self.shard.sha256}
+        told: Json = {"sha256": self.shard.content}
         if self.span is not None:
             told["records"] = [self.span.first, self.span.end]
         return told
@@ -67,12 +82,14 @@ class Output:
 
     def identity(self, compression: Compression) -> Json:
         """What its name is a hash of: all that can make a difference, and which of several."""
-        told: Json = {
-            "operation": "rebuild",
-            "slices": [piece.to_json() for piece in self.slices],
-            "compression": compression.value,
-        }
-        return {**told, "again": self.again} if self.again else told
+        pieces = [piece.to_json() for piece in self.slices]
+        return rebuilt_identity(pieces, compression.value, self.again)
+
+
+def rebuilt_identity(pieces: list[Json], compression: str, again: int = 0) -> Json:
+    """What the name of a rebuilt shard depends on; each piece as `Slice` tells it."""
+    told: Json = {"operation": "rebuild", "slices": pieces, "compression": compression}
+    return {**told, "again": again} if again else told
 
 
 def numbered(outputs: Sequence[tuple[Slice, ...]]) -> list[Output]:
@@ -86,21 +103,35 @@ def numbered(outputs: Sequence[tuple[Slice, ...]]) -> list[Output]:
     return made
 
 
+def whole_slices(snapshot: Snapshot) -> list[Slice]:
+    """Each shard of a snapshot, whole."""
+    return [
+        Slice(
+            snapshot.shard_name(shard),
+            shard,
+            layered=records if shard.base is not None or shard.virtual else None,
+        )
+        for shard, records in zip(snapshot.shards, records_of(snapshot), strict=True)
+    ]
+
+
 def plan_rebuild(
     store: Store,
-    inputs: Sequence[tuple[str, Shard]],
+    inputs: Sequence[Slice],
     target: int | None,
     limits: Limits = DEFAULT_LIMITS,
 ) -> list[tuple[Slice, ...]]:
-    """The slices of each rebuilt shard. The target counts unpacked bytes; None is one shard."""
+    """The slices of each rebuilt shard. The target counts unpacked bytes; None is one shard.
+
+    An overlay is not cut: how large its records are is known when they are joined.
+    """
     if target is None:
-        whole = tuple(Slice(name, shard) for name, shard in inputs)
-        return [whole] if whole else []
+        return [tuple(inputs)] if inputs else []
     outputs: list[tuple[Slice, ...]] = []
     current: list[Slice] = []
     room = target
-    for name, shard in inputs:
-        for piece, size in _pieces(store, name, shard, limits, room=room, target=target):
+    for whole in inputs:
+        for piece, size in _pieces(store, whole, limits, room=room, target=target):
             if current and size > room:
                 outputs.append(tuple(current))
                 current, room = [], target
@@ -110,16 +141,17 @@ def plan_rebuild(
 
 
 def _pieces(
-    store: Store, name: str, shard: Shard, limits: Limits, *, room: int, target: int
+    store: Store, whole: Slice, limits: Limits, *, room: int, target: int
 ) -> Iterator[tuple[Slice, int]]:
     """A shard cut where a rebuilt one is full, and the unpacked size of each piece."""
-    if shard.compression == "none" and shard.bytes <= room:
-        yield Slice(name, shard), shard.bytes
+    name, shard = whole.name, whole.shard
+    if whole.layered is not None or (shard.compression == "none" and shard.bytes <= room):
+        yield whole, whole.bytes
         return
     spans = _spans(store, name, shard, limits, room=room, target=target)
     for span in spans:
-        whole = len(spans) == 1
-        yield Slice(name, shard, None if whole else span), span.end_byte - span.start_byte
+        alone = len(spans) == 1
+        yield Slice(name, shard, None if alone else span), span.end_byte - span.start_byte
     if not spans:
         yield Slice(name, shard), 0
 
@@ -134,6 +166,16 @@ def _spans(
     except IndexMismatchError:
         found = _offsets(StoredFile(store, name), limits)
         return list(_cut(found, room=room, target=target))
+
+
+def span_of(store: Store, piece: Slice, first: int, end: int, limits: Limits) -> Span:
+    """The records of a shard from `first` up to `end`, by its index or by reading it."""
+    shard = piece.shard
+    try:
+        places = np.concatenate(list(read_offsets(store, piece.name, shard.bytes, shard.records)))
+    except IndexMismatchError:
+        places = np.concatenate(list(_offsets(StoredFile(store, piece.name), limits)))
+    return Span(first, end, int(places[first]), int(places[end]))
 
 
 def _cut(offsets: Iterable[IntArray], *, room: int, target: int) -> Iterator[Span]:

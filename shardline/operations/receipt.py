@@ -16,6 +16,8 @@ from shardline.log import canonical
 from shardline.log.facts import Fields, Shard
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from shardline.log.facts import Json
     from shardline.storage import Store
 
@@ -46,6 +48,10 @@ class Receipt:
         """How many rows gave no record."""
         return sum(last - first + 1 for first, last in self.refused)
 
+    def counts(self, records: int) -> bool:
+        """Whether all rows but the refused ones gave a record, so that counting tells which."""
+        return not self.damaged and self.end - self.first - self.refused_rows == records
+
     def encode(self) -> bytes:
         """The receipt as it lies beside the shard, with its digest."""
         told: Json = {
@@ -74,13 +80,21 @@ def read_receipt(store: Store, name: str) -> Receipt | None:
     return receipt if _matches(store, name, receipt) else None
 
 
-def read_rows(store: Store, name: str) -> tuple[int, int] | None:
-    """The rows that a receipt tells of, whatever became of the shard; None without a receipt."""
-    (data,) = store.read_many([name])
+def told_by_receipts(store: Store, names: Sequence[str]) -> list[Receipt | None]:
+    """What receipts tell, whatever became of the shards; None for one that is lost or damaged."""
+    return [_told(data) for data in store.read_many(names)]
+
+
+def _told(data: bytes | None) -> Receipt | None:
     try:
-        receipt = None if data is None else _decode(data)
+        return None if data is None else _decode(data)
     except ValueError:
         return None
+
+
+def read_rows(store: Store, name: str) -> tuple[int, int] | None:
+    """The rows that a receipt tells of, whatever became of the shard; None without a receipt."""
+    (receipt,) = told_by_receipts(store, [name])
     return None if receipt is None else (receipt.first, receipt.end)
 
 

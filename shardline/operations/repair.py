@@ -1,61 +1,52 @@
 """Repair: make a shard anew that is no longer the file that was committed.
 
-It is made of the shards that it was rebuilt from, or of its source, if these are still there and
-the same. If not, what is intact of it is kept. The new shard takes the old one's place, as a new
-entry that says how it was made and what was lost.
+It is made of the shards that it was rebuilt from, of its source, or of what was rebuilt from it,
+if these are still there and the same. If not, what is intact of it can be kept, which gives up the
+rest: that must be asked for. The new shard takes the old one's place, as a new entry that says how
+it was made and what was lost.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING
 
-import numpy as np
-
-from shardline.errors import (
-    DamagedFileError,
-    LogError,
-    ObjectMissingError,
-    SchemaMismatchError,
-    SourceError,
-    WrongShardError,
-)
+from shardline.errors import LogError, WrongShardError
 from shardline.execution.engine import Threads
-from shardline.files.compression import Compression
 from shardline.files.reader import DEFAULT_LIMITS
-from shardline.files.stored import StoredFile
 from shardline.log.changes import Replace
+from shardline.log.facts import Attestation
+from shardline.operations.advice.again import DERIVES
+from shardline.operations.advice.damaged import command_to_mend
+from shardline.operations.check import INTEGRITY, MAX_DETAIL, is_in
 from shardline.operations.inspect import inspect_shard
-from shardline.operations.origin import SourceRows, input_pieces, landing_of, source_rows
-from shardline.operations.rebuild import Copying
-from shardline.operations.receipt import Receipt, sha256_of
-from shardline.operations.row_stream import cut_frames
-from shardline.operations.shards import ShardPlan, fresh_attempt, make_shard
-from shardline.sources.origin import FileOrigin
-from shardline.sources.tfrecord import TFRecordSource
+from shardline.operations.origin import input_pieces, landing_of, source_rows
+from shardline.operations.receipt import sha256_of
+from shardline.operations.repairing.copies import copied_pieces
+from shardline.operations.repairing.mending import MendTask, lost_of, mend
+from shardline.operations.shards import fresh_attempt
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from shardline.execution.engine import Engine, Listener, Running
     from shardline.files.reader import Limits
     from shardline.log.entry import Entry
     from shardline.log.facts import Json, Shard
-    from shardline.log.schema import Schema
     from shardline.log.version import Version
     from shardline.operations.inspect import ShardReport
-    from shardline.operations.rebuild_plan import Slice
-    from shardline.operations.shards import Filling, Part
+    from shardline.operations.receipt import Receipt
+    from shardline.operations.repairing.mending import How
     from shardline.storage import Store
-
-How: TypeAlias = Literal["inputs", "source", "salvage"]
 
 
 @dataclass(frozen=True, slots=True)
 class Repaired:
-    """A shard that was made anew, and of what. `made` is None if no record of it was left.
+    """A damaged shard, and how it was made anew. `made` is None if no record of it was left.
 
-    In a dry run `entry` is None, and `how` is what would be tried first.
+    If `entry` is None, nothing was done: in a dry run `how` is then what would be tried first, and
+    else records would have been lost. `lost` is how many were, or would be. `again` is the command
+    that makes it anew if a repair cannot, because it was derived.
     """
 
     old: Shard
@@ -63,32 +54,37 @@ class Repaired:
     made: Shard | None = None
     entry: Entry | None = None
     quarantine: str | None = None
+    lost: int = 0
+    again: str = ""
 
     @property
-    def lost(self) -> int:
-        """How many records were lost."""
-        return _lost(self.old, self.made)
-
-
-def _lost(old: Shard, made: Shard | None) -> int:
-    """None are, if what an earlier repair had lost came back."""
-    return max(0, old.records - (made.records if made else 0))
+    def changes(self) -> bool:
+        """Whether the new shard has other records than the old one should have had."""
+        return self.made is None or self.made.records != self.old.records
 
 
 @dataclass(frozen=True, slots=True)
 class RepairReport:
-    """What a repair found and did: how many shards were read, and which were made anew."""
+    """What a repair found and did: how many shards were read, and which were damaged."""
 
     version: str
     read: int
     repaired: tuple[Repaired, ...] = ()
     dry_run: bool = False
 
+    @property
+    def left(self) -> tuple[Repaired, ...]:
+        """Those that a repair does not make anew with all their records, and did not touch."""
+        return tuple(
+            one for one in self.repaired if one.entry is None and (one.lost or one.how == "again")
+        )
+
 
 def repair(
     version: Version,
     *,
     shards: Iterable[str] | None = None,
+    lossy: bool = False,
     dry_run: bool = False,
     limits: Limits = DEFAULT_LIMITS,
     engine: Engine | None = None,
@@ -96,28 +92,41 @@ def repair(
 ) -> RepairReport:
     """Read every shard of the newest snapshot, or those named, and make the bad ones anew.
 
-    Each repaired shard is an entry of its own. With `dry_run` nothing is made. Raises
-    WrongShardError if there is one that cannot be told from another file, and of which nothing
-    is left to make it anew; the others are repaired before.
+    That they are bad is written to the log first: older snapshots go on holding them, and what
+    lies beside them. Each repaired shard is an entry of its own. One of which records would be
+    lost is left as it is, and the report says so; only with `lossy` it is made of what is intact.
+    With `dry_run` nothing is made.
+    Raises WrongShardError if there is one that cannot be told from another file, and of which
+    nothing is left to make it anew; the others are repaired before.
     """
     engine = engine or Threads()
     version.refresh()
     found = _chosen(version, shards)
     tasks = [_InspectTask(version.store, version.shard_name(s), s, limits) for s in found]
     reports = list(engine.run(_inspect, tasks, progress))
-    repaired, hopeless = [], []
+    repaired: list[Repaired] = []
+    made: list[tuple[ShardReport, How, Receipt]] = []
+    hopeless: list[str] = []
     for report in reports:
+        shard = report.shard
         if not report.problems:
             continue
+        if shard.base is not None or shard.virtual:
+            repaired.append(Repaired(shard, "again", again=command_to_mend(version, [shard])))
+            continue
         try:
-            task = _plan(version, report, limits)
-            if dry_run:
-                repaired.append(_foreseen(task))
-            else:
-                ((how, receipt),) = engine.run(_make_anew, [task], progress)
-                repaired.append(_commit(version, report.shard, how, receipt))
+            task = replace(_plan(version, report, limits), lossy=lossy, dry_run=dry_run)
+            (mended,) = engine.run(mend, [task], progress)
         except WrongShardError as error:
             hopeless.append(str(error))
+            continue
+        if mended.receipt is None:
+            again = command_to_mend(version, [shard]) if mended.how == "again" else ""
+            repaired.append(Repaired(shard, mended.how, lost=mended.lost, again=again))
+        else:
+            made.append((report, mended.how, mended.receipt))
+    _tell(version, [report for report, _, _ in made])
+    repaired += [_commit(version, report.shard, how, new) for report, how, new in made]
     if hopeless:
         raise WrongShardError("\n".join(hopeless))
     return RepairReport(version.name, len(found), tuple(repaired), dry_run)
@@ -165,78 +174,8 @@ def _inspect(task: _InspectTask, running: Running) -> ShardReport:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _RepairTask:
-    """A shard to be made anew, and what it may be made of.
-
-    `first` is the shard as it was first made. `found` is the digest of the file that is
-    in its place, None if there is none; `intact` says that nothing is damaged in that.
-    """
-
-    store: Store
-    dataset: str
-    version: str
-    name: str
-    shard: Shard
-    first: Shard
-    found: str | None
-    intact: bool
-    schema: Schema
-    pieces: tuple[Slice | SourceRows, ...] | None
-    rows: SourceRows | None
-    limits: Limits
-    attempt: int = 0
-
-    step = "repairing"
-
-    @property
-    def label(self) -> str:
-        return self.shard.name
-
-    @property
-    def size(self) -> int:
-        return self.shard.bytes
-
-    @property
-    def ways(self) -> tuple[How, ...]:
-        """How it can be made, the best way first."""
-        found: list[How] = ["inputs"] if self.pieces is not None else []
-        found += ["source"] if self.rows is not None else []
-        return (*found, "salvage")
-
-    def plan(self, how: How) -> ShardPlan:
-        identity: Json = {"operation": "repair", "shard": self.shard.name, "how": how}
-        if how == "salvage":
-            identity["found"] = self.found
-        return ShardPlan(
-            self.store,
-            self.dataset,
-            self.version,
-            identity,
-            Compression(self.shard.compression),
-            self.shard.source,
-            self.name,
-            largest=self.shard.bytes,
-        )
-
-    def filling(self, how: How, running: Running) -> Filling:
-        if how == "inputs":
-            return _PieceFilling(self, self.pieces or (), running)
-        if how == "source" and self.rows is not None:
-            return _RowFilling(self.rows, self.schema, running, keep_refused=False)
-        damaged = TFRecordSource(
-            FileOrigin(StoredFile(self.store, self.name)),
-            self.limits,
-            salvage=True,
-            compression=Compression(self.shard.compression),
-        )
-        return _RowFilling(SourceRows(damaged, 0, None), self.schema, running, keep_refused=True)
-
-
-def _plan(version: Version, report: ShardReport, limits: Limits) -> _RepairTask:
+def _plan(version: Version, report: ShardReport, limits: Limits) -> MendTask:
     shard = report.shard
-    if shard.base is not None:
-        raise LogError(f"{shard.name} is an overlay, which this release cannot repair")
     info = version.store.info(report.name)
     found = None if info is None else sha256_of(version.store, report.name, info.size)
     if found == shard.sha256:
@@ -245,145 +184,53 @@ def _plan(version: Version, report: ShardReport, limits: Limits) -> _RepairTask:
             f"{report.problems[0]}. If a record may be that large, raise the limit; else reject "
             "the snapshot that brought it in"
         )
-    task = _RepairTask(
+    landed, first = landing_of(version, shard)
+    pieces = input_pieces(version, shard, limits)
+    rows = source_rows(version, shard, limits)
+    whole = pieces is not None or rows is not None
+    task = MendTask(
         version.store,
         version.log.dataset,
         version.log.version,
         report.name,
         shard,
-        landing_of(version, shard)[1],
+        first,
         found,
         report.read,
         version.schema,
-        input_pieces(version, shard, limits),
-        source_rows(version, shard, limits),
+        pieces,
+        rows,
+        None if whole else copied_pieces(version, {shard.name, first.name}, limits),
         limits,
+        derived=landed.operation in DERIVES,
     )
-    plans = (task.plan(how) for how in task.ways)
-    return replace(task, attempt=fresh_attempt(version.state, plans, task.attempt))
+    return replace(task, attempt=fresh_attempt(version.state, task.plans, task.attempt))
 
 
-def _make_anew(task: _RepairTask, running: Running) -> tuple[How, Receipt]:
-    """Do one task: try each way until one gives all the records; salvage gives what is left."""
-    for how in task.ways[:-1]:
-        try:
-            receipt = make_shard(task.plan(how), task.filling(how, running), attempt=task.attempt)
-        except (DamagedFileError, ObjectMissingError, SourceError, WrongShardError):
-            continue
-        if receipt.shard is not None and _is_as_before(receipt.shard, task.first):
-            return how, receipt
-    return "salvage", _salvage(task, running)
-
-
-def _is_as_before(made: Shard, first: Shard) -> bool:
-    """Whether a shard is the one that was first made. GZIP may pack the same bytes otherwise."""
-    if made.compression == "none":
-        return made.sha256 == first.sha256
-    return made.records == first.records
-
-
-def _salvage(task: _RepairTask, running: Running) -> Receipt:
-    """Keep what is intact of a shard that is damaged; of one that is gone or empty, nothing."""
-    if _is_gone(task):
-        return Receipt(0, 0, last=True)
-    if task.intact:
-        raise _hopeless(task)
-    filling = task.filling("salvage", running)
-    try:
-        receipt = make_shard(task.plan("salvage"), filling, attempt=task.attempt)
-    except SchemaMismatchError:
-        raise _hopeless(task) from None
-    if receipt.shard is not None and receipt.shard.records > task.shard.records:
-        raise _hopeless(task)
-    return receipt
-
-
-def _foreseen(task: _RepairTask) -> Repaired:
-    """What would be tried first."""
-    if task.ways == ("salvage",) and task.intact and not _is_gone(task):
-        raise _hopeless(task)
-    return Repaired(task.shard, task.ways[0])
-
-
-def _is_gone(task: _RepairTask) -> bool:
-    info = task.store.info(task.name)
-    return info is None or not info.size
-
-
-def _hopeless(task: _RepairTask) -> WrongShardError:
-    return WrongShardError(
-        f"{task.label}: it holds other records than those that were committed, or was cut off "
-        "behind a record, and neither its source nor its inputs are there to make it anew. Put "
-        "the right file back, or restore a snapshot without it and append its source again"
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class _PieceFilling:
-    """Fills a shard with what it was rebuilt from, or with the rows that this was made of."""
-
-    task: _RepairTask
-    pieces: tuple[Slice | SourceRows, ...]
-    running: Running
-
-    def begin(self) -> None:
-        """Every attempt begins with the first piece."""
-
-    def fill(self, part: Part) -> bool:
-        task = self.task
-        for piece in self.pieces:
-            filling: Filling
-            if isinstance(piece, SourceRows):
-                filling = _RowFilling(piece, task.schema, self.running, keep_refused=False)
-            else:
-                filling = Copying(task.store, (piece,), task.limits, self.running)
-            filling.fill(part)
-        return True
-
-
-@dataclass(frozen=True, slots=True)
-class _RowFilling:
-    """Fills a shard with rows of a source. Rows that are refused go to quarantine, or are passed.
-
-    Those of the shard's own source were put into quarantine when it landed.
-    """
-
-    rows: SourceRows
-    schema: Schema
-    running: Running
-    keep_refused: bool
-
-    def begin(self) -> None:
-        """Every attempt begins with the first row."""
-
-    def fill(self, part: Part) -> bool:
-        records = 0
-        for chunk in self.rows.source.chunks(self.schema, self.rows.first):
-            frames = chunk.frames()
-            end = self.rows.end
-            if end is not None and len(frames.rows) and frames.rows[-1] >= end:
-                frames, _ = cut_frames(frames, int(np.searchsorted(frames.rows, end)))
-            if len(frames.starts):
-                part.shard.add(frames.data, frames.starts, frames.lengths)
-            for refused in frames.refused if self.keep_refused else ():
-                part.refuse(refused)
-            records += len(frames.starts)
-            part.end = chunk.end
-            self.running.tell(chunk.position, records)
-            if end is not None and chunk.end >= end:
-                break
-        if self.rows.records not in {None, records}:
-            raise SourceError(f"{self.rows.source.shown} does not give the records that it gave")
-        return True
+def _tell(version: Version, reports: Sequence[ShardReport]) -> None:
+    """Say in the log that shards are damaged, as far as that is not said yet."""
+    stays = version.state.stays.named([report.shard.name for report in reports])
+    told = [
+        Attestation(
+            INTEGRITY,
+            passed=False,
+            shards=(report.shard.name,),
+            detail="; ".join(report.problems)[:MAX_DETAIL],
+        )
+        for report in reports
+        if not is_in(version, stays[report.shard.name].failed, INTEGRITY)
+    ]
+    if told:
+        version.attest(told)
 
 
 def _commit(version: Version, shard: Shard, how: How, receipt: Receipt) -> Repaired:
     """Put the new shard in the place of the old one."""
-    lost = _lost(shard, receipt.shard)
+    lost = lost_of(shard, receipt.shard)
     parameters: Json = {"shard": shard.name, "how": how, "lost_records": lost}
     if receipt.quarantine is not None:
         parameters["quarantine"] = [{"rows": receipt.refused_rows, "files": [receipt.quarantine]}]
     added = [] if receipt.shard is None else [receipt.shard]
     change = Replace(removed=[shard.name], added=added, operation="repair", parameters=parameters)
     entry = version.commit(change)
-    return Repaired(shard, how, receipt.shard, entry, receipt.quarantine)
+    return Repaired(shard, how, receipt.shard, entry, receipt.quarantine, lost)

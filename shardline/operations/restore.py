@@ -6,16 +6,19 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from shardline import __version__
+from shardline.errors import CondemnedShardError
 from shardline.log.changes import Restore
 from shardline.log.facts import Maker
 from shardline.log.next_entry import next_entry
 from shardline.log.snapshot import diff
-from shardline.log.version import utc_now
+from shardline.log.version import Version, utc_now
+from shardline.operations.derive import Origin
+from shardline.operations.pins import hold_inputs
+from shardline.operations.read_from import layers_below, read_directly
 
 if TYPE_CHECKING:
     from shardline.log.entry import Entry
     from shardline.log.snapshot import Snapshot, SnapshotDiff
-    from shardline.log.version import Version
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +41,13 @@ class RestoreReport:
 
 
 def restore_version(version: Version, which: str, *, dry_run: bool = False) -> RestoreReport:
-    """Make an old snapshot the head as a new one. Raises ConflictError if vacuum took a shard."""
+    """Make an old snapshot the head as a new one.
+
+    What it is read from in other versions is pinned again. Raises CondemnedShardError, a
+    ConflictError, if vacuum took a shard of it or of those.
+    """
     restored, head = version.find(which), version.newest()
+    _refuse_gone_below(restored)
     if dry_run:
         made = next_entry(
             version.state,
@@ -50,5 +58,44 @@ def restore_version(version: Version, which: str, *, dry_run: bool = False) -> R
         )
         entry = made[1] if made else None
     else:
+        _hold_below(version, restored)
         entry = version.restore(restored.number, head=head.number)
     return RestoreReport(restored, diff(head, restored), entry, dry_run)
+
+
+def _refuse_gone_below(snapshot: Snapshot) -> None:
+    """Refuse a snapshot that is read from shards of other versions which never come back."""
+    gone = [one for one in layers_below(snapshot) if one.condemned is not None]
+    if gone:
+        first, more = gone[0], f" and {len(gone) - 1:,} more" if len(gone) > 1 else ""
+        raise CondemnedShardError(
+            f"{snapshot} is read from shard {first.shard.name} of {first.version}{more}, which "
+            f"went to vacuum in entry {first.condemned} of its log, or was erased there",
+            tuple(one.shard.name for one in gone),
+        )
+
+
+def _hold_below(version: Version, snapshot: Snapshot) -> None:
+    """Pin what a snapshot is read from, and what that is read from: vacuum may have let go of it.
+
+    Of the snapshots that hold it, the newest is pinned which still can be.
+    """
+    for owner, names in read_directly(snapshot).items():
+        other = Version(version.store, owner)
+        left = set(names)
+        for number in range(other.state.snapshot, 0, -1):
+            listed = {stay.shard.name for stay in other.state.stays.at(number)}
+            if not listed & left or any(map(other.state.condemned_in, listed)):
+                continue
+            held = other.snapshot(number)
+            hold_inputs(version, [Origin(other, held)])
+            _hold_below(other, held)
+            left -= listed
+            if not left:
+                break
+        if left:
+            raise CondemnedShardError(
+                f"{snapshot} is read from shard {min(left)} of {owner}, which cannot be kept from "
+                "vacuum any more: every snapshot that holds it lost others to vacuum or an erasure",
+                tuple(sorted(left)),
+            )

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 from typing import TYPE_CHECKING
+
+import numpy as np
 
 from shardline.files.packing import frame_ends
 from shardline.kernel.types import HEADER_BYTES
@@ -12,7 +15,10 @@ from shardline.sources import Frames
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from shardline.kernel.types import IntArray
     from shardline.operations.shards import Part
+
+_ROWS_AT_ONCE = 64 * 1024
 
 
 class RowStream:
@@ -44,24 +50,54 @@ class RowStream:
     def fill(self, part: Part, target: int | None) -> bool:
         """Put records into a part until it is full; says whether the source ended with it."""
         self._row = -1
-        while (taken := self._take()) is not None:
+        first, runs = part.end, RowRuns()
+        last = True
+        while last and (taken := self._take()) is not None:
             frames, end = taken
             count = _add_until_full(part, frames, target) if len(frames.starts) else 0
+            runs.add(frames.rows[:count])
             if count < len(frames.starts):
-                head, tail = cut_frames(frames, count)
-                _refuse(part, head)
+                frames, tail = cut_frames(frames, count)
                 self._left = (tail, end)
-                part.end = self._row = int(frames.rows[count])
-                return False
+                end = self._row = int(tail.rows[0])
+                last = False
             _refuse(part, frames)
             part.end = end
-        return True
+        if not part.counts(first):
+            for rows in runs.rows():
+                part.come_from(rows)
+        return last
 
     def _take(self) -> tuple[Frames, int] | None:
         if self._left is not None:
             taken, self._left = self._left, None
             return taken
         return None if self._frames is None else next(self._frames, None)
+
+
+class RowRuns:
+    """Numbers that ascend, as runs without a gap."""
+
+    def __init__(self) -> None:
+        self._runs: list[tuple[int, int]] = []
+
+    def add(self, rows: IntArray) -> None:
+        """Put numbers behind the others."""
+        if not len(rows):
+            return
+        cuts = [0, *(np.flatnonzero(np.diff(rows) != 1) + 1).tolist(), len(rows)]
+        for start, end in pairwise(cuts):
+            first, count = int(rows[start]), end - start
+            if self._runs and sum(self._runs[-1]) == first:
+                self._runs[-1] = (self._runs[-1][0], self._runs[-1][1] + count)
+            else:
+                self._runs.append((first, count))
+
+    def rows(self) -> Iterator[IntArray]:
+        """All of them, some at a time."""
+        for first, count in self._runs:
+            for start in range(first, first + count, _ROWS_AT_ONCE):
+                yield np.arange(start, min(start + _ROWS_AT_ONCE, first + count))
 
 
 def _refuse(part: Part, frames: Frames) -> None:

@@ -8,7 +8,7 @@ attempt has another name.
 from __future__ import annotations
 
 import secrets
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
@@ -20,13 +20,15 @@ from shardline.log import canonical
 from shardline.log.facts import Shard
 from shardline.operations.quarantine import QuarantineWriter
 from shardline.operations.receipt import RECEIPT, Receipt, add_row, read_receipt, sha256_of
+from shardline.operations.row_map import ROWS, RowMapWriter
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from shardline.files.hashed import Content
     from shardline.files.sink import RecordSink, Written
-    from shardline.log.facts import Json
+    from shardline.kernel.types import IntArray
+    from shardline.log.facts import Base, Json
     from shardline.log.state import State
     from shardline.sources import Refused
     from shardline.storage import Store
@@ -40,9 +42,10 @@ _TOLD = 10
 class ShardPlan:
     """A shard to be made. `identity` is what its name is a hash of.
 
-    `source` is the key of the source that its records come from, `shown` what people call that,
-    `first` the row at which it begins. `largest` says how many bytes it may get, `aside` that a
-    thread may be spent on its sha256, `expected` what it should become, if that is known.
+    `source` is the key of the source that its records come from, `base` the shard beside which an
+    overlay lies, `shown` what people call either, `first` the row at which it begins. `largest`
+    says how many bytes it may get, `aside` that a thread may be spent on its sha256, `expected`
+    what it should become, if that is known. `suffix` is how its name ends.
     """
 
     store: Store
@@ -56,6 +59,8 @@ class ShardPlan:
     largest: int | None = None
     aside: bool = False
     expected: Content | None = None
+    base: Base | None = None
+    suffix: str = ".tfrecord"
 
     @property
     def stem(self) -> str:
@@ -64,7 +69,7 @@ class ShardPlan:
 
     def name(self, attempt: int) -> str:
         """The shard's name at an attempt."""
-        return f"{self._leaf(attempt)}.tfrecord"
+        return f"{self._leaf(attempt)}{self.suffix}"
 
     def path(self, attempt: int) -> str:
         """Where in the store the shard lies."""
@@ -102,6 +107,11 @@ def stem_of(identity: Json) -> str:
     return canonical.sha256(identity)[:_STEM_DIGITS]
 
 
+def stem_in(name: str) -> str:
+    """The same part, of a name that there is."""
+    return name.split(".")[1]
+
+
 class Filling(Protocol):
     """What puts the records into a shard."""
 
@@ -115,7 +125,10 @@ class Filling(Protocol):
 
 
 class Part:
-    """A shard being made, with its quarantine. Neither is there if nothing is put into it."""
+    """A shard being made, with its quarantine and its row map.
+
+    None of them is there if nothing is put into it.
+    """
 
     def __init__(self, plan: ShardPlan, attempt: int) -> None:
         self.end = plan.first
@@ -127,8 +140,10 @@ class Part:
         self._attempt = attempt
         self._shard_stack = ExitStack()
         self._quarantine_stack = ExitStack()
+        self._rows_stack = ExitStack()
         self._shard: RecordSink | None = None
         self._quarantine: QuarantineWriter | None = None
+        self._rows: RowMapWriter | None = None
 
     @property
     def shard(self) -> RecordSink:
@@ -156,10 +171,32 @@ class Part:
         if len(self.told) < _TOLD:
             self.told.append(str(refused))
 
-    def close(self) -> tuple[Written | None, str | None]:
-        """Put both in place: the quarantine first, so that no shard is there without it.
+    @property
+    def records(self) -> int:
+        """How many records it has so far."""
+        return 0 if self._shard is None else self._shard.records
 
-        Raises OtherContentError, with neither in place, if the shard is not what was expected.
+    def counts(self, first: int) -> bool:
+        """Whether all rows from `first` on but the refused ones gave a record."""
+        return Receipt(
+            first, self.end, last=False, refused=tuple(self.refused), damaged=self.damaged
+        ).counts(self.records)
+
+    def come_from(self, *numbers: IntArray, width: int = 8) -> None:
+        """Tell of which records or rows those are that were just added, where counting would not.
+
+        The numbers have at most `width` bytes; they stand in the row map.
+        """
+        if self._rows is None:
+            path = self._plan.path(self._attempt) + ROWS
+            file = self._rows_stack.enter_context(self._plan.store.writer(path))
+            self._rows = RowMapWriter(file, len(numbers), width)
+        self._rows.add(*numbers)
+
+    def close(self) -> tuple[Written | None, str | None]:
+        """Put all in place: the shard last, so that it is not there without the others.
+
+        Raises OtherContentError, with none in place, if the shard is not what was expected.
         """
         written = None if self._shard is None else self._shard.finish()
         quarantine = None
@@ -167,6 +204,10 @@ class Part:
             quarantine = self._plan.quarantine(self._attempt)
             made = self._quarantine
             self._put(self._quarantine_stack, quarantine, made.bytes, made.sha256)
+        if self._rows is not None:
+            self._rows.finish()
+            rows = self._plan.path(self._attempt) + ROWS
+            self._put(self._rows_stack, rows, self._rows.bytes, self._rows.sha256)
         if written is not None:
             path = self._plan.path(self._attempt)
             self._put(self._shard_stack, path, written.bytes, written.sha256)
@@ -182,13 +223,12 @@ class Part:
 
     def abandon(self, error: BaseException) -> None:
         """Leave nothing behind."""
-        for stack in (self._shard_stack, self._quarantine_stack):
+        for stack in (self._shard_stack, self._rows_stack, self._quarantine_stack):
             stack.__exit__(type(error), error, error.__traceback__)
 
 
 def make_shard(plan: ShardPlan, filling: Filling, *, attempt: int = 0) -> Receipt:
     """Make a shard, or find it made."""
-    attempt = plan.begin_with(attempt)
     while attempt < _ATTEMPTS:
         receipt = read_receipt(plan.store, plan.path(attempt) + RECEIPT)
         # One that begins elsewhere was cut by another release or library: its rows are others.
@@ -203,7 +243,8 @@ def make_shard(plan: ShardPlan, filling: Filling, *, attempt: int = 0) -> Receip
 
 def _make(plan: ShardPlan, filling: Filling, attempt: int) -> Receipt:
     filling.begin()
-    part = Part(plan, attempt)
+    named = plan.begin_with(attempt)
+    part = Part(plan, named)
     try:
         last = filling.fill(part)
         written, quarantine = part.close()
@@ -216,21 +257,30 @@ def _make(plan: ShardPlan, filling: Filling, attempt: int) -> Receipt:
     shard = None
     if written is not None:
         shard = Shard(
-            plan.name(attempt),
+            plan.name(named),
             written.records,
             written.bytes,
             written.sha256,
             plan.compression.value,
             plan.source,
+            plan.base,
         )
     refused = tuple(part.refused)
     receipt = Receipt(
         plan.first, part.end, last, shard, refused, part.damaged, quarantine, tuple(part.told)
     )
+    _put_receipt(plan, named, receipt)
+    if named != attempt:
+        # A name that was drawn is not found again: who looks for the shard finds this one.
+        with suppress(ObjectExistsError):
+            _put_receipt(plan, attempt, receipt)
+    return receipt
+
+
+def _put_receipt(plan: ShardPlan, attempt: int, receipt: Receipt) -> None:
     name = plan.path(attempt) + RECEIPT
     try:
         plan.store.create(name, receipt.encode())
     except ObjectExistsError:
         if read_receipt(plan.store, name) != receipt:
             raise
-    return receipt

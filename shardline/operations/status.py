@@ -17,9 +17,10 @@ if TYPE_CHECKING:
     from shardline.log.version import Version
 
 MAX_SNAPSHOTS = 20
+_LOOKED_AT = 50
 _FATES = (
     ("rejected", REJECTION, "came in with a rejected snapshot"),
-    ("vacuumed", VACUUM, "went to vacuum"),
+    ("vacuumed", VACUUM, "went to vacuum, or were erased"),
 )
 
 
@@ -106,7 +107,7 @@ def _obstacles(version: Version, number: int) -> Iterator[Obstacle]:
     for check in needed.snapshot:
         flag = 1 << state.bits.get(check, 31)
         if moment.failed & flag:
-            yield Obstacle(check, "failed", 0, _failures(version.log.entry(moment.told), check))
+            yield Obstacle(check, "failed", 0, _why(version, moment.told, moment.entry, check))
         elif not moment.passed & flag:
             yield Obstacle(check, "missing", 0, "")
 
@@ -116,10 +117,21 @@ def _on_shards(version: Version, stays: Sequence[Stay], check: str) -> Iterator[
     failed = [stay for stay in stays if stay.failed & flag]
     unknown = [stay for stay in stays if not (stay.failed | stay.passed) & flag]
     if failed:
-        detail = _failures(version.log.entry(failed[0].told), check)
+        detail = _why(version, failed[0].told, failed[0].landed, check)
         yield Obstacle(check, "failed", len(failed), detail)
     if unknown:
         yield Obstacle(check, "missing", len(unknown), "")
+
+
+def _why(version: Version, told: int, first: int, check: str) -> str:
+    """What the latest failure of a check says.
+
+    `told` is the entry of the latest failure of any check: that of this one may stand before it.
+    """
+    for number in range(told, max(first, told - _LOOKED_AT), -1):
+        if why := _failures(version.log.entry(number), check):
+            return why
+    return ""
 
 
 def _failures(entry: Entry, check: str | None = None) -> str:

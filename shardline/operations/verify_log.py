@@ -6,15 +6,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from shardline.errors import DamagedLogError
+from shardline.log.agreement import agrees
 from shardline.log.checkpoint import CheckpointError, read_checkpoint
 from shardline.log.entry import read_entry
+from shardline.log.ledger import Ledger
 from shardline.log.log import CHECKPOINT_NAME, ENTRY_NAME
-from shardline.log.next_entry import claims
-from shardline.log.state import BRINGS_BACK, State
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
+    from shardline.errors import LogFault
     from shardline.log.entry import Entry
     from shardline.log.log import Log
 
@@ -27,6 +28,7 @@ class LogProblem:
 
     entry: int
     detail: str
+    kind: LogFault = "edited-entry"
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,101 +40,108 @@ class LogReport:
     problems: tuple[LogProblem, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class ProvedLog:
+    """A log that was read whole, and what it amounts to, up to the first entry that is not sound.
+
+    If it is `whole`, every entry is sound.
+    """
+
+    report: LogReport
+    ledger: Ledger
+    whole: bool
+
+
 def verify_log(log: Log) -> LogReport:
     """Read every entry and checkpoint; nothing is changed."""
+    return prove_log(log).report
+
+
+def prove_log(log: Log, each: Callable[[Entry, Ledger], None] | None = None) -> ProvedLog:
+    """The same; `each` is told every sound entry, and how the version stands after it."""
     leaves = [info.name.rpartition("/")[2] for info in log.store.list(log.folder)]
     numbers = sorted(int(match[1]) for leaf in leaves if (match := ENTRY_NAME.fullmatch(leaf)))
     marks = sorted(int(match[1]) for leaf in leaves if (match := CHECKPOINT_NAME.fullmatch(leaf)))
-    last = numbers[-1] if numbers else 0
-    missing = sorted(set(range(1, last + 1)) - set(numbers))
-    problems = [LogProblem(number, "it is missing") for number in missing]
-    problems += [
-        LogProblem(mark, f"there is a checkpoint of it, but the log ends at entry {last}")
-        for mark in marks
-        if mark > last
-    ]
-    problems += [
-        LogProblem(int(match[1]), "a folder has its name")
-        for name in log.store.folders(log.folder)
-        if (match := ENTRY_NAME.fullmatch(name))
-    ]
+    problems = list(_misplaced(log, numbers, marks))
+    ledger = Ledger(log.dataset, log.version)
     before: Entry | None = None
-    state = State(log.dataset, log.version)
+    checkpoints = set(marks)
+    sound = True
     for number, found in _read(log, numbers):
-        if isinstance(found, str):
-            problems.append(LogProblem(number, found))
-        else:
-            problems += _misfits(state, before, found, number, sound=not problems)
-            if number in marks and not problems:
-                problems += _checkpoint_problems(log, state, number)
-        before = None if isinstance(found, str) else found
-    return LogReport(len(numbers), len(marks), tuple(sorted(problems, key=lambda p: p.entry)))
+        if isinstance(found, LogProblem):
+            problems.append(found)
+            before, sound = None, False
+            continue
+        sound = sound and number == ledger.number + 1
+        if sound:
+            wrong = _misfits(ledger, found)
+            problems += wrong
+            sound = not wrong
+            if sound and number in checkpoints:
+                problems += _checkpoint_problems(log, ledger)
+            if sound and each is not None:
+                each(found, ledger)
+        elif before is not None and before.number == number - 1 and found.previous != before.digest:
+            what = f"it does not follow entry {before.number}"
+            problems.append(LogProblem(number, what, "broken-chain"))
+        before = found
+    whole = sound and not any(one.kind == "missing-entry" for one in problems)
+    problems.sort(key=lambda problem: problem.entry)
+    return ProvedLog(LogReport(len(numbers), len(marks), tuple(problems)), ledger, whole)
 
 
-def _read(log: Log, numbers: list[int]) -> Iterator[tuple[int, Entry | str]]:
+def _misplaced(log: Log, numbers: list[int], marks: list[int]) -> Iterator[LogProblem]:
+    """What the names alone tell."""
+    last = numbers[-1] if numbers else 0
+    for number in sorted(set(range(1, last + 1)) - set(numbers)):
+        yield LogProblem(number, "it is missing", "missing-entry")
+    for mark in marks:
+        if mark > last:
+            what = f"there is a checkpoint of it, but the log ends at entry {last}"
+            yield LogProblem(mark, what, "missing-entry")
+    for name in log.store.folders(log.folder):
+        if match := ENTRY_NAME.fullmatch(name):
+            yield LogProblem(int(match[1]), "a folder has its name", "missing-entry")
+
+
+def _read(log: Log, numbers: list[int]) -> Iterator[tuple[int, Entry | LogProblem]]:
     """Each entry, or what is wrong with it by itself."""
     for first in range(0, len(numbers), _BATCH):
         batch = numbers[first : first + _BATCH]
         found = log.store.read_many([log.entry_name(number) for number in batch])
-        for number, data in zip(batch, found, strict=True):
-            try:
-                yield number, read_entry(log.shown, number, data or b"")
-            except DamagedLogError as error:
-                yield number, error.detail
+        yield from [
+            (number, _entry(log, number, data or b""))
+            for number, data in zip(batch, found, strict=True)
+        ]
 
 
-def _misfits(
-    state: State, before: Entry | None, entry: Entry, number: int, *, sound: bool
-) -> Iterable[LogProblem]:
-    """What is wrong with an entry in its place: behind the one before, and in its claims."""
-    if not sound:
-        if before is not None and entry.previous != before.digest:
-            yield LogProblem(number, f"it does not follow entry {before.number}")
-        return
-    earlier = state.fork()
+def _entry(log: Log, number: int, data: bytes) -> Entry | LogProblem:
     try:
-        state.apply(entry)
-        told = claims(earlier, state, entry)
-        back = _changed_on_the_way(earlier, entry)
+        return read_entry(log.shown, number, data)
     except DamagedLogError as error:
-        yield LogProblem(number, error.detail)
+        return LogProblem(number, error.detail, error.kind)
+
+
+def _misfits(ledger: Ledger, entry: Entry) -> list[LogProblem]:
+    """What is wrong with an entry in its place: behind the one before, and in its claims."""
+    try:
+        false = ledger.take(entry)
+    except DamagedLogError as error:
+        return [LogProblem(entry.number, error.detail, error.kind)]
     except ValueError as error:
-        yield LogProblem(number, str(error))
-    else:
-        if back:
-            yield LogProblem(number, f"it brings back shard {back[0]} as another than it was")
-        for name, value in told.items():
-            if getattr(entry, name) != value:
-                yield LogProblem(number, f"its {name!r} is not what the entries up to it amount to")
+        return [LogProblem(entry.number, str(error), "false-entry")]
+    return [LogProblem(entry.number, detail, "false-entry") for detail in false]
 
 
-def _changed_on_the_way(before: State, entry: Entry) -> list[str]:
-    """The shards that an entry brings back with other facts than they had."""
-    if entry.operation not in BRINGS_BACK:
-        return []
-    added = {one.shard.name: one.shard for one in entry.added}
-    known = before.stays.named(list(added))
-    return [name for name, stay in known.items() if stay.shard != added[name]]
-
-
-def _checkpoint_problems(log: Log, state: State, number: int) -> Iterable[LogProblem]:
+def _checkpoint_problems(log: Log, ledger: Ledger) -> Iterable[LogProblem]:
+    number = ledger.number
     try:
         kept = read_checkpoint(log.store, log.checkpoint_name(number), log.dataset, log.version)
-        same = (kept.number, kept.digest) == (number, state.digest) and all(
-            mine.to_table().equals(its.to_table())
-            for mine, its in (
-                (state.stays, kept.stays),
-                (state.timeline, kept.timeline),
-                (state.sources, kept.sources),
-                (state.shard_names, kept.shard_names),
-            )
-        )
-        facts = ("published", "totals", "content", "snapshot", "tags", "pins", "policies", "bits")
-        same = same and all(getattr(state, name) == getattr(kept, name) for name in facts)
+        what = "" if agrees(ledger, kept) else "says something else than the log"
     except CheckpointError as error:
-        yield LogProblem(number, f"its checkpoint is damaged: {error}; delete it, nothing is lost")
-        return
-    if not same:
-        yield LogProblem(
-            number, "its checkpoint says something else than the log; delete it, nothing is lost"
-        )
+        what = f"is damaged: {error}"
+    except (ValueError, KeyError, TypeError):
+        what = "is no checkpoint of this release"
+    if what:
+        advice = "delete it, nothing is lost"
+        yield LogProblem(number, f"its checkpoint {what}; {advice}", "bad-checkpoint")

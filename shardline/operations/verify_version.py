@@ -1,21 +1,24 @@
-"""Verify a snapshot: the log that tells of it, and every byte of its shards."""
+"""Verify a snapshot: the log that tells of it, every byte of its shards, and what they lie on."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from shardline.errors import DamagedLogError
+from shardline.errors import DamagedLogError, ShardlineError
 from shardline.execution.threads import run_tasks
 from shardline.files.reader import DEFAULT_LIMITS, Limits
+from shardline.log.layers import stacks_of
 from shardline.operations.inspect import inspect_shard, look_at_shard
+from shardline.operations.read_from import layers_below, object_of
 from shardline.operations.verify_log import LogReport, verify_log
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from shardline.log.facts import Shard
+    from shardline.log.layers import Layer, Stack
     from shardline.log.snapshot import Snapshot
     from shardline.log.version import Version
     from shardline.operations.inspect import ShardReport
@@ -26,18 +29,22 @@ class VersionReport:
     """What verifying a snapshot found.
 
     `log` is None where only a quick look was asked for, `snapshot` where the log is too damaged
-    to tell of it. `vacuumed` are the shards that are not sound because vacuum deleted them.
+    to tell of it. `bases` are the shards of other versions that overlays lie beside or that plans
+    pair, each once.
+    `vacuumed` are the shards that are not sound because vacuum deleted them.
     """
 
     snapshot: Snapshot | None
     log: LogReport | None
     shards: list[ShardReport]
+    bases: list[ShardReport] = field(default_factory=list)
     vacuumed: tuple[str, ...] = ()
 
     @property
     def ok(self) -> bool:
         """Whether nothing is wrong."""
-        return all(shard.ok for shard in self.shards) and not (self.log and self.log.problems)
+        reports = (*self.shards, *self.bases)
+        return all(shard.ok for shard in reports) and not (self.log and self.log.problems)
 
 
 def verify_version(
@@ -51,8 +58,10 @@ def verify_version(
 ) -> VersionReport:
     """Check the log, and of each shard presence, length, count, sha256 and checksums.
 
-    With `quick` only the shards' presence and length; the log is then read as far as opening it
-    needs. Nothing is changed.
+    An overlay must belong to its base, and hold the features that its version adds and no others;
+    the base is checked as well, as a file, and so is what a plan pairs. With `quick` only the
+    shards' presence and length is, and that they belong together; the log is then read as far as
+    opening it needs. Nothing is changed.
     """
     log = None if quick else verify_log(version.log)
     try:
@@ -62,20 +71,59 @@ def verify_version(
             raise
         return VersionReport(None, log, [])
 
-    def verify_one(shard: Shard) -> ShardReport:
-        name = version.shard_name(shard)
+    def verify_one(layer: Layer) -> ShardReport:
+        shard, name = layer.shard, object_of(layer)
         if quick:
             return look_at_shard(version.store, name, shard)
-        tell = None if progress is None else partial(progress, shard)
-        return inspect_shard(version.store, name, shard, limits=limits, progress=tell)
+        return inspect_shard(
+            version.store,
+            name,
+            shard,
+            None if shard.base is None else layer.schema,
+            below=layer.below,
+            limits=limits,
+            progress=None if progress is None else partial(progress, shard),
+        )
 
-    reports = []
+    stacks = stacks_of(snapshot)
+    layers = [*(stack.top for stack in stacks), *_below(snapshot, stacks)]
+    found = list(run_tasks(verify_one, layers, workers=workers))
     vacuumed = []
-    for report in run_tasks(verify_one, snapshot.shards, workers=workers):
-        entry = version.state.condemned_in(report.shard.name)
-        if report.ok or entry is None:
-            reports.append(report)
-        else:
-            reports.append(replace(report, problems=(f"vacuum deleted it in entry {entry}",)))
-            vacuumed.append(report.shard.name)
-    return VersionReport(snapshot, log, reports, tuple(vacuumed))
+    for place, layer in enumerate(layers):
+        deleted = _deleted(version, layer)
+        if deleted and not found[place].ok:
+            found[place] = replace(found[place], problems=(deleted,))
+            vacuumed.append(layer.shard.name)
+    shards, bases = found[: len(stacks)], found[len(stacks) :]
+    for place, stack in enumerate(stacks):
+        if stack.problem:
+            problems = (*shards[place].problems, stack.problem)
+            shards[place] = replace(shards[place], problems=problems)
+    return VersionReport(snapshot, log, shards, bases, tuple(vacuumed))
+
+
+def _below(snapshot: Snapshot, stacks: list[Stack]) -> list[Layer]:
+    """What the shards are read from; of a plan that leads nowhere, its own report tells that."""
+    found: dict[str, Layer] = {}
+    for stack in stacks:
+        try:
+            layers = layers_below(snapshot, [stack])
+        except (ShardlineError, ValueError):
+            layers = list(stack.layers[:-1])
+        found |= {object_of(layer): layer for layer in layers}
+    return list(found.values())
+
+
+def _deleted(version: Version, layer: Layer) -> str:
+    """In which entry vacuum announced that it deletes a shard; empty if it did not."""
+    own = layer.version == version.name
+    entry = version.state.condemned_in(layer.shard.name) if own else layer.condemned
+    if entry is None:
+        return ""
+    return f"vacuum deleted it in entry {entry}" + ("" if own else f" of {layer.version}")
+
+
+def bytes_to_verify(snapshot: Snapshot) -> int:
+    """How many bytes verifying a snapshot reads."""
+    below = _below(snapshot, stacks_of(snapshot))
+    return snapshot.bytes + sum(layer.shard.bytes for layer in below)

@@ -7,21 +7,18 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from shardline import kernel
-from shardline.errors import ColumnError, DamagedFileError, ExampleError
 from shardline.files.reader import DEFAULT_LIMITS, Limits
-from shardline.operations.verify import example_fault
 from shardline.readers.ahead import work_ahead
-from shardline.readers.arrow_columns import column_of, schema_of, to_column
+from shardline.readers.batches import Batches
 from shardline.readers.chosen import chosen_features
-from shardline.readers.shards import shard_files
+from shardline.readers.records import records_of
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Sequence
 
     from shardline.files.reader import Block
     from shardline.log.snapshot import Snapshot
-    from shardline.readers.shards import ShardFile
+    from shardline.readers.records import Records
     from shardline.storage import Store
 
 BATCH_BYTES = 1024 * 1024
@@ -43,31 +40,15 @@ def to_arrow(
     features = chosen_features(
         snapshot.schema, columns, "read them as they are, with to_tf(parse=False) or a RecordFile"
     )
-    files = shard_files(snapshot)
-    asked = [column_of(feature) for feature in features]
-    schema = schema_of(features)
+    records = records_of(snapshot, features)
+    batches = Batches(features)
 
-    def blocks_of(file: ShardFile) -> Generator[Block, None, None]:
-        yield from file.blocks(limits=limits or DEFAULT_LIMITS, block_bytes=size)
-
-    def decode(file: ShardFile, block: Block) -> pa.RecordBatch:
-        try:
-            decoded = kernel.decode(block.data, block.starts, block.lengths, asked)
-            arrays = [
-                to_column(feature, buffers)
-                for feature, buffers in zip(features, decoded, strict=True)
-            ]
-        except ExampleError as error:
-            fault = example_fault(block, error.record, error)
-            raise DamagedFileError.of(file.path, fault) from None
-        except ColumnError as error:
-            record = block.record + error.record
-            raise ColumnError(record, error.field, f"{error.detail} ({file.path})") from None
-        return pa.RecordBatch.from_arrays(arrays, schema=schema)
+    def blocks_of(one: Records) -> Generator[Block, None, None]:
+        return one.blocks(limits=limits or DEFAULT_LIMITS, block_bytes=size)
 
     threads = threads_for(snapshot.store, workers)
-    batches = work_ahead(files, blocks_of, decode, threads=threads)
-    return pa.RecordBatchReader.from_batches(schema, batches)
+    read = work_ahead(records, blocks_of, batches.of, threads=threads)
+    return pa.RecordBatchReader.from_batches(batches.schema, read)
 
 
 def threads_for(store: Store, workers: int | None) -> int:

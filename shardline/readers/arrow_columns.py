@@ -25,6 +25,7 @@ from shardline.kernel.columns import to_arrow
 from shardline.kernel.types import Column
 from shardline.log import canonical, shapes
 from shardline.log.meanings import Category, Text
+from shardline.wording import counted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -126,7 +127,8 @@ def _row_offsets(
         record = place if buffers.steps is None else _owner(buffers.rows, place)
         step = " in a step" if feature.sequence else ""
         wanted = f"{'' if fixed else 'a multiple of '}{unit}"
-        raise ColumnError(record, feature.name, f"holds {counts[place]} values{step}, not {wanted}")
+        found = f"{counted(int(counts[place]), 'value')}{step}"
+        raise ColumnError(record, feature.name, f"holds {found}, not {wanted}")
     return offsets if unit == 1 else offsets // np.int32(unit)
 
 

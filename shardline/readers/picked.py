@@ -1,4 +1,4 @@
-"""Some records of a shard, by their numbers, for those who want a sample and not all of it.
+"""Some records of a file, by their numbers, for those who want a sample and not all of it.
 
 A plain shard is read through its index, as many bytes as the records have. So is a GZIP shard on a
 local disk, where a run of records costs the member that it begins in. Any other shard, and one
@@ -11,20 +11,17 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-import pyarrow as pa
 
 from shardline import kernel
-from shardline.errors import ColumnError, DamagedFileError, ExampleError, IndexMismatchError
+from shardline.errors import DamagedFileError, IndexMismatchError
 from shardline.files.index import IndexedFile, read_offsets
-from shardline.files.reader import DEFAULT_LIMITS, Limits
 from shardline.kernel.types import FRAME_BYTES
-from shardline.readers.arrow_columns import column_of, schema_of, to_column
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Generator, Iterator
 
+    from shardline.files.reader import Limits
     from shardline.kernel.types import Buffer, IntArray
-    from shardline.log.schema import Feature
     from shardline.readers.shards import ShardFile
 
 _PIECE_BYTES = 1024 * 1024
@@ -44,15 +41,14 @@ class Picked:
     lengths: IntArray
     numbers: IntArray
 
+    def payloads(self) -> Iterator[bytes]:
+        """Each record's payload."""
+        for start, length in zip(self.starts.tolist(), self.lengths.tolist(), strict=True):
+            yield bytes(self.data[start : start + length])
 
-def pick(
-    file: ShardFile, numbers: IntArray, *, limits: Limits = DEFAULT_LIMITS
-) -> Iterator[Picked]:
-    """The records of these numbers, which ascend, some at a time; the checksums of each hold.
 
-    Raises DamagedFileError at one that is damaged, ObjectMissingError if the file is not there and
-    StorageError if it is not as long as the log says.
-    """
+def pick(file: ShardFile, numbers: IntArray, *, limits: Limits) -> Generator[Picked, None, None]:
+    """See `ShardFile.pick`."""
     if not len(numbers):
         return
     file.look()
@@ -63,27 +59,6 @@ def pick(
             done += len(picked.numbers)
     except IndexMismatchError:
         yield from _streamed(file, numbers[done:], limits)
-
-
-def to_batch(file: ShardFile, features: Sequence[Feature], picked: Picked) -> pa.RecordBatch:
-    """Features of records that were picked, as `Snapshot.to_arrow` gives them.
-
-    Raises ExampleError or ColumnError, with the number of the record in the shard.
-    """
-    asked = [column_of(feature) for feature in features]
-    try:
-        decoded = kernel.decode(picked.data, picked.starts, picked.lengths, asked)
-        arrays = [
-            to_column(feature, buffers) for feature, buffers in zip(features, decoded, strict=True)
-        ]
-    except ExampleError as error:
-        detail = f"{error.detail} ({file.path})"
-        number = int(picked.numbers[error.record])
-        raise ExampleError(number, error.offset, error.field, detail) from None
-    except ColumnError as error:
-        detail = f"{error.detail} ({file.path})"
-        raise ColumnError(int(picked.numbers[error.record]), error.field, detail) from None
-    return pa.RecordBatch.from_arrays(arrays, schema=schema_of(features))
 
 
 def _through_index(file: ShardFile, numbers: IntArray, limits: Limits) -> Iterator[Picked]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from shardline.errors import PackageMissingError, UnreadableSnapshotError
@@ -9,26 +10,22 @@ from shardline.files.reader import DEFAULT_LIMITS, Limits
 from shardline.operations.verify import refuse_bad_examples
 from shardline.readers.ahead import work_ahead
 from shardline.readers.arrow import threads_for
+from shardline.readers.below import advice_below
 from shardline.readers.chosen import chosen_features
-from shardline.readers.shards import TF_COMPRESSIONS, ShardFile, shard_files
-from shardline.readers.tf_parse import batch_parser
+from shardline.readers.records import as_records, needed_layers
+from shardline.readers.tf_local import CHUNK_BYTES, chunk_records, local_chunks
+from shardline.readers.tf_parse import batch_parser, joined, layers_parser
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterator, Sequence
+    from collections.abc import Callable, Generator, Iterator, Sequence
 
     import tensorflow as tf
 
     from shardline.files.reader import Block
+    from shardline.log.layers import Layer
+    from shardline.log.schema import Feature, Schema
     from shardline.log.snapshot import Snapshot
-
-_CHUNK_BYTES = 1024 * 1024
-_CHUNK_RECORDS = 1024
-_PACKED_SHRINKS = 4
-_PACKED_CHUNK_RECORDS = 128
-"""Of packed files only their packed size is known, and records may be much larger than that."""
-_SHARDS_AT_ONCE = 8
-"""The same on every machine, and with it the order of a deterministic interleave."""
-_READ_BYTES = 1024 * 1024
+    from shardline.readers.records import Records
 
 
 def to_tf(
@@ -54,33 +51,66 @@ def to_tf(
         raise ValueError("columns are chosen when records are parsed: leave out parse=False")
     raw = "read them as they are, with parse=False"
     features = chosen_features(snapshot.schema, columns, raw) if parse else []
-    files = shard_files(snapshot)
+    layers = needed_layers(snapshot, features if parse else None)
     if not unchecked:
-        _refuse_unchecked(snapshot)
+        _refuse_unchecked(snapshot, layers)
     tf = _tensorflow()
+    shards = [as_records(snapshot, one, features if parse else None) for one in layers]
     ordered = not interleave or deterministic
-    if all(snapshot.store.local_path(file.file.name) is not None for file in files):
-        chunks = _local_chunks(snapshot, files, interleave=interleave, ordered=ordered)
+    if all(_read_by_tensorflow(one) for one in shards):
+        chunks = local_chunks(shards, interleave=interleave, ordered=ordered)
+        work = _work(snapshot.schema, features, layers)
+        most = chunk_records(shards)
     else:
-        ordered = True
-        chunks = _stored_chunks(snapshot, files, limits or DEFAULT_LIMITS)
+        ordered, most = True, 0
+        chunks = _stored_chunks(snapshot, shards, limits or DEFAULT_LIMITS)
+        work = batch_parser(snapshot.schema, features) if parse else None
     records = snapshot.records
-    if batch is not None:
-        chunks = chunks.rebatch(batch, drop_remainder=drop_remainder)
+    whole = _worked(chunks, work, ordered=ordered)
+    if batch is None:
+        chunks = whole
+    else:
         records = records // batch if drop_remainder else -(-records // batch)
-    if parse:
-        parser = tf.autograph.experimental.do_not_convert(batch_parser(snapshot.schema, features))
-        chunks = chunks.map(parser, tf.data.AUTOTUNE, deterministic=ordered)
+        # The longer the vector, the less it costs to parse a record; but a ragged one is cut
+        # record by record.
+        whole_first = batch < most and not _is_ragged(whole)
+        chunks = (whole if whole_first else chunks).rebatch(batch, drop_remainder=drop_remainder)
+        chunks = chunks if whole_first else _worked(chunks, work, ordered=ordered)
     chunks = chunks.prefetch(tf.data.AUTOTUNE)
     dataset = chunks.unbatch() if batch is None else chunks
     return dataset.apply(tf.data.experimental.assert_cardinality(records))
 
 
-def _refuse_unchecked(snapshot: Snapshot) -> None:
+def _worked(
+    chunks: tf.data.Dataset, work: Callable[..., Any] | None, *, ordered: bool
+) -> tf.data.Dataset:
+    if work is None:
+        return chunks
+    tf = _tensorflow()
+    converted = tf.autograph.experimental.do_not_convert(work)
+    return chunks.map(converted, tf.data.AUTOTUNE, deterministic=ordered)
+
+
+def _is_ragged(dataset: tf.data.Dataset) -> bool:
+    tf = _tensorflow()
+    return any(
+        isinstance(spec, tf.RaggedTensorSpec) for spec in tf.nest.flatten(dataset.element_spec)
+    )
+
+
+def _read_by_tensorflow(shard: Records) -> bool:
+    """Whether TensorFlow can read it: its records lie in files on a local disk."""
+    if shard.shard.virtual:
+        return False
+    return all(file.file.store.local_path(file.file.name) is not None for file in shard.files)
+
+
+def _refuse_unchecked(snapshot: Snapshot, layers: Sequence[Sequence[Layer]]) -> None:
     """Refuse bytes at which nobody has looked: TensorFlow can crash on damaged ones."""
+    risk = "TensorFlow can crash on damaged records, so check them first"
     advice = (
-        "TensorFlow can crash on damaged records, so check them first, 'shardline check "
-        f"{snapshot.version}', and read version.published(); or take the risk with unchecked=True"
+        f"{risk}, 'shardline check {snapshot.version}', and read version.published(); or take the "
+        "risk with unchecked=True"
     )
     if not snapshot.published:
         raise UnreadableSnapshotError(f"{snapshot} is not published: {advice}")
@@ -91,6 +121,35 @@ def _refuse_unchecked(snapshot: Snapshot) -> None:
                 f"{snapshot} was published without the check {check!r}, which its version does not "
                 f"require: {advice}"
             )
+        for layer in chain.from_iterable(layers):
+            if layer.version != snapshot.version and check in layer.failed:
+                way = advice_below(snapshot.store, str(snapshot), layer.version, layer.shard)
+                raise UnreadableSnapshotError(
+                    f"{layer.shard.name} of {layer.version} has failed the check {check!r}. {way}"
+                )
+            if layer.version != snapshot.version and check not in layer.passed:
+                raise UnreadableSnapshotError(
+                    f"{snapshot} is read with {layer.shard.name} of {layer.version}, which has not "
+                    f"passed the check {check!r}: {risk}, 'shardline check {layer.version}'; or "
+                    "take the risk with unchecked=True"
+                )
+
+
+def _work(
+    schema: Schema, features: Sequence[Feature], layers: Sequence[Sequence[Layer]]
+) -> Callable[..., Any] | None:
+    """What makes of chunks the features, or without any whole records; None if they are that."""
+    if all(len(one) == 1 for one in layers):
+        return batch_parser(schema, features) if features else None
+    if not features:
+        return joined
+    held = {tuple(layer.keys for layer in one) for one in layers}
+    if len(held) > 1:
+        parser = batch_parser(schema, features)
+        return lambda *parts: parser(joined(*parts))
+    # Nothing is copied for it where each layer is parsed by itself.
+    (each,) = held
+    return layers_parser(schema, [[f for f in features if f.key in keys] for keys in each])
 
 
 def _tensorflow() -> Any:  # noqa: ANN401 - a module without types
@@ -103,57 +162,21 @@ def _tensorflow() -> Any:  # noqa: ANN401 - a module without types
     return tensorflow
 
 
-def _local_chunks(
-    snapshot: Snapshot, files: list[ShardFile], *, interleave: bool, ordered: bool
-) -> tf.data.Dataset:
-    """Vectors of records, read by TensorFlow, which holds each file against its count."""
-    tf = _tensorflow()
-    for file in files:
-        file.look()
-    size = _chunk_records(snapshot)
-
-    def read(path: Any, packed: Any, records: Any) -> Any:  # noqa: ANN401 - tensors
-        file = tf.data.TFRecordDataset(path, packed, buffer_size=_READ_BYTES)
-        counted = file.apply(tf.data.experimental.assert_cardinality(records))
-        return counted.batch(size)
-
-    told = (
-        tf.constant([file.path for file in files], tf.string),
-        tf.constant([TF_COMPRESSIONS[file.shard.compression] for file in files], tf.string),
-        tf.constant([file.shard.records for file in files], tf.int64),
-    )
-    # With a single file at once the order is kept, and the next one is opened ahead of its turn.
-    return tf.data.Dataset.from_tensor_slices(told).interleave(
-        tf.autograph.experimental.do_not_convert(read),
-        cycle_length=_SHARDS_AT_ONCE if interleave else 1,
-        num_parallel_calls=tf.data.AUTOTUNE if interleave else 1,
-        deterministic=ordered,
-    )
-
-
-def _chunk_records(snapshot: Snapshot) -> int:
-    """How many records make a chunk: many if they are small, few if they are large."""
-    size, most = snapshot.bytes // max(snapshot.records, 1), _CHUNK_RECORDS
-    if any(shard.compression != "none" for shard in snapshot.shards):
-        size, most = size * _PACKED_SHRINKS, _PACKED_CHUNK_RECORDS
-    return min(max(_CHUNK_BYTES // max(size, 1), 1), most)
-
-
-def _stored_chunks(snapshot: Snapshot, files: list[ShardFile], limits: Limits) -> tf.data.Dataset:
+def _stored_chunks(snapshot: Snapshot, shards: list[Records], limits: Limits) -> tf.data.Dataset:
     """Vectors of records, read by our own reader: TensorFlow knows no object stores."""
     tf = _tensorflow()
     check = snapshot.schema.payload != "opaque"
 
-    def blocks_of(file: ShardFile) -> Generator[Block, None, None]:
-        yield from file.blocks(limits=limits, block_bytes=_CHUNK_BYTES)
+    def blocks_of(one: Records) -> Generator[Block, None, None]:
+        return one.blocks(limits=limits, block_bytes=CHUNK_BYTES)
 
-    def payloads(file: ShardFile, block: Block) -> list[bytes]:
+    def payloads(one: Records, block: Block) -> list[bytes]:
         if check:
-            refuse_bad_examples(file.path, block)
+            refuse_bad_examples(one.path, block)
         return [bytes(payload) for payload in block.payloads()]
 
     def chunks() -> Iterator[list[bytes]]:
-        return work_ahead(files, blocks_of, payloads, threads=threads_for(snapshot.store, None))
+        return work_ahead(shards, blocks_of, payloads, threads=threads_for(snapshot.store, None))
 
     return tf.data.Dataset.from_generator(
         chunks, output_signature=tf.TensorSpec((None,), tf.string)

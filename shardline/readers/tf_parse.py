@@ -23,7 +23,7 @@ from shardline.log.schema import Schema
 from shardline.log.tf_spec import to_tf_spec
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from shardline.log.schema import Feature
     from shardline.log.shapes import Shape
@@ -63,6 +63,30 @@ def batch_parser(schema: Schema, features: Sequence[Feature]) -> Callable[[Tenso
         return _shaped(context, parsed[0]), _shaped(lists, parsed[1])
 
     return parse_sequences
+
+
+def layers_parser(schema: Schema, parts: Sequence[Sequence[Feature]]) -> Callable[..., Any]:
+    """The same of several vectors, one for each layer of the records, which has these features."""
+    parsers = [batch_parser(schema, features) for features in parts]
+
+    def parse_layers(*layers: Tensor) -> Any:  # noqa: ANN401 - as batch_parser's gives it
+        parsed = [parser(layer) for parser, layer in zip(parsers, layers, strict=True)]
+        if schema.payload != "sequence_example":
+            return _together(parsed)
+        return tuple(_together(side) for side in zip(*parsed, strict=True))
+
+    return parse_layers
+
+
+def _together(parsed: Iterable[dict[str, Tensor]]) -> dict[str, Tensor]:
+    return {name: tensor for part in parsed for name, tensor in part.items()}
+
+
+def joined(*layers: Tensor) -> Tensor:
+    """Vectors of layers as one of whole records: concatenating messages is merging them."""
+    import tensorflow as tf  # noqa: PLC0415 - takes seconds to load
+
+    return tf.strings.join(layers)
 
 
 def _shaped(features: Sequence[Feature], parsed: dict[str, Tensor]) -> dict[str, Tensor]:

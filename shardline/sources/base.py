@@ -69,11 +69,12 @@ class OwnSchema(Chunk, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """A chunk whose records are made already."""
+    """A chunk whose records are made already; `of` is what it was before."""
 
     position: int
     end: int
     made: Frames
+    of: OwnSchema
 
     def frames(self) -> Frames:
         """Its records."""
@@ -93,7 +94,7 @@ def after_a_look(
                 own = None  # they have no schema at all: each row is told for what it is
             if own is not None and own.features:
                 refuse_rows(shown, schema, own, exact=exact)
-        yield Done(chunk.position, chunk.end, made)
+        yield Done(chunk.position, chunk.end, made, chunk)
         if len(made.rows) or made.refused:
             break
     yield from chunks

@@ -85,7 +85,12 @@ def _file_source(
     if isinstance(where, Path) and (asked == "folder" or (asked is None and where.is_dir())):
         return FolderSource(FolderOrigin(where), limits)
     origin = FileOrigin(where)
-    kind = asked or _told_by_name(origin) or _told_by_content(origin)
+    kind = asked or told_format(origin)
+    if kind is None:
+        raise SourceError(
+            f"{origin}: neither its name nor its content tell what it is. Say it with format='...' "
+            f"(--format): {', '.join(get_args(Format))}"
+        )
     if kind == "folder":
         raise SourceError(f"{origin}: a folder of files must lie on a local disk: copy it there")
     if salvage and kind != "tfrecord":
@@ -101,8 +106,14 @@ def _file_source(
     return JsonLinesSource(origin, limits)
 
 
-def _told_by_name(origin: FileOrigin) -> Format | None:
-    name = origin.shown.rpartition("/")[2].lower()
+def told_format(origin: FileOrigin) -> Format | None:
+    """What a file is, by its name or else by its first bytes; None if neither tells."""
+    return format_of_name(origin.shown) or _told_by_content(origin)
+
+
+def format_of_name(shown: str) -> Format | None:
+    """What a file is by its name; None if that does not tell."""
+    name = shown.rpartition("/")[2].lower()
     if _SHARDED.search(name):
         return "tfrecord"
     plain = name.removesuffix(".gz")
@@ -110,7 +121,7 @@ def _told_by_name(origin: FileOrigin) -> Format | None:
     return kind if plain == name or kind in {"jsonl", "csv", "tfrecord"} else None
 
 
-def _told_by_content(origin: FileOrigin) -> Format:
+def _told_by_content(origin: FileOrigin) -> Format | None:
     file = origin.open()
     try:
         head = file.pread(max(len(ARROW_MAGIC), len(PARQUET_MAGIC)), 0)
@@ -128,10 +139,7 @@ def _told_by_content(origin: FileOrigin) -> Format:
         pass
     finally:
         file.close()
-    raise SourceError(
-        f"{origin}: neither its name nor its content tell what it is. Say it with format='...' "
-        f"(--format): {', '.join(get_args(Format))}"
-    )
+    return None
 
 
 def _memory_source(what: object, origin: BatchOrigin, limits: Limits) -> RecordSource:

@@ -41,7 +41,7 @@ class CsvSource(Source):
     def infer(self) -> Schema:
         """The schema that all rows fit; rows that are no CSV are left out."""
         tally: CellTally | None = None
-        for rows in self._blocks():
+        for rows in self.blocks():
             tally = tally or CellTally(rows.names)
             if not rows.too_long:
                 tally.add(rows.columns({}))
@@ -53,14 +53,15 @@ class CsvSource(Source):
 
     def _chunks(self, schema: Schema, start: int) -> Iterator[OwnSchema]:
         first = True
-        for rows in self._blocks():
+        for rows in self.blocks():
             if first:
                 refuse_names(self.shown, schema, rows.names)
                 first = False
             if rows.first + len(rows.ends) > start:
                 yield CellChunk(schema, self._limits, rows.behind(start))
 
-    def _blocks(self) -> Iterator[CellRows]:
+    def blocks(self) -> Iterator[CellRows]:
+        """Its rows as the cells that they have, some at a time."""
         names: list[str] | None = None
         first = line = 0
         for block in text_blocks(self._file, self._limits, _rows_end):

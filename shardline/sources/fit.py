@@ -26,6 +26,7 @@ from shardline.sources.arrow_types import (
     misfit,
 )
 from shardline.sources.raw_arrays import raw_bytes
+from shardline.wording import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -128,14 +129,16 @@ class _Lists:
             self._descend(first)
 
     def _descend(self, first: int) -> None:
-        offsets, inner = _cut(self.values)
+        offsets, inner = cut(self.values)
         depth = len(self.levels)
         if depth >= first and len(self._dimensions) > first:
             wanted = self._dimensions[depth]
             lengths = np.diff(offsets)
             wrong = (lengths != wanted) & _valid(self.values)
             for place, owner in self._owners(self.cuts, wrong):
-                why = f"holds an inner list of {lengths[place]} values, not {wanted}"
+                why = (
+                    f"holds an inner list of {counted(int(lengths[place]), 'value')}, not {wanted}"
+                )
                 self.bad.setdefault(owner, why)
         self.levels.append(offsets)
         self.cuts = offsets if depth == 0 else offsets[self.cuts]
@@ -258,7 +261,7 @@ def _marked(found: pa.Array) -> Mask:
     return np.asarray(pc.fill_null(found, False))  # noqa: FBT003 - Arrow's own
 
 
-def _cut(array: pa.Array) -> tuple[Cuts, pa.Array]:
+def cut(array: pa.Array) -> tuple[Cuts, pa.Array]:
     """Where the values of each list lie among those of all these lists, and those values."""
     if pa.types.is_fixed_size_list(array.type):
         size = array.type.list_size

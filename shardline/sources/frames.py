@@ -10,7 +10,7 @@ import numpy as np
 from shardline import kernel
 from shardline.files.reader import Block
 from shardline.kernel.columns import from_arrow
-from shardline.kernel.types import FOOTER_BYTES, FRAME_BYTES, HEADER_BYTES, LARGEST_MAX_RECORD_BYTES
+from shardline.kernel.types import FOOTER_BYTES, FRAME_BYTES, HEADER_BYTES
 from shardline.log.conform import violations
 from shardline.sources.source import Frames, Refused
 
@@ -55,9 +55,9 @@ def encoded(
             valid = column.valid.copy()
             valid[places] = 0
             buffers[number] = replace(column, valid=valid)
-    data = kernel.encode(buffers, len(rows.numbers))
-    scan = kernel.scan(data, max_record_bytes=LARGEST_MAX_RECORD_BYTES)
-    return checked(schema, (data, scan.starts, scan.lengths), rows, reasons, max_record_bytes)
+    made = kernel.encode(buffers, len(rows.numbers))
+    found = (made.data, made.starts, made.lengths)
+    return checked(schema, found, rows, reasons, max_record_bytes)
 
 
 def checked(
@@ -75,10 +75,10 @@ def checked(
     for at in np.flatnonzero(lengths > max_record_bytes).tolist():
         why = f"takes {lengths[at]} bytes as a record, over the limit of {max_record_bytes}"
         reasons.setdefault(at, (None, why))
-    kept = np.ones(len(starts), np.bool_)
-    kept[list(reasons)] = False
-    places = np.flatnonzero(kept)
-    block = Block(memoryview(data), 0, 0, starts[places], lengths[places])
+    places = np.delete(np.arange(len(starts)), list(reasons))
+    block = Block(memoryview(data), 0, 0, starts, lengths)
+    if reasons:
+        block = replace(block, starts=starts[places], lengths=lengths[places])
     for misfit in violations(schema, block):
         reasons.setdefault(int(places[misfit.record]), (misfit.feature, misfit.detail))
     if not reasons:
@@ -91,8 +91,7 @@ def checked(
         if lengths[at] > max_record_bytes:
             content = content[:KEPT_BYTES]
         refused.append(Refused(int(rows.numbers[at]), rows.where(at), *reasons[at], content))
-    kept[list(reasons)] = False
-    places = np.flatnonzero(kept)
+    places = np.delete(np.arange(len(starts)), list(reasons))
     sizes = lengths[places]
     return Frames(
         _joined(memoryview(data), starts, lengths, places),

@@ -12,7 +12,6 @@ from shardline import kernel
 from shardline.errors import ExampleError, SchemaMismatchError
 from shardline.kernel.columns import from_arrow
 from shardline.kernel.types import (
-    LARGEST_MAX_RECORD_BYTES,
     FactsKey,
     FeatureFacts,
     merge_facts,
@@ -82,9 +81,8 @@ class Finder:
         if bad:
             columns = [(feature, array.filter(pa.array(kept))) for feature, array in columns]
         rows = int(kept.sum())
-        data = kernel.encode([from_arrow(f.name, array) for f, array in columns], rows)
-        scan = kernel.scan(data, max_record_bytes=LARGEST_MAX_RECORD_BYTES)
-        merge_facts(self._facts, kernel.facts(data, scan.starts, scan.lengths))
+        made = kernel.encode([from_arrow(f.name, array) for f, array in columns], rows)
+        merge_facts(self._facts, kernel.facts(made.data, made.starts, made.lengths))
         self._records += rows
 
     def _feature(self, name: str, array: pa.Array) -> Feature | None:

@@ -62,7 +62,7 @@ class JsonLinesSource(Source):
             nonlocal known
             known = types
 
-        for lines, too_long in self._lines():
+        for lines, too_long in self.lines():
             table = None if too_long or known is None else lines.read(known)
             if table is not None:
                 finder.add(table)
@@ -76,11 +76,12 @@ class JsonLinesSource(Source):
         yield from chunks if start else after_a_look(self.shown, schema, chunks)
 
     def _chunks(self, schema: Schema, start: int) -> Iterator[OwnSchema]:
-        for lines, too_long in self._lines():
+        for lines, too_long in self.lines():
             if lines.first + lines.count > start:
                 yield LineChunk(schema, self._limits, lines.behind(start), too_long=too_long)
 
-    def _lines(self) -> Iterator[tuple[Lines, bool]]:
+    def lines(self) -> Iterator[tuple[Lines, bool]]:
+        """Its lines, some at a time, and whether they are one that is too long to be read."""
         first = 0
         for block in text_blocks(self._file, self._limits, _rows_end):
             if not first and block.data.lstrip()[:1] == b"[":

@@ -48,14 +48,14 @@ class TensorColumns:
 
     def types(self) -> pa.Schema:
         """The type of each column, as the dataset declares its elements."""
-        return pa.schema([(name, _type(name, part)) for name, part in self._spec.items()])
+        return pa.schema([(name, type_of(name, part)) for name, part in self._spec.items()])
 
     def batches(self, start: int, _schema: Schema | None = None) -> Iterator[Batch]:
         """The rows from number `start` on."""
         dataset = self._dataset.skip(start) if start else self._dataset
         first = start
         for elements in dataset.ragged_batch(self._rows_per_batch()):
-            columns = [_column(elements[name]) for name in self._spec]
+            columns = [column_of(elements[name]) for name in self._spec]
             rows = pa.RecordBatch.from_arrays(columns, list(self._spec))
             yield Batch(rows, first)
             first += rows.num_rows
@@ -69,7 +69,7 @@ class TensorColumns:
         return min(max(CHUNK_BYTES // max(wide, 1), 1), _MOST_ROWS)
 
 
-def _type(name: str, part: Any) -> pa.DataType:  # noqa: ANN401 - a TypeSpec
+def type_of(name: str, part: Any) -> pa.DataType:  # noqa: ANN401 - a TypeSpec
     """The type that a column of these tensors will have."""
     if part.shape.rank is None:
         raise SchemaMismatchError(
@@ -93,13 +93,13 @@ def _type(name: str, part: Any) -> pa.DataType:  # noqa: ANN401 - a TypeSpec
     return kind
 
 
-def _column(tensor: Any) -> pa.Array:  # noqa: ANN401 - a Tensor or RaggedTensor
+def column_of(tensor: Any) -> pa.Array:  # noqa: ANN401 - a Tensor or RaggedTensor
     """A batch of tensors as a column, lists in lists as they are nested."""
     import tensorflow as tf  # noqa: PLC0415
 
     if not isinstance(tensor, tf.RaggedTensor):
         return _dense_column(tensor)
-    inner = _column(tensor.values)
+    inner = column_of(tensor.values)
     cuts = tensor.row_splits.numpy()
     check_offsets(int(cuts[-1]))
     return pa.ListArray.from_arrays(pa.array(cuts.astype(np.int32)), inner)

@@ -93,6 +93,9 @@ def test_every_number_is_told_also_when_nothing_was_done(tmp_path: Path) -> None
         assert numbers == NUMBERS
     assert {key: type(idle[key]) for key in NUMBERS} == {key: type(busy[key]) for key in NUMBERS}
     assert (idle["rows_per_second"], idle["added_rows"]) == (0.0, 0)
+    counts = {"computed_shards": 0, "reused_shards": 1}
+    follows = snapshot_metadata(version, replace(done, counts=counts))
+    assert {key: follows[key] for key in follows.keys() - busy.keys()} == counts
     assert "adopted" not in idle
     assert snapshot_metadata(version, Made(done.snapshot, adopted=True))["adopted"] is True
 
@@ -165,9 +168,7 @@ def test_a_rebuilt_version_tells_its_parent_and_where_each_column_comes_from(
     single = Version(tmp_path / "root", "digits/single")
     report = shardline.rebuild(version, into=single)
     assert report.entry is not None
-    metadata = snapshot_metadata(
-        single, Made(single.newest()), inputs={"digits_v1": version.schema, "other": Schema()}
-    )
+    metadata = snapshot_metadata(single, Made(single.newest()))
     told = read_back(metadata)
     (parent,) = [record.data for record in told["parents"].value.records]
     (listed,) = report.entry.inputs
@@ -183,9 +184,12 @@ def test_a_rebuilt_version_tells_its_parent_and_where_each_column_comes_from(
         column: [(dep.asset_key, dep.column_name) for dep in deps]
         for column, deps in lineage.deps_by_column.items()
     } == {"x": [(AssetKey("digits_v1"), "x")]}
+    (row,) = [record.data for record in told["made_of"].value.records]
+    assert row == {"column": "x", "made of": "digits_v1: x"}
     assert "sources" not in told
     appended_too = snapshot_metadata(version, done)
-    assert {"parents", "dagster/column_lineage", "quarantine"}.isdisjoint(appended_too)
+    only_derived = {"parents", "dagster/column_lineage", "made_of", "quarantine"}
+    assert only_derived.isdisjoint(appended_too)
 
 
 def test_a_parent_whose_log_is_gone_is_told_without_the_number_of_its_entry(

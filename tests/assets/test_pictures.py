@@ -20,12 +20,13 @@ from PIL import Image
 
 import shardline
 from assets.contact_sheet import MOST_IMAGES, contact_sheet
-from assets.picture_rows import record_sizes, some_files, some_rows
+from assets.picture_rows import record_sizes, some_rows, some_shards
 from assets.pictures import MOST_CHARACTERS, picture
 from shardline import Category, Feature, Schema, Version
 from tests.assets.landings import COLORS, NAME, appended, image_folder, png
 from tests.files.samples import flipped, made
 from tests.kernel.frames import framed
+from tests.readers.overlays import tagged
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -227,7 +228,7 @@ def test_sizes_and_rows_are_found_in_plain_and_packed_shards_with_and_without_in
     if not indexed:
         for index in tmp_path.rglob("*.index"):
             index.unlink()
-    (file,) = some_files(snapshot, snapshot.shards)
+    (file,) = some_shards(snapshot, snapshot.shards)
     payloads = [len(payload) for payload in shardline.RecordFile(snapshot.files()[0])]
     assert record_sizes(file).tolist() == payloads
     rows = some_rows(file, snapshot.schema.features, 1000, 1 << 20)
@@ -244,7 +245,7 @@ def test_a_look_at_large_records_takes_few_of_them(tmp_path: Path) -> None:
     version = Version(tmp_path, NAME)
     appended(version, table(x=[b"." * 10_000] * 200), batch="one")
     snapshot = version.newest()
-    (file,) = some_files(snapshot, snapshot.shards)
+    (file,) = some_shards(snapshot, snapshot.shards)
     rows = some_rows(file, snapshot.schema.features, 4096, 100_000)
     assert 8 <= rows.num_rows <= 10
     assert some_rows(file, snapshot.schema.features, 4096, 10).num_rows == 1
@@ -255,9 +256,31 @@ def test_a_look_at_many_shards_takes_some_from_the_first_to_the_last(tmp_path: P
     appended(version, table(x=[b"." * 1000] * 40), batch="one", target_bytes=1000)
     snapshot = version.newest()
     assert snapshot.totals.shards == 40
-    files = some_files(snapshot, snapshot.shards)
+    files = some_shards(snapshot, snapshot.shards)
     assert len(files) == 8
     assert (files[0].shard, files[-1].shard) == (snapshot.shards[0], snapshot.shards[-1])
+
+
+@pytest.mark.parametrize("indexed", [True, False])
+def test_overlays_are_looked_at_together_with_their_bases(tmp_path: Path, *, indexed: bool) -> None:
+    snapshot = tagged(tmp_path)
+    if indexed:
+        for path in tmp_path.rglob("*.tfrecord"):
+            shardline.write_index(path)
+    looked = some_shards(snapshot, snapshot.shards)
+    assert [one.shard.records for one in looked] == [3, 1, 5]
+    sizes = np.concatenate([record_sizes(one) for one in looked])
+    joined = [len(one) for one in snapshot.to_tf(parse=False).as_numpy_iterator()]
+    assert np.abs(sizes - joined).max() <= 4, "the headers of the messages that are joined"
+    rows = [some_rows(one, snapshot.schema.features, 100, 1 << 20) for one in looked]
+    assert pa.concat_tables(rows)["x"].to_pylist() == list(range(9))
+    version = Version(tmp_path, snapshot.version)
+    assert "Not drawn" not in page_of(version).text
+    for path in tmp_path.rglob("v1.*.tfrecord"):
+        path.unlink()
+    scores = [feature for feature in snapshot.schema.features if feature.name == "score"]
+    (first, *_) = some_shards(snapshot, snapshot.shards, scores)
+    assert some_rows(first, scores, 2, 1 << 20)["score"].to_pylist()[0] == 0.0
 
 
 def test_a_damaged_shard_is_a_note_and_the_others_are_drawn(tmp_path: Path) -> None:

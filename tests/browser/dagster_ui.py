@@ -6,12 +6,14 @@ A button is found by its icon and its words, since the icons have names for peop
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
+from urllib.parse import urlencode
 
 from playwright.sync_api import ConsoleMessage, Locator, Page, Request, Response, expect
 
 MILLISECONDS = 120_000
 WIDTH, HEIGHT = 1440, 900
-_GRAPH_HEIGHT = 520
+_GRAPH_HEIGHT = 820
+_GROUPS = ("digits", "digit_pairs")
 _ENDS = re.compile("^(Success|Failure|Canceled)$")
 _LINE_COLOUR, _LINE_PIXELS = [0x4F, 0x43, 0xDD], 100
 _HAS_LINE = """\
@@ -56,7 +58,9 @@ class Complaints:
             self.heard.append(f"console: {message.text}")
 
     def _broke(self, error: str) -> None:
-        self.heard.append(f"WebSocket: {error}")
+        # As above: the page closed it itself.
+        if error != "WebSocket is closed before the connection is established.":
+            self.heard.append(f"WebSocket: {error}")
 
 
 @dataclass(frozen=True)
@@ -74,8 +78,11 @@ class DagsterUI:
         self.page.screenshot(path=self.screenshots / f"{name}.png", animations="disabled")
 
     def open_graph(self) -> None:
-        """Open the graph, on a screen no higher than what there is to see."""
-        self._open("/asset-groups", _GRAPH_HEIGHT)
+        """Open the graph and all its groups, on a screen no higher than what there is to see."""
+        nodes = [f"global@global:{group}" for group in _GROUPS]
+        listed = [(f"open-nodes[{place}]", node) for place, node in enumerate(nodes)]
+        query = urlencode([("expanded", ",".join(nodes)), *listed])
+        self._open(f"/asset-groups?{query}", _GRAPH_HEIGHT)
 
     def listed(self, asset: str, status: str = "") -> Locator:
         """An asset in the list beside the graph; its status is the name of its icon."""
@@ -105,6 +112,12 @@ class DagsterUI:
         """The value of a key in the metadata of the asset that is open."""
         cell = self.page.get_by_role("cell", name=key, exact=True)
         return self.page.get_by_role("row").filter(has=cell).first.get_by_role("cell").nth(2)
+
+    def table(self, key: str) -> list[list[str]]:
+        """The rows of the table that is the value of a key, without its heading."""
+        rows = self.metadata(key).get_by_role("row")
+        rows.nth(1).wait_for()
+        return [row.get_by_role("cell").all_inner_texts() for row in rows.all()[1:]]
 
     def snapshot(self, asset: str) -> tuple[int, str]:
         """The number and the digest of the snapshot that an asset's page tells of."""

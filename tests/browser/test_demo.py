@@ -11,6 +11,8 @@ from tests.browser.dagster_ui import Complaints, DagsterUI
 from tests.browser.demo_site import DemoSite
 
 GROWING, SINGLE, EXPORT = "digits_v1", "digits_single", "digits_single_export"
+EXTENDED, PAIRS = "digits_v2", "digit_pairs_v1"
+OF_DIGITS = (GROWING, SINGLE, EXPORT, EXTENDED)
 CHECKS = ["drift", "expectations", "integrity", "schema", "volume"]
 PLOTTED = ["snapshot", "dagster/row_count", "added_rows", "bytes"]
 LAUNCHPAD = ["dry_run", "files", "limit", "reland", "target_shard_mb"]
@@ -33,6 +35,9 @@ def test_the_demo_is_run_understood_and_guarded_by_a_person_with_a_browser(
     the_launchpad_offers_what_can_be_set(ui)
     the_expectations_have_a_page_of_their_own(ui)
     the_single_file_followed(site, ui, rows=1200)
+    the_overlay_followed_and_tells_what_it_is_made_of(site, ui, rows=1200)
+    the_pairs_followed_and_take_no_space(site, ui, rows=1200)
+    every_column_is_followed_back_to_the_digits(site, ui)
     a_damaged_file_turns_integrity_red_and_moves_nothing_downstream(site, ui)
     site.land_parquet("batch-4.parquet", 1200, 1797)
     materialize_runs_and_all_checks_turn_green(site, ui, rows=1797)
@@ -44,13 +49,14 @@ def test_the_demo_is_run_understood_and_guarded_by_a_person_with_a_browser(
 
 def the_graph_shows_the_demo(ui: DagsterUI) -> None:
     ui.open_graph()
-    for asset in (GROWING, SINGLE, EXPORT):
+    for asset in (*OF_DIGITS, PAIRS):
         expect(ui.listed(asset)).to_be_visible()
     ui.open_asset(GROWING)
     ui.page.get_by_role("link", name="digits", exact=True).click()
     expect(ui.page).to_have_url(re.compile("asset-groups.*digits"))
-    for asset in (GROWING, SINGLE, EXPORT):
+    for asset in OF_DIGITS:
         expect(ui.listed(asset)).to_be_visible()
+    expect(ui.listed(PAIRS)).to_have_count(0)
 
 
 def materialize_runs_and_all_checks_turn_green(site: DemoSite, ui: DagsterUI, rows: int) -> None:
@@ -127,6 +133,51 @@ def the_single_file_followed(site: DemoSite, ui: DagsterUI, rows: int) -> None:
     ui.shoot(f"single-{rows}")
 
 
+def the_overlay_followed_and_tells_what_it_is_made_of(
+    site: DemoSite, ui: DagsterUI, rows: int
+) -> None:
+    site.wait_until_published("digits/v2", rows)
+    snapshot = site.version("digits/v2").published()
+    assert ui.snapshot(EXTENDED) == (snapshot.number, snapshot.content)
+    computed, reused = (ui.metadata(f"{how}_shards") for how in ("computed", "reused"))
+    assert int(computed.inner_text()) + int(reused.inner_text()) == len(snapshot.shards)
+    made_of = ui.metadata("made_of")
+    for column, origin in (("brightness", "image"), ("label_name", "label"), ("image", "image")):
+        told = made_of.get_by_role("row").filter(has_text=re.compile(f"^{column}digits_v1"))
+        expect(told).to_have_text(f"{column}digits_v1: {origin}")
+    for column in ("width", "height", "brightness", "label_name"):
+        expect(ui.page.get_by_role("cell", name=column, exact=True).first).to_be_visible()
+    ui.shoot("overlay", height=2700)
+
+
+def the_pairs_followed_and_take_no_space(site: DemoSite, ui: DagsterUI, rows: int) -> None:
+    pairs = rows * (rows - 1) // 2
+    site.wait_until_published("digit_pairs/v1", pairs)
+    snapshot = site.version("digit_pairs/v1").published()
+    assert ui.snapshot(PAIRS) == (snapshot.number, snapshot.content)
+    expect(ui.metadata("pairs")).to_have_text(str(pairs))
+    assert int(ui.metadata("bytes").inner_text()) == snapshot.bytes < 4096
+    expect(ui.metadata("made_of")).to_contain_text("b_imagedigits_v1: image")
+    ui.shoot("pairs", height=2700)
+
+
+def every_column_is_followed_back_to_the_digits(site: DemoSite, ui: DagsterUI) -> None:
+    # Dagster draws this lineage itself only where it is bought: here people see our table of it.
+    own = {column: f"{GROWING}: {column}" for column in ("image", "label", "path")}
+    seen = dict.fromkeys(("brightness", "height", "width"), f"{GROWING}: image")
+    sides = {f"{side}_{column}": origin for side in "ab" for column, origin in own.items()}
+    expected = {
+        SINGLE: own,
+        EXTENDED: {**own, **seen, "label_name": f"{GROWING}: label"},
+        PAIRS: sides,
+    }
+    for asset, lineage in expected.items():
+        ui.open_asset(asset)
+        assert ui.table("made_of") == [list(one) for one in sorted(lineage.items())]
+        assert site.column_lineage(asset) == lineage
+    ui.shoot("column-lineage", height=2700)
+
+
 def a_damaged_file_turns_integrity_red_and_moves_nothing_downstream(
     site: DemoSite, ui: DagsterUI
 ) -> None:
@@ -155,7 +206,7 @@ def a_damaged_file_turns_integrity_red_and_moves_nothing_downstream(
 
 def everything_is_green_in_the_graph(ui: DagsterUI) -> None:
     ui.open_graph()
-    for asset in (GROWING, SINGLE, EXPORT):
+    for asset in (*OF_DIGITS, PAIRS):
         expect(ui.listed(asset, "run_success")).to_be_visible()
-    expect(ui.page.get_by_text(re.compile(r"^(\d+) / \1 Passed$"))).to_have_count(2)
+    expect(ui.page.get_by_text(re.compile(r"^(\d+) / \1 Passed$"))).to_have_count(4)
     ui.shoot("asset-graph")

@@ -20,6 +20,7 @@ from shardline.errors import (
     SchemaMismatchError,
 )
 from tests.checks.rows import DIGITS, append_rows, digits, snapshot_of
+from tests.files.samples import example_of
 from tests.kernel.examples import (
     entry,
     example,
@@ -28,6 +29,8 @@ from tests.kernel.examples import (
     float_feature,
     int64_feature,
 )
+from tests.readers.overlays import SCORE, checked, extended, lay, mixed, score
+from tests.readers.snapshots import published
 
 if TYPE_CHECKING:
     from shardline.log.snapshot import Snapshot
@@ -323,3 +326,21 @@ def test_so_is_one_that_is_no_example(tmp_path: Path) -> None:
 def test_a_limit_of_no_rows_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="a sample has one row at least"):
         sample(snapshot_of(tmp_path, digits(0, 3)), limit=0)
+
+
+@pytest.mark.parametrize("limit", [100, 12])
+def test_overlays_are_sampled_as_whole_records(tmp_path: Path, limit: int) -> None:
+    snapshot = mixed(tmp_path)
+    taken = sample(snapshot, limit=limit)
+    assert (taken.rows, taken.of) == (min(limit, 20), 20)
+    assert taken.frame["score"].to_list() == [x / 4 for x in taken.frame["x"]]
+    assert taken.frame["tags__len"].to_list() == [x % 3 + 1 for x in taken.frame["x"]]
+
+
+def test_of_large_bases_as_few_records_are_taken_as_if_they_were_plain(tmp_path: Path) -> None:
+    schema = shardline.Schema((shardline.Feature("a", "bytes"),))
+    base = published(tmp_path, schema, [example_of(a=bytes(10_000))] * 40)
+    scores = [score(x) for x in range(40)]
+    snapshot = checked(lay(base, "digits/v2", extended(schema, SCORE), scores))
+    assert sample(snapshot, limit_bytes=100_000).rows < 12
+    assert sample(snapshot, columns=["score"], limit_bytes=100_000).rows == 40

@@ -75,12 +75,15 @@ def inside(*arguments: str | Path, cwd: Path | None = None, **environment: str) 
     return Result(code if isinstance(code, int) else 0, out.getvalue(), err.getvalue())
 
 
-def on_terminal(*arguments: str | Path) -> tuple[int, str]:
-    """Run the command with stderr on a terminal of its own; gives its code and what was drawn."""
+def on_terminal(*arguments: str | Path, both: bool = False) -> tuple[int, str]:
+    """Run the command with stderr on a terminal of its own; gives its code and what was drawn.
+
+    With `both`, stdout is there too.
+    """
     main, terminal = pty.openpty()
     process = subprocess.Popen(
         [sys.executable, "-m", "shardline", *map(str, arguments)],
-        stdout=subprocess.DEVNULL,
+        stdout=terminal if both else subprocess.DEVNULL,
         stderr=terminal,
         cwd=ROOT,
         env=_environment(TERM="xterm-256color"),

@@ -57,7 +57,7 @@ def test_what_cannot_be_exported_is_told_with_code_2(tmp_path: Path) -> None:
         ([NAME, "out"], "has no published snapshot"),
         ([f"{NAME}@7", "out"], "has no snapshot 7"),
         ([f"{NAME}@1", "."], "is a folder: name a file"),
-        (["digits", "out"], "names no version"),
+        (["digits", "out"], "digits is a dataset: name a version of it"),
         ([f"{NAME}@1", "missing/out"], "no such folder; make it first"),
     ):
         result = here(tmp_path, "export", *arguments, cwd=tmp_path)

@@ -100,7 +100,7 @@ def test_what_has_no_files_to_read_is_told_with_code_2(tmp_path: Path) -> None:
         ([NAME], "has no published snapshot"),
         ([f"{NAME}@2"], "has no snapshot 2"),
         (["digits/v2"], "has no snapshot yet"),
-        (["digits"], "names no version"),
+        (["digits"], "digits is a dataset: name a version of it: digits/v1"),
         ([f"{NAME}@1", "-0", "--json"], "choose one"),
     ):
         result = here(tmp_path, "files", *arguments)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from shardline.log.changes import Replace
+from shardline.log.changes import Derive, Replace
 from shardline.log.facts import Attestation, Checks
 from shardline.log.landing import Append
 from shardline.log.version import Version
@@ -119,6 +119,46 @@ def test_what_others_write_into_parameters_is_no_trouble(tmp_path: Path) -> None
     assert "quarantine" not in result.out
 
 
+ODD_PARAMETERS: dict[str, tuple[str, dict[str, object], str]] = {
+    "nothing": ("extend", {}, "extended: 0 shards computed, 0 reused; -1 shard"),
+    "an extension by something": (
+        "extend",
+        {"fields": [7, {"features": [HOSTILE]}], "drop": "all", "computed": "many", "reused": 2},
+        r"extended by \x1b[31mred\x1b]0;title\x07: 0 shards computed, 2 reused",
+    ),
+    "many fields": (
+        "extend",
+        {"fields": [{"features": list("abcdefgh")}]},
+        "extended by a, b, c, d, e, f and 2 more: ",
+    ),
+    "a migration by something": (
+        "migrate",
+        {"rename": ["x"], "cast": {"x": 3}, "default": {}},
+        "migrated (x as 3): 0 shards computed, 0 reused",
+    ),
+    "a combination by something": (
+        "combine",
+        {"rule": {"on": [["x", "y"], 7], "where": None}, "limit": "all"},
+        "combined (by x = y, some of the pairs, the first 0 pairs): 0 shards",
+    ),
+    "a combination without a rule": ("combine", {"rule": "none"}, "combined: 0 shards computed"),
+}
+
+
+@pytest.mark.parametrize("what", ODD_PARAMETERS)
+def test_what_others_say_of_what_they_derived_is_no_trouble(tmp_path: Path, what: str) -> None:
+    operation, parameters, words = ODD_PARAMETERS[what]
+    version = landed(tmp_path, "one")
+    names = [shard.name for shard in version.newest().shards]
+    version.commit(
+        Derive(head=1, removed=names, added=[], operation=operation, parameters=parameters)
+    )
+    result = here(tmp_path, "log", NAME)
+    assert result.code == 0
+    assert words in squeezed(result.out)
+    assert "\x1b" not in result.out
+
+
 def test_the_newest_comes_first_and_n_says_how_many(tmp_path: Path) -> None:
     landed(tmp_path, "one", "two")
     assert list(told(tmp_path)) == [5, 4, 3, 2, 1]
@@ -222,7 +262,7 @@ def test_a_snapshot_is_refused_and_so_is_what_is_not_there(tmp_path: Path) -> No
     landed(tmp_path, "one")
     for argument, words in (
         (f"{NAME}@1", "leave out @1"),
-        ("digits", "names no version"),
+        ("digits", "digits is a dataset: name a version of it: digits/v1"),
         ("digits/v2", "digits has v1"),
         ("faces/v1", "there is no dataset faces"),
     ):

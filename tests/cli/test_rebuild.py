@@ -9,7 +9,7 @@ import pytest
 
 from shardline.log.version import Version
 from tests.cli.command import inside, on_terminal
-from tests.cli.datasets import damage, file_of, here, landed, numbers_of, squeezed
+from tests.cli.datasets import damage, file_of, here, landed, numbers_of, squeezed, write_rows
 from tests.files.samples import example_of, made, packed, read_by_tensorflow
 from tests.kernel.frames import framed
 from tests.log.versions import NAME
@@ -154,6 +154,17 @@ def test_what_is_mixed_up_is_told_with_code_2(tmp_path: Path, what: str) -> None
     assert (result.code, result.out) == (2, "")
     assert words in result.err
     assert sorted(file.name for file in tmp_path.iterdir()) == ["a.tfrecord", "root"]
+
+
+def test_a_version_with_other_features_is_told_with_code_2_as_extend_does(tmp_path: Path) -> None:
+    landed(tmp_path, "one")
+    write_rows(tmp_path / "in.jsonl", ["a"])
+    assert here(tmp_path, "append", "digits/v2", tmp_path / "in.jsonl").code == 0
+    result = here(tmp_path, "rebuild", NAME, "--into", "v2")
+    assert result.code == 2
+    assert "digits/v2 exists already, and its features are not those that it would" in result.err
+    assert "Name a version that is not there yet (--into)" in result.err
+    assert "migration" not in result.err
 
 
 def test_a_terminal_gets_progress_bars(tmp_path: Path) -> None:

@@ -35,7 +35,7 @@ def test_nothing_to_repair_is_told(tmp_path: Path) -> None:
     told = here(tmp_path, "repair", NAME, "--json").json
     assert told == {
         "ok": True, "version": NAME, "dry_run": False, "read_shards": 1, "repaired": [],
-        "check": None, "published": 1,
+        "check": None, "published": 1, "followers": [], "copies": [],
     }  # fmt: skip
 
 
@@ -96,9 +96,25 @@ def test_what_was_lost_is_told_with_code_1(tmp_path: Path) -> None:
     second.unlink()
     result = here(tmp_path, "repair", NAME, "--dry-run", cwd=tmp_path)
     assert result.code == 0
-    assert "its intact records can be kept" in result.out
-    assert "nothing of it is left" in result.out
+    asked = result.out.splitlines()
+    assert asked == [
+        f"DAMAGED digits/shards/{first.name}: 10 records",
+        "        its source a.jsonl is gone or has changed since",
+        "        9 records of it can be kept; 1 would be lost",
+        f"DAMAGED digits/shards/{second.name}: 10 records",
+        "        its source b.jsonl is gone or has changed since",
+        "        nothing of it is left",
+        "digits/v1@2: 2 shards read, 2 damaged or gone",
+        "Nothing was changed",
+        "To keep what is intact, and give up 11 records for good:",
+        "  shardline repair digits/v1 --lossy",
+    ]
     result = here(tmp_path, "repair", NAME, cwd=tmp_path)
+    assert (result.code, result.out.splitlines()) == (1, asked)
+    told = here(tmp_path, "repair", NAME, "--json").json
+    assert (told["ok"], [one["lost_records"] for one in told["repaired"]]) == (False, [1, 10])
+    assert told["published"] == 2
+    result = here(tmp_path, "repair", NAME, "--lossy", cwd=tmp_path)
     assert result.code == 1
     (kept,) = (tmp_path / "digits" / "quarantine").iterdir()
     assert result.out.splitlines()[:8] == [

@@ -225,3 +225,17 @@ def test_a_root_that_is_a_dataset_itself_is_told_from_an_empty_one(tmp_path: Pat
     landed(tmp_path, "one")
     assert "the root is a folder above" in on(tmp_path / "digits", "status").out
     assert "above" not in on(tmp_path / "nothing", "status").out
+
+
+def test_each_failed_check_is_told_with_its_own_reason_whichever_failed_last(
+    tmp_path: Path,
+) -> None:
+    version = landed(tmp_path, "one")
+    version.require(Checks((), ("expectations", "drift")))
+    land(version, "two")
+    content = version.newest().content
+    for check, why in (("expectations", "too dark"), ("drift", "moved")):
+        version.attest([Attestation(check, passed=False, content=content, detail=why)])
+    out = on(tmp_path, "status").out
+    assert "too dark" in out
+    assert "moved" in out

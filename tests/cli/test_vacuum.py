@@ -56,13 +56,50 @@ def test_what_was_in_use_a_moment_ago_is_kept(tmp_path: Path) -> None:
     rolled_back(tmp_path)
     result = on(tmp_path, "vacuum", "digits", "--delete")
     assert "nothing to delete; 2 files in digits/shards kept" in result.out
+    assert (
+        "snapshots that were in use until lately have them, and may still be read (--keep 1w)"
+        in (result.out)
+    )
+    assert "shardline vacuum digits --delete --keep 0\n" in result.out
     assert file_of(tmp_path, "two").exists()
 
 
 def test_a_tag_keeps_its_snapshot(tmp_path: Path) -> None:
     rolled_back(tmp_path)
     on(tmp_path, "tag", f"{NAME}@2", "train-1")
-    assert "nothing to delete" in on(tmp_path, "vacuum", "digits", "--keep", "0").out
+    result = on(tmp_path, "vacuum", "digits", "--keep", "0")
+    assert "nothing to delete" in result.out
+    assert f"{NAME}@2: 1 shard (" in result.out
+    assert "): it has the tag train-1\n" in result.out
+    assert f"shardline tag {NAME} --delete train-1\n" in result.out
+    (keeper,) = on(tmp_path, "vacuum", "digits", "--keep", "0", "--json").json["keepers"]
+    assert (keeper["kind"], keeper["where"], keeper["files"]) == ("tag", f"{NAME}@2", 1)
+
+
+def test_whoever_else_keeps_a_snapshot_is_told_with_what_to_do(tmp_path: Path) -> None:
+    rolled_back(tmp_path)
+    version = Version(tmp_path, NAME)
+    version.pin("consumer model run-7 on 2", 2)
+    version.pin("someone", 2)
+    result = on(tmp_path, "vacuum", "digits", "--keep", "0")
+    assert f"shardline consumers {NAME} --release model\n" in result.out
+    assert f"Version(root, {NAME!r}).pin('someone', None)" in result.out
+
+
+def test_pins_that_nothing_needs_are_told_with_when_what_they_held_goes(tmp_path: Path) -> None:
+    rolled_back(tmp_path)
+    Version(tmp_path, NAME).pin("digits/v2 on 2", 2)
+    told = "let go of 1 pin that no version needs any more"
+    assert f"would {told}\n" in on(tmp_path, "vacuum", "digits", "--keep", "0").out
+    later = on(tmp_path, "vacuum", "digits", "--keep", "1h").out
+    assert f"would {told}. What only they held is kept for 1h from then on" in later
+    later = on(tmp_path, "vacuum", "digits", "--delete", "--keep", "1h").out
+    assert f"{told}. What only they held is kept for 1h from now on" in later
+    assert later.endswith("; after that: shardline vacuum digits --delete --keep 1h\n")
+    Version(tmp_path, NAME).pin("digits/v2 on 2", 2)
+    at_once = on(tmp_path, "vacuum", "digits", "--delete", "--keep", "0").out
+    assert at_once.endswith(f"{told}\n")
+    assert not file_of(tmp_path, "two").exists()
 
 
 def test_json_tells_each_file_and_why(tmp_path: Path) -> None:

@@ -181,6 +181,7 @@ def test_json_tells_the_log_and_each_shard(tmp_path: Path) -> None:
                 "violations": [],
             }
         ],
+        "bases": [],
         "vacuumed": [],
     }
 

@@ -9,6 +9,7 @@ from typing import Any
 import dagster as dg
 
 from assets.appended import appended_version
+from assets.declared import DeclaredVersion
 from assets.rebuilt import rebuilt_version
 from dagster_project.platform import platform
 from dagster_project.resources import ShardlineResource
@@ -62,9 +63,9 @@ class Platform:
         config: dict[str, Any] | None = None,
         raise_on_error: bool = False,
     ) -> dg.ExecuteInProcessResult:
-        """Materialize some assets with their checks, all unless told."""
+        """Materialize some assets with their checks, all unless told; each with this config."""
         job = self.defs.resolve_implicit_global_asset_job_def()
-        ops = {GROWING.to_user_string(): {"config": config}} if config else {}
+        ops = {key.to_user_string(): {"config": config} for key in keys} if config else {}
         return job.execute_in_process(
             instance=instance,
             asset_selection=list(keys) or None,
@@ -74,9 +75,12 @@ class Platform:
 
 
 def make_platform(
-    folder: Path, *, suite: Path | None = None, quarantine_share: float = 0.0
+    folder: Path,
+    *others: DeclaredVersion,
+    suite: Path | None = None,
+    quarantine_share: float = 0.0,
 ) -> Platform:
-    """A platform in a folder, with a suite for the version that grows."""
+    """A platform in a folder, with a suite for the version that grows, and other versions."""
     (folder / "landing").mkdir(exist_ok=True)
     growing = appended_version(
         "notes/v1",
@@ -89,7 +93,7 @@ def make_platform(
     )
     rebuilt = rebuilt_version("notes/single", of=growing, export=folder / "notes.tfrecord")
     resource = ShardlineResource(root=str(folder / "root"), reports=str(folder / "reports"))
-    return Platform(folder, platform(growing, rebuilt, shardline=resource), resource)
+    return Platform(folder, platform(growing, rebuilt, *others, shardline=resource), resource)
 
 
 def verdicts(result: dg.ExecuteInProcessResult) -> dict[str, dg.AssetCheckEvaluation]:

@@ -1,48 +1,15 @@
 """Derived versions follow what was published, and nothing else."""
 
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import dagster as dg
 import pytest
 
-from tests.dagster_project.platforms import (
-    GROWING,
-    REBUILT,
-    Platform,
-    make_platform,
-    verdicts,
-)
+from tests.dagster_project.platforms import GROWING, REBUILT, make_platform, verdicts
 from tests.dagster_project.suites import at_most, write_suite
+from tests.dagster_project.ticks import Ticks
 
 EXPORT = dg.AssetKey("notes_single_export")
-
-
-@dataclass
-class Ticks:
-    """The ticks of the automation, one behind the other, as the daemon makes them."""
-
-    platform: Platform
-    instance: dg.DagsterInstance
-    cursor: Any = field(default=None)
-
-    def requested(self) -> set[dg.AssetKey]:
-        """What a tick asks for."""
-        result = dg.evaluate_automation_conditions(
-            defs=self.platform.defs, instance=self.instance, cursor=self.cursor
-        )
-        self.cursor = result.cursor
-        wanted = (GROWING, REBUILT, EXPORT)
-        return {key for key in wanted if result.get_requested_partitions(key)}
-
-    def follow(self) -> list[dg.AssetKey]:
-        """Ticks, and the runs that they ask for, until one asks for nothing."""
-        followed: list[dg.AssetKey] = []
-        while wanted := self.requested():
-            assert self.platform.run(self.instance, *wanted).success
-            followed += sorted(wanted)
-        return followed
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ import pytest
 
 from shardline.files.reader import RecordFile
 from shardline.log.version import Version
+from shardline.operations.consumers import consumers_of
 
 pytestmark = pytest.mark.xdist_group("demo")  # one worker, since they share what was played
 
@@ -86,17 +87,34 @@ def test_from_nothing_to_the_summary(played: Played) -> None:
             *("Batch 2 of 3: a Parquet file with 600 PNG images", "snapshot 2: 1,200 rows (+600)"),
             *("Batch 3 of 3: a folder of 597 PNG images", "snapshot 3: 1,797 rows (+597)"),
             *("learns from digits/v1@3", "held-out digits are told right"),
-            *("How everything stands", "digits/v1", "digits/single"),
+            *("digits/v2@3 is an overlay", "the darkest first: seven 0.2", "eight 0.3"),
+            *("digit_pairs/v1@3 is a plan of 1.", "Of 1,613,706 pairs, 10.0% show the same digit"),
+            *("How everything stands", "digits/v1", "digits/single", "digits/v2", "digit_pairs/v1"),
             "tf.data.TFRecordDataset reads 1,797 records",
             *("What to do next", "make ui", "make demo-fault", "shardline status"),
         ],
     )
 
 
+def test_the_model_is_a_consumer_of_what_it_learned_from(played: Played) -> None:
+    assert "knows that digits-cnn read it" in played.first.stdout
+    version = played.demo.version("digits/v1")
+    (consumer,) = consumers_of(version)
+    assert (consumer.snapshot, consumer.name) == (3, "digits-cnn")
+    assert consumer.run == f"seed-0-{version.snapshot(3).content[:8]}"
+
+
+@pytest.mark.parametrize("asset", ["digits_v2", "digit_pairs_v1"])
+def test_of_each_batch_only_what_is_new_is_computed(played: Played, asset: str) -> None:
+    told = lines_with(played.first.stdout, f"  {asset} ")
+    counts = [line.rpartition("; ")[2].strip() for line in told]
+    assert counts == [f"1 shard computed, {before} reused" for before in range(3)]
+
+
 @pytest.mark.parametrize("check", CHECKS)
 def test_each_check_passes_on_each_batch(played: Played, check: str) -> None:
     told = lines_with(played.first.stdout, f"    {check} ")
-    runs_of = 6 if check in {"integrity", "schema"} else 3
+    runs_of = 12 if check in {"integrity", "schema"} else 3
     assert len(told) == runs_of
     assert all("passed" in line for line in told)
 
@@ -116,6 +134,33 @@ def test_the_versions_hold_all_digits_in_their_order(played: Played) -> None:
     ]
     assert len(labels) == DIGITS
     assert {labels.count(digit) for digit in "0123456789"} <= set(range(170, 190))
+
+
+def test_the_overlay_knows_each_digit_by_name_and_leaves_the_images_where_they_are(
+    played: Played,
+) -> None:
+    growing = played.demo.version("digits/v1").published()
+    extended = played.demo.version("digits/v2").published()
+    assert (extended.records, len(extended.shards)) == (DIGITS, 3)
+    assert all(shard.base is not None for shard in extended.shards)
+    assert extended.bytes < growing.bytes
+    columns = ["label", "label_name", "width", "height", "brightness", "image"]
+    table = extended.to_arrow(columns).read_all().to_pydict()
+    assert set(zip(table["width"], table["height"], strict=True)) == {(8, 8)}
+    assert all(0 < shade < 1 for shade in table["brightness"])
+    named = set(zip(table["label"], table["label_name"], strict=True))
+    assert len(named) == 10
+    assert {("0", "zero"), ("9", "nine")} <= named
+    images = growing.to_arrow(["image"]).read_all().to_pydict()["image"]
+    assert table["image"] == images
+
+
+def test_the_pairs_are_each_two_digits_once_and_take_no_space(played: Played) -> None:
+    pairs = played.demo.version("digit_pairs/v1").published()
+    assert (pairs.records, len(pairs.shards)) == (DIGITS * (DIGITS - 1) // 2, 3)
+    assert pairs.bytes < 4096
+    table = pairs.to_arrow(["a_path", "b_path"]).read_next_batch().to_pydict()
+    assert all(a != b for a, b in zip(*table.values(), strict=True))
 
 
 def test_the_commands_that_it_names_work_as_they_stand_there(played: Played) -> None:
@@ -140,7 +185,9 @@ def test_a_second_call_finds_nothing_new_and_loads_nothing_heavy(played: Played)
     assert second.returncode == 0
     assert len(second.stdout.splitlines()) == 2
     assert "Nothing is new: 3 sources in .demo/landing are known" in second.stdout
-    assert "1,797 rows" in second.stdout
+    for follower in ("digits/single", "digits/v2"):
+        assert f"{follower}@3 with 1,797 rows" in second.stdout
+    assert "digit_pairs/v1@3 with 1,613,706 rows" in second.stdout
     loaded = {line.rpartition("|")[2].strip() for line in second.stderr.splitlines()}
     assert "dagster" in loaded
     assert not loaded & {"tensorflow", "great_expectations", "sklearn", "pandas"}
@@ -177,7 +224,10 @@ def test_after_the_faults_only_the_good_batch_has_come_in(
     growing = played.demo.version("digits/v1")
     assert growing.published().records == DIGITS + 120
     assert growing.snapshot(4).rejected
-    assert played.demo.version("digits/single").published().records == DIGITS + 120
+    for follower in ("digits/single", "digits/v2"):
+        assert played.demo.version(follower).published().records == DIGITS + 120
+    pairs = played.demo.version("digit_pairs/v1").published()
+    assert pairs.records == (DIGITS + 120) * (DIGITS + 119) // 2
 
 
 def test_faults_can_be_shown_again(

@@ -12,6 +12,7 @@ from websockets.sync.client import ClientConnection, connect
 from websockets.typing import Origin, Subprotocol
 
 from dagster_project.guard import loopback_origins, parse_origin
+from dagster_project.report_pages import page_link
 from tests.dagster_project.web_page import LAUNCH, WebPage, launch_of, web_page
 from tests.storage.servers import LOOPBACK
 
@@ -39,6 +40,7 @@ def read_only_page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WebPage
     folder = tmp_path_factory.mktemp("read_only")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SHARDLINE_UI_HOSTS", f"{PROXIED} http://{TUNNEL}")
+        patch.setenv("SHARDLINE_REPORTS", str(folder / "reports"))
         with web_page(folder, "--no-daemon", "--read-only") as started:
             yield started
 
@@ -368,3 +370,30 @@ def test_what_is_no_address_is_refused(told: str) -> None:
 
 def test_the_default_port_is_not_part_of_an_origin() -> None:
     assert loopback_origins(80) == {"http://127.0.0.1", "http://localhost", "http://[::1]"}
+
+
+def test_reports_are_served_apart_from_the_page(
+    read_only_page: WebPage, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    reports = next(tmp_path_factory.getbasetemp().glob("read_only*")) / "reports"
+    (reports / "audit").mkdir(parents=True)
+    page = reports / "audit" / "all of it.html"
+    page.write_text("<title>audit</title>")
+    (reports.parent / "secret.txt").write_text("secret")
+    link = page_link(page, reports)
+    assert link == "/reports/audit/all%20of%20it.html"
+    answer = read_only_page.ask("GET", link)
+    assert (answer.status, answer.text) == (200, "<title>audit</title>")
+    policies = answer.headers.get_all("Content-Security-Policy") or []
+    assert any(policy.startswith("sandbox allow-scripts") for policy in policies)
+    assert any("frame-ancestors 'none'" in policy for policy in policies)
+    for other in (
+        "/reports/none.html",
+        "/reports/",
+        "/reports/../secret.txt",
+        "/reports/..%2fsecret.txt",
+    ):
+        refused = read_only_page.ask("GET", other)
+        assert "secret" not in refused.text
+        assert refused.status == 404, other
+    assert read_only_page.ask("GET", link, {"Host": "attacker.example"}).status == 421

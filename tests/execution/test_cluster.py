@@ -18,7 +18,7 @@ from shardline.log.version import Version
 from shardline.operations.append import append
 from shardline.operations.landing import LandingOptions, LandingTask, land
 from shardline.operations.rebuild import RebuildTask, make_rebuilt, rebuild
-from shardline.operations.rebuild_plan import numbered, plan_rebuild
+from shardline.operations.rebuild_plan import numbered, plan_rebuild, whole_slices
 from shardline.sources import as_source
 from shardline.storage import open_store
 from tests.execution.clusters import Cluster
@@ -91,13 +91,14 @@ def test_a_task_to_rebuild_a_shard_that_was_sent_makes_the_same_shard(
 ) -> None:
     version = Version(store, NAME)
     append(version, sources_of(tmp_path), schema=SCHEMA, target_bytes=300)
-    inputs = [(version.shard_name(shard), shard) for shard in version.newest().shards]
-    (output, *_) = numbered(plan_rebuild(store, inputs, 1000))
+    (output, *_) = numbered(plan_rebuild(store, whole_slices(version.newest()), 1000))
     task = RebuildTask(store, "digits", "v2", output, Compression.GZIP, DEFAULT_LIMITS)
     (made,) = Threads(1).run(make_rebuilt, [sent(task)])
-    assert made.records == sum(piece.records for piece in output.slices)
+    assert made.shard is not None
+    assert made.shard.records == sum(piece.records for piece in output.slices)
     (again,) = Threads(1).run(make_rebuilt, [replace(task, version="v3")])
-    assert made.sha256 == again.sha256
+    assert again.shard is not None
+    assert made.shard.sha256 == again.shard.sha256
 
 
 def run_on(

@@ -3,8 +3,20 @@
 from __future__ import annotations
 
 import hashlib
+import threading
+from typing import TYPE_CHECKING
 
+import numpy as np
+import pytest
+
+from shardline.files.compression import Compression
 from shardline.files.hashed import HashAside
+from shardline.files.stored_writer import write_stored
+from shardline.storage import open_store
+from tests.kernel.frames import framed
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 def test_what_changes_after_it_was_added_does_not_matter() -> None:
@@ -19,3 +31,17 @@ def test_what_changes_after_it_was_added_does_not_matter() -> None:
 
 def test_nothing_added_is_the_hash_of_nothing() -> None:
     assert HashAside().hexdigest() == hashlib.sha256().hexdigest()
+
+
+def test_a_file_that_is_left_unfinished_leaves_no_thread(tmp_path: Path) -> None:
+    before = set(threading.enumerate())
+
+    def leave() -> None:
+        with write_stored(open_store(tmp_path), "file", Compression.NONE, aside=True) as sink:
+            sink.add(framed(b"record"), np.array([12]), np.array([6]))
+            assert set(threading.enumerate()) > before
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        leave()
+    assert set(threading.enumerate()) <= before

@@ -12,6 +12,7 @@ import pytest
 import tensorflow as tf
 
 from shardline.errors import ColumnError, ExampleError
+from shardline.kernel.columns import encoded_insides
 from shardline.kernel.types import KINDS, Column, ColumnBuffers
 from tests.kernel.examples import (
     FLOAT_BITS,
@@ -35,6 +36,7 @@ from tests.kernel.examples import (
 )
 from tests.kernel.frames import framed
 from tests.kernel.parsers import comparable, read_by_protobuf
+from tests.kernel.splices import pieces
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -252,7 +254,7 @@ def test_encoded_records_are_protobufs_own_bytes(kernel: ModuleType, seed: int) 
     buffers = table.buffers()
     rng.shuffle(buffers)
     want = framed(*(message.SerializeToString(deterministic=True) for message in messages))
-    assert kernel.encode(buffers, table.records) == want
+    assert kernel.encode(buffers, table.records).data == want
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -260,10 +262,18 @@ def test_encoding_and_decoding_is_a_round_trip(
     reference: ModuleType, compiled: ModuleType, seed: int
 ) -> None:
     table = random_table(seeded(1000 + seed), sequence=seed % 2 == 1)
-    file = reference.encode(table.buffers(), table.records)
-    assert compiled.encode(table.buffers(), table.records) == file
+    made, again = (
+        kernel.encode(table.buffers(), table.records) for kernel in (reference, compiled)
+    )
+    file = made.data
+    assert again.data == file
     scan = compiled.scan(file)
     assert (len(scan.starts), scan.fault) == (table.records, None)
+    for one in (made, again):
+        assert (one.starts.tolist(), one.lengths.tolist()) == (
+            scan.starts.tolist(),
+            scan.lengths.tolist(),
+        )
     decodings = [
         kernel.decode(file, scan.starts, scan.lengths, table.columns)
         for kernel in (reference, compiled)
@@ -281,7 +291,7 @@ def test_every_nan_keeps_its_bits(kernel: ModuleType) -> None:
     columns = [Column("p", "float", "variable"), Column("u", "float", "fixed", len(FLOAT_BITS))]
     buffers = decoded(kernel, [payload], *columns)
     assert [rows_of(column) for column in buffers] == [[list(FLOAT_BITS)]] * 2
-    file = kernel.encode(buffers, 1)
+    file = kernel.encode(buffers, 1).data
     assert file.count(struct.pack(f"<{len(FLOAT_BITS)}I", *FLOAT_BITS)) == 2
 
 
@@ -405,9 +415,20 @@ def test_spans_outside_the_buffer_are_refused(
 def test_a_record_with_nothing_is_written_with_nothing(kernel: ModuleType) -> None:
     column = column_of(Column("a", "int64"), [None, [1], None])
     one = example(entry("a", int64_feature(1)))
-    assert kernel.encode([column], 3) == framed(b"", one, b"")
-    assert kernel.encode([], 2) == framed(b"", b"")
-    assert kernel.encode([column], 0) == kernel.encode([], 0) == b""
+    assert kernel.encode([column], 3).data == framed(b"", one, b"")
+    assert kernel.encode([], 2).data == framed(b"", b"")
+    assert kernel.encode([column], 0).data == kernel.encode([], 0).data == b""
+
+
+@pytest.mark.parametrize("around", [0, 120, 127, 16376, 16383, 2097144, 2097151])
+def test_the_length_of_an_encoded_record_tells_where_its_features_begin(
+    kernel: ModuleType, around: int
+) -> None:
+    column = Column("a", "bytes")
+    values = [None, [b"x"], *([b"x" * size] for size in range(max(0, around - 20), around + 8))]
+    made = kernel.encode([column_of(column, values)], len(values))
+    found = (made.data, made.starts, made.lengths)
+    assert pieces(encoded_insides(*found)) == pieces(kernel.insides(*found, {(False, "a"): "a"}))
 
 
 def test_names_are_ordered_by_their_bytes_and_kept_apart_by_place(kernel: ModuleType) -> None:
@@ -416,12 +437,12 @@ def test_names_are_ordered_by_their_bytes_and_kept_apart_by_place(kernel: Module
     columns.append(column_of(Column("a", "int64", "ragged"), [[[2]]]))
     want = example(*(entry(name, int64_feature(1)) for name in sorted(names, key=str.encode)))
     want += feature_lists(entry("a", feature_list(int64_feature(2))))
-    assert kernel.encode(columns, 1) == framed(want)
+    assert kernel.encode(columns, 1).data == framed(want)
 
 
 def test_fewer_records_than_a_column_has_may_be_written(kernel: ModuleType) -> None:
     column = column_of(Column("a", "bytes"), [[b"x"], [b"y"], [b"z"]])
-    assert kernel.encode([column], 2) == framed(
+    assert kernel.encode([column], 2).data == framed(
         example(entry("a", bytes_feature(b"x"))), example(entry("a", bytes_feature(b"y")))
     )
 
@@ -433,7 +454,7 @@ def test_offsets_may_begin_anywhere(kernel: ModuleType) -> None:
     want = framed(
         example(entry("a", bytes_feature(b"y", b"zz"))), example(entry("a", bytes_feature()))
     )
-    assert kernel.encode([part], 2) == want
+    assert kernel.encode([part], 2).data == want
 
 
 INTS = column_of(Column("a", "int64"), [[1], [2]])
@@ -506,7 +527,7 @@ def test_tensorflow_reads_what_we_encode(kernel: ModuleType) -> None:
         column_of(Column("image", "bytes"), [[b"\x89PNG"], [b"GIF"]]),
         column_of(Column("box", "float", "fixed", 2), [[0x3F800000, 0], [0, 0xC0000000]]),
     ]
-    file = kernel.encode(columns, 2)
+    file = kernel.encode(columns, 2).data
     scan = kernel.scan(file)
     payloads = [file[s : s + n] for s, n in zip(scan.starts, scan.lengths, strict=True)]
     spec = {

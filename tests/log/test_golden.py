@@ -129,6 +129,11 @@ def test_an_overlay_tells_its_base_and_its_input(root: Path) -> None:
     assert read.entry == Version(root, "pets/v1").log.entry(2).digest
 
 
+def test_an_overlay_is_read_as_its_version_declares(root: Path) -> None:
+    snapshot = Version(root, "pets/v2").published()
+    assert snapshot.to_arrow().read_all().to_pydict() == {"score": [0.25, 0.5, 0.75]}
+
+
 @pytest.mark.parametrize("name", HEADS)
 def test_log_and_shards_verify_whole(root: Path, name: str) -> None:
     version = Version(root, name)

@@ -15,7 +15,8 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from shardline.errors import CondemnedShardError
+from shardline.errors import CondemnedShardError, ConflictError
+from shardline.log.agreement import agrees
 from shardline.log.changes import Attest, Condemn, Derive, Reject, Restore, SetTag
 from shardline.log.facts import Added, Attestation, Checks, Maker, Totals
 from shardline.log.next_entry import next_entry
@@ -23,7 +24,7 @@ from shardline.log.publishing import are_published, is_published
 from shardline.log.state import REJECTION, name_key
 from shardline.log.timeline import microseconds
 from shardline.log.version import Version, utc_now
-from shardline.operations.verify_log import verify_log
+from shardline.operations.verify_log import prove_log
 from shardline.storage import open_store
 from tests.log import versions
 from tests.log.versions import NAME, SCHEMA, facts_of, shard_name, shard_of, source_of
@@ -303,6 +304,39 @@ class Play:
         self.model.make(shards, "migrate", entry)
         return entry
 
+    def erase(self) -> Entry | None:
+        """Put others in the place of some shards, and give these and old ones up for good."""
+        model = self.model
+        head = model.head
+        replaced = self.some(head)
+        old = [one for one in model.landings if one not in head and one not in model.condemned]
+        gone = [*replaced, *self.some(old)]
+        shards = list(model.snapshots[-1].shards)
+        added = []
+        for at, label in enumerate(head):
+            if label in replaced:
+                made = f"erased {next(self._names)}"
+                versions.write_shard(self.version, made)
+                shards[at] = model.land(made)
+                added.append(Added(shard_of(made), at))
+        change = Derive(
+            head=len(model.snapshots),
+            removed=[shard_name(label) for label in replaced],
+            added=added,
+            operation="erase",
+            condemned=[shard_name(label) for label in gone],
+        )
+        entry = self.version.commit(change)
+        assert (entry is None) == (not gone)
+        if entry is not None:
+            if replaced:
+                model.make(shards, "erase", entry)
+            model.condemned.update(gone)
+            for label in gone:
+                for landing in model.landings[label]:
+                    landing.told = entry.number
+        return entry
+
     def restore(self) -> Entry | None:
         """Make an old snapshot the head."""
         model, number = self.model, self.number()
@@ -329,30 +363,40 @@ class Play:
         model, number = self.model, self.number()
         made = model.snapshots[number - 1]
         check = self.draw(st.sampled_from(["", "counts", *SHARD_CHECKS]))
-        told = []
-        if check == "counts":
-            told = [Attestation(check, passed=False, content=made.content)]
-        elif check and made.labels:
-            told = versions.shard_results(made.labels[-1:], passed=False, checks=(check,))
+        told = self._found(made, check)
 
         def act() -> Entry | None:
             return self.version.reject(number, told)
 
+        if made.operation == "erase" and not told:
+            with pytest.raises(ConflictError):
+                act()
+            return None
+        # What an erase left cannot be undone: only what the checks found is told.
+        stays = made.rejected or made.operation == "erase"
         target = model.undone(number)
-        if not made.rejected and self.refused([shard.label for shard in target], act):
+        if not stays and self.refused([shard.label for shard in target], act):
             return None
         entry = act()
-        if made.rejected:
+        if stays:
             assert (entry is None) == (not told)
         if entry is None:
             return None
-        if not made.rejected:
+        if not stays:
             self._undo(made, number, target, entry)
         if check == "counts":
             model.mark_content(made.content, check, entry.number, passed=False)
         elif told:
             model.mark_shards(made.labels[-1:], check, entry.number, passed=False)
         return entry
+
+    def _found(self, made: Made, check: str) -> list[Attestation]:
+        """What a check found wrong with a snapshot."""
+        if check == "counts":
+            return [Attestation(check, passed=False, content=made.content)]
+        if not check or not made.labels:
+            return []
+        return versions.shard_results(made.labels[-1:], passed=False, checks=(check,))
 
     def _undo(self, made: Made, number: int, target: list[Landing], entry: Entry) -> None:
         model = self.model
@@ -448,9 +492,9 @@ class Play:
         """Do something, and compare what is told at once."""
         acts = [self.append, self.append, self.require]
         if self.model.snapshots:
-            acts += [self.rebuild, self.derive, self.restore, self.restore, self.reject]
-            acts += [self.reject, self.attest_head, self.attest_head, self.attest_shards]
-            acts += [self.attest_snapshot, self.hold, self.condemn]
+            acts += [self.rebuild, self.derive, self.erase, self.restore, self.restore]
+            acts += [self.reject, self.reject, self.attest_head, self.attest_head]
+            acts += [self.attest_shards, self.attest_snapshot, self.hold, self.condemn]
         entry = self.draw(st.sampled_from(acts))()
         if entry is not None:
             self.model.let_go(entry)
@@ -551,7 +595,12 @@ def play_out(draw: DataObject, policy: Checks, steps: int) -> None:
         log.follow(kept)
         assert facts_of(kept) == facts_of(replayed)
     assert facts_of(Version(play.version.store, NAME).state) == facts_of(replayed)
-    assert verify_log(log).problems == ()
+    proved = prove_log(log)
+    assert (proved.report.problems, proved.whole) == ((), True)
+    assert agrees(proved.ledger, replayed)
+    gate = proved.ledger.so_far
+    published = [gate.is_published(number + 1) for number in range(replayed.snapshot)]
+    assert published == are_published(replayed).tolist()
 
 
 @settings(max_examples=100)

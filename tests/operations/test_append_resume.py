@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import replace
 from datetime import timedelta
 from itertools import count
@@ -274,7 +275,7 @@ def test_a_quarantine_that_is_gone_is_made_anew(tmp_path: Path) -> None:
         assert (tmp_path / name).is_file()
 
 
-def test_shards_too_large_to_be_created_if_absent_have_names_that_nobody_else_uses(
+def test_shards_too_large_to_be_created_if_absent_have_names_that_are_drawn_and_found_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("shardline.storage.object_store._LARGEST_CREATE", 500)
@@ -285,7 +286,11 @@ def test_shards_too_large_to_be_created_if_absent_have_names_that_nobody_else_us
     run(store)
     version = Version(store, NAME)
     assert payloads(version) == KEPT
-    assert not left & {version.shard_name(shard) for shard in version.newest().shards}
+    names = [version.shard_name(shard) for shard in version.newest().shards]
+    assert all(re.search(r"[.][0-9]+[.]tfrecord$", name) for name in names)
+    finished = {name.removesuffix(".receipt") for name in left if name.endswith(".receipt")} & left
+    assert finished
+    assert finished <= set(names)
     assert run(store).entry is None
 
 

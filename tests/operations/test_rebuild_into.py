@@ -100,7 +100,8 @@ def test_the_input_is_recorded_with_its_digest(tmp_path: Path) -> None:
     entry = version.log.entry(version.snapshot(2).entry)
     assert (told.dataset, told.version, told.snapshot) == ("digits", "v1", 2)
     assert told.entry == entry.digest
-    assert report.entry.parameters == {"compression": "none", "snapshot": 2, "target_bytes": 1000}
+    told_of = {"compression": "none", "snapshot": 2, "target_bytes": 1000}
+    assert report.entry.parameters == {**told_of, "computed": 1, "reused": 0}
 
 
 def test_another_version_follows_the_first_and_makes_only_what_is_new(tmp_path: Path) -> None:
@@ -165,7 +166,7 @@ def test_a_version_with_another_schema_is_refused_before_anything_is_made(tmp_pa
     into = second(tmp_path)
     into.create(OTHER_SCHEMA)
     before = objects(tmp_path)
-    with pytest.raises(SchemaMismatchError, match="digits/v2 has another schema than digits/v1"):
+    with pytest.raises(SchemaMismatchError, match="digits/v2 exists already, and its features"):
         rebuild(version, "newest", into=into)
     assert objects(tmp_path) == before
 

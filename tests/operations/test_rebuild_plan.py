@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardline.files.index import index_path, write_index
-from shardline.operations.rebuild_plan import _cut, plan_rebuild
+from shardline.operations.rebuild_plan import _cut, plan_rebuild, whole_slices
 from tests.operations.shard_files import landed, paths
 
 if TYPE_CHECKING:
@@ -55,8 +55,7 @@ def test_a_shard_whose_index_is_damaged_is_read_instead(
     monkeypatch.setattr("shardline.files.index._OFFSETS_AT_ONCE", 100)
     version = landed(tmp_path, [b"%04d" % number * (number % 5) for number in range(1000)])
     (path,) = paths(version.newest())
-    (shard,) = version.newest().shards
-    inputs = [(version.shard_name(shard), shard)]
+    inputs = whole_slices(version.newest())
     bare = plan_rebuild(version.store, inputs, 3000)
     assert len(bare) > 5
     write_index(path)

@@ -120,7 +120,7 @@ def test_without_its_receipt_the_rows_of_a_shard_are_counted_if_none_was_refused
     flip(paths(version.newest())[at])
     for shard in version.newest().shards:
         version.store.delete(version.shard_name(shard) + RECEIPT)
-    report = repair(version)
+    report = repair(version, lossy=True)
     assert how(report) == [wanted]
     assert (held(version.newest()) == RECORDS) == (wanted == "source")
 
@@ -137,7 +137,7 @@ def test_when_the_source_is_gone_or_another_what_is_intact_is_kept(
     else:
         rot(version, 0, cut)
     gone(source)
-    (repaired,) = repair(version).repaired
+    (repaired,) = repair(version, lossy=True).repaired
     assert repaired.how == "salvage"
     assert repaired.made is not None
     assert repaired.lost == ROWS - repaired.made.records > 0
@@ -156,6 +156,36 @@ def test_when_the_source_is_gone_or_another_what_is_intact_is_kept(
     assert check_version(version).published == version.newest().number
 
 
+def test_nothing_is_given_up_unless_that_is_asked_for(tmp_path: Path) -> None:
+    version = appended(tmp_path, json_lines(tmp_path), target_bytes=TARGET)
+    land(version, "batch", RECORDS[:4])
+    land(version, "other", RECORDS[:5])
+    files = paths(version.newest())
+    for path in (files[1], files[-2]):
+        path.write_bytes(flipped(path.read_bytes(), 8 * 14))
+    files[-1].unlink()
+    foreseen = repair(version, dry_run=True)
+    report = repair(version)
+    assert report.left == foreseen.left == tuple(one for one in report.repaired if one.lost)
+    assert [(one.old.records, one.how, one.lost, one.entry) for one in report.left] == [
+        (4, "salvage", 1, None),
+        (5, "salvage", 5, None),
+    ]
+    assert [(one.how, one.lost) for one in report.repaired if one.entry] == [("source", 0)]
+    assert version.newest().records == ROWS + 9
+    assert [one.lost for one in repair(version, lossy=True).repaired] == [1, 5]
+    assert held(version.newest()) == RECORDS + RECORDS[1:4]
+
+
+def test_damage_that_touches_no_record_is_no_loss(tmp_path: Path) -> None:
+    version = landed(tmp_path, RECORDS[:3])
+    (path,) = paths(version.newest())
+    path.write_bytes(path.read_bytes() + b"junk")
+    (repaired,) = repair(version).repaired
+    assert (repaired.how, repaired.lost, repaired.changes) == ("salvage", 0, False)
+    assert held(version.newest()) == RECORDS[:3]
+
+
 def test_a_gzip_shard_whose_first_bytes_are_damaged_keeps_its_other_members(
     tmp_path: Path,
 ) -> None:
@@ -163,7 +193,7 @@ def test_a_gzip_shard_whose_first_bytes_are_damaged_keeps_its_other_members(
     land(version, "a", RECORDS, "members")
     (path,) = paths(version.newest())
     path.write_bytes(flipped(path.read_bytes(), 0))
-    (repaired,) = repair(version).repaired
+    (repaired,) = repair(version, lossy=True).repaired
     assert (repaired.how, repaired.lost) == ("salvage", 2)
     assert held(version.newest()) == RECORDS[2:]
 
@@ -172,7 +202,7 @@ def test_a_shard_that_is_gone_with_its_source_leaves_the_list(tmp_path: Path) ->
     version = landed(tmp_path, RECORDS[:3], RECORDS[3:5])
     for damage in (Path.unlink, lambda path: path.write_bytes(b"")):
         damage(paths(version.newest())[0])
-        (repaired,) = repair(version).repaired
+        (repaired,) = repair(version, lossy=True).repaired
         assert (repaired.how, repaired.made, repaired.quarantine) == ("salvage", None, None)
         assert repaired.lost == repaired.old.records
     assert (version.newest().shards, version.newest().records) == ((), 0)
@@ -181,7 +211,7 @@ def test_a_shard_that_is_gone_with_its_source_leaves_the_list(tmp_path: Path) ->
 def test_a_shard_of_a_batch_can_only_be_salvaged(tmp_path: Path) -> None:
     version = appended(tmp_path, [{"x": number} for number in range(ROWS)], batch="monday")
     rot(version, 0, lambda path: made(path, flipped(path.read_bytes(), 8 * 14)).touch())
-    assert how(repair(version)) == ["salvage"]
+    assert how(repair(version, lossy=True)) == ["salvage"]
     assert held(version.newest()) == RECORDS[1:]
 
 
@@ -201,7 +231,7 @@ def test_another_intact_file_is_not_taken_for_what_is_left(
     # The others are not held up by it.
     flip(flipped_too)
     with pytest.raises(WrongShardError):
-        repair(version)
+        repair(version, lossy=True)
     assert version.newest().shards[1].records == 2
 
 
@@ -234,7 +264,7 @@ def test_what_a_repair_had_lost_comes_back_with_the_source(tmp_path: Path) -> No
     version = appended(tmp_path, source)
     away = source.rename(tmp_path / "away")
     rot(version, 0)
-    assert repair(version).repaired[0].lost > 0
+    assert repair(version, lossy=True).repaired[0].lost > 0
     away.rename(source)
     flip(paths(version.newest())[0])
     (repaired,) = repair(version).repaired
@@ -311,13 +341,13 @@ def test_what_a_stopped_repair_salvaged_is_not_used_for_another_file(tmp_path: P
     (path,) = paths(version.newest())
     data = path.read_bytes()
     path.write_bytes(data[: len(data) // 2])
-    assert repair(version).repaired[0].lost > 1
+    assert repair(version, lossy=True).repaired[0].lost > 1
     # The entry never came to be, but the shard and its receipt did; then a better copy is found.
     newest = max((tmp_path / NAME / "log").glob("*.json"))
     newest.unlink()
     path.write_bytes(flipped(data, 8 * 14))
     version = Version(tmp_path, NAME)
-    assert repair(version).repaired[0].lost == 1
+    assert repair(version, lossy=True).repaired[0].lost == 1
     assert held(version.newest()) == RECORDS[1:9]
 
 
@@ -329,8 +359,10 @@ def test_overlays_are_refused(tmp_path: Path) -> None:
     overlay = Shard(name, 1, 4, base.sha256, source=source.key, base=Base(base.name, base.sha256))
     version.store.create(version.shard_name(overlay), b"torn")
     version.commit(Append(shards=[overlay], sources=[source]))
-    with pytest.raises(LogError, match="is an overlay"):
-        repair(version)
+    before = objects(tmp_path)
+    (left,) = repair(version, lossy=True).left
+    assert (left.old, left.how, left.entry) == (overlay, "again", None)
+    assert objects(tmp_path) == before
 
 
 def test_repairs_work_on_a_store_that_is_no_disk(tmp_path: Path) -> None:
@@ -350,7 +382,7 @@ def test_the_index_of_a_repaired_shard_leads_to_its_records(tmp_path: Path) -> N
     version = landed(tmp_path, RECORDS[:8], kind="members")
     (path,) = paths(version.newest())
     path.write_bytes(flipped(path.read_bytes(), 8 * 20))
-    repair(version)
+    repair(version, lossy=True)
     (path,) = paths(version.newest())
     with IndexedFile(path) as indexed:
         assert [indexed[at] for at in range(len(indexed))] == RECORDS[2:8]

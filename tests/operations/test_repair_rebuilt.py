@@ -107,7 +107,7 @@ def test_a_damaged_input_is_not_used(tmp_path: Path, damage: Callable[[Path], No
     (path,) = paths(version.newest())
     path.write_bytes(flipped(path.read_bytes(), 8 * 14))
     damage(inputs[1])
-    (repaired,) = repair(version).repaired
+    (repaired,) = repair(version, lossy=True).repaired
     assert (repaired.how, repaired.lost) == ("salvage", 1)
     assert held(version.newest()) == RECORDS[1:6]
 
@@ -119,8 +119,58 @@ def test_a_part_of_a_swapped_input_is_not_used(tmp_path: Path) -> None:
     input_.write_bytes(framed(*RECORDS[10:16]))
     path = paths(version.newest())[1]
     path.write_bytes(flipped(path.read_bytes(), 8 * 14))
-    assert how(repair(version)) == ["salvage"]
+    assert how(repair(version, lossy=True)) == ["salvage"]
     assert held(version.newest()) == RECORDS[:3] + RECORDS[4:6]
+
+
+@pytest.mark.parametrize("made_by", [rebuilt_in_place, rebuilt_into])
+@pytest.mark.parametrize("damage", DAMAGES)
+@pytest.mark.parametrize("compression", ["none", "gzip"])
+def test_a_shard_is_made_anew_of_what_was_rebuilt_from_it(
+    tmp_path: Path,
+    made_by: Callable[[Version], Version],
+    damage: Callable[[Path], None],
+    compression: str,
+) -> None:
+    source = json_lines(tmp_path)
+    version = appended(tmp_path, source, target_bytes=5 * TARGET // 12, compression=compression)
+    before = version.newest()
+    at = len(before.shards) // 2
+    assert check_version(made_by(version)).ok
+    version.restore(before.number)
+    source.unlink()
+    bad = version.newest().shards[at]
+    rot(version, at, damage)
+    assert how(repair(version, dry_run=True)) == ["copies"]
+    (repaired,) = repair(version).repaired
+    assert (repaired.old, repaired.how, repaired.lost) == (bad, "copies", 0)
+    assert repaired.made is not None
+    assert compression == "gzip" or repaired.made.sha256 == bad.sha256
+    assert held(version.newest()) == RECORDS
+    assert check_version(version).published == version.newest().number
+
+
+def test_a_copy_of_what_an_earlier_repair_had_left_is_used(tmp_path: Path) -> None:
+    version = landed(tmp_path, RECORDS[:3], RECORDS[3:6])
+    path = paths(version.newest())[1]
+    path.write_bytes(flipped(path.read_bytes(), 8 * 14))
+    assert repair(version, lossy=True).repaired[0].lost == 1
+    rebuild(version, "newest")
+    version.restore(3)
+    paths(version.newest())[1].unlink()
+    (repaired,) = repair(version).repaired
+    assert (repaired.how, repaired.lost, repaired.changes) == ("copies", 0, False)
+    assert held(version.newest()) == RECORDS[:3] + RECORDS[4:6]
+
+
+def test_a_damaged_copy_is_not_used(tmp_path: Path) -> None:
+    version = landed(tmp_path, RECORDS[:3], RECORDS[3:6])
+    rebuild(version, "newest")
+    flip(paths(version.newest())[0])
+    version.restore(2)
+    paths(version.newest())[1].unlink()
+    (left,) = repair(version).left
+    assert (left.how, left.lost) == ("salvage", 3)
 
 
 def test_a_version_that_followed_one_that_is_gone_is_salvaged(tmp_path: Path) -> None:
@@ -129,7 +179,7 @@ def test_a_version_that_followed_one_that_is_gone_is_salvaged(tmp_path: Path) ->
     shutil.rmtree(tmp_path / "digits" / "v1")
     (path,) = paths(into.newest())
     path.write_bytes(flipped(path.read_bytes(), 8 * 14))
-    assert how(repair(into)) == ["salvage"]
+    assert how(repair(into, lossy=True)) == ["salvage"]
 
 
 def test_a_repaired_shard_is_repaired_again_from_the_first_inputs(tmp_path: Path) -> None:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 import tensorflow as tf
 
 from shardline.errors import UnreadableSnapshotError
-from shardline.log.facts import Base
 from shardline.log.landing import Append
+from shardline.log.version import Version
 from tests.log.versions import source_of
+from tests.readers.overlays import scored
 from tests.readers.snapshots import (
     NUMBERS,
     make_version,
@@ -70,23 +70,17 @@ def test_a_file_of_no_bytes_has_no_say_in_the_compression(tmp_path: Path) -> Non
     assert list(dataset.as_numpy_iterator()) == SHARDS[0]
 
 
-READERS: dict[str, Callable[[Snapshot], Any]] = {
-    "files": lambda snapshot: snapshot.files(),
-    "to_tf": lambda snapshot: snapshot.to_tf(unchecked=True),
-    "to_arrow": lambda snapshot: snapshot.to_arrow(),
-    "to_pandas": lambda snapshot: snapshot.to_pandas(),
-}
-
-
-@pytest.mark.parametrize("reader", READERS)
-def test_overlays_are_refused_by_every_reader(tmp_path: Path, reader: str) -> None:
-    version = make_version(tmp_path, NUMBERS, SHARDS[0])
-    base = version.newest().shards[0]
-    overlay = write_shard(version, "overlay", SHARDS[0])
-    overlay = replace(overlay, base=Base(base.name, base.sha256))
-    version.commit(Append(shards=[overlay], sources=[source_of("overlay")]))
-    with pytest.raises(UnreadableSnapshotError, match="this release cannot read them") as caught:
-        READERS[reader](version.newest())
-    assert overlay.name in str(caught.value)
-    assert "'rebuild'" in str(caught.value)
-    assert READERS[reader](version.snapshot(1)) is not None
+@pytest.mark.parametrize("ask", [lambda s: s.files(), lambda s: s.compression])
+def test_a_snapshot_with_overlays_has_no_files_of_whole_records(
+    tmp_path: Path, ask: Callable[[Snapshot], Any]
+) -> None:
+    snapshot = scored(tmp_path)
+    with pytest.raises(UnreadableSnapshotError, match="do not hold whole records") as caught:
+        ask(snapshot)
+    told = str(caught.value)
+    base = snapshot.shards[0].base
+    assert base is not None
+    assert f"({snapshot.shards[0].name} lies beside {base.name})" in told
+    assert "to_tf()" in told
+    assert "'shardline rebuild digits/v2 --into'" in told
+    assert ask(Version(tmp_path, "digits/v1").published()) is not None

@@ -230,7 +230,7 @@ def test_a_record_that_does_not_fit_the_schema_is_named_without_its_values(tmp_p
         sequence_of({}, a=[[1, 2], [3, 4]]),
         sequence_of({}, a=[[1, 2], [3]]),
     )
-    assert "holds 1 values in a step, not 2" in str(error)
+    assert "holds 1 value in a step, not 2" in str(error)
     words = Feature("a", "bytes", (None,), sequence=True, meaning=Text())
     error = refused(
         tmp_path / "words",

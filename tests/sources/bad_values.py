@@ -115,7 +115,7 @@ CASES = [
     Case("no multiple of the shape", "parquet", replace(INTS, shape=(None, 2)), [1, 2], [1, 2, 3],
          "row 1, feature 'a': holds 3 values, not a multiple of 2", pa.list_(pa.int64())),
     Case("a step of another length", "rows", STEPS, [[1, 2]], [[1, 2], [3]],
-         "row 1, feature 'a': holds 1 values in a step, not 2"),
+         "row 1, feature 'a': holds 1 value in a step, not 2"),
     Case("a step that is one value", "rows", STEPS, [[1, 2]], [1, 2],
          "row 1, feature 'a': holds lists in lists 1 deep, not 2"),
     Case("too large", "rows", TEXT, "x", "x" * 2000,

@@ -27,7 +27,7 @@ SHIM_SOURCE = Path(__file__).with_name("short_write.c")
 # one run mean that it will never end: it is killed, and judged as a run that was killed.
 ENDLESS = 300
 PATIENCE = 60.0
-PATIENCE_WITH_INTERRUPTIONS = 5.0
+PATIENCE_WITH_INTERRUPTIONS = 20.0
 
 
 class HarnessError(Exception):
@@ -94,7 +94,8 @@ def _strace(point: Point, folder: Path, log: Path) -> list[str]:
 
 def _ended(process: subprocess.Popen[str], log: Path, point: Point) -> tuple[str, str, bool]:
     """Wait for the end of a run, or make it: gives stdout, stderr and whether it had hung."""
-    patience = PATIENCE_WITH_INTERRUPTIONS if point.fault == "EINTR" else PATIENCE
+    endless = point.fault == "EINTR" and point.persistent
+    patience = PATIENCE_WITH_INTERRUPTIONS if endless else PATIENCE
     deadline = time.monotonic() + patience
     hung = False
     try:

@@ -1,0 +1,228 @@
+"""A version that follows two others: the pairs of their records."""
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import get_args
+
+import dagster as dg
+from pydantic import Field
+
+from assets.column_schema import column_schema
+from assets.declared import DeclarationError, DeclaredVersion, declaring, gate_of
+from assets.derived import chosen_input, derived, derived_asset, require_declared
+from assets.makers import DeclaredMakers, LateMakers, Makers
+from assets.progress import logging_engine
+from assets.reporting import result
+from dagster_project.resources import ShardlineResource
+from shardline import __version__
+from shardline.cli.wording import counted
+from shardline.fields.bound import Fields
+from shardline.fields.functions import FunctionFields
+from shardline.operations.change_shards import packing
+from shardline.operations.combine import (
+    CombineMode,
+    CombinePlan,
+    CombineReport,
+    combine,
+    plan_combine,
+)
+from shardline.operations.combining.names import OnCollision
+from shardline.operations.combining.rule import How, On, Options, make_rule
+from shardline.operations.landing import TARGET_BYTES
+
+
+class CombineConfig(dg.Config):
+    """What can be set in the launchpad; all of it may be left out."""
+
+    left_snapshot: int = Field(
+        default=0, ge=0, description="Take this snapshot of the left; 0: the newest published."
+    )
+    right_snapshot: int = Field(
+        default=0, ge=0, description="Take this snapshot of the right; 0: the newest published."
+    )
+    dry_run: bool = Field(default=False, description="Only tell how many pairs would be made.")
+
+
+def combined_version(
+    name: str,
+    *,
+    left: str | DeclaredVersion,
+    right: str | DeclaredVersion,
+    on_collision: OnCollision = "refuse",
+    left_prefix: str = "",
+    right_prefix: str = "",
+    on: On = (),
+    how: How = "inner",
+    where: Fields | None = None,
+    fields: Makers | LateMakers = (),
+    limit: int | None = None,
+    sample: int | None = None,
+    seed: int = 0,
+    once: bool = False,
+    mode: CombineMode = "materialized",
+    target_bytes: int = TARGET_BYTES,
+    budget_bytes: int | None = None,
+    compression: str | None = None,
+    expectations: str | Path | None = None,
+    description: str = "",
+    owners: Sequence[str] = (),
+    tags: Mapping[str, str] | None = None,
+    code_version: str = __version__,
+) -> DeclaredVersion:
+    """Declare a version, `digit_pairs/v1`, of the pairs of what `left` and `right` have published.
+
+    See `shardline.combine` for which pairs there are and what their columns are called. `left` and
+    `right` may be the same: with `once`, each two different records are paired once. `fields` may
+    be a function without arguments that gives them when it runs. With mode "virtual" only a plan is
+    written, by which readers make all pairs. It follows both by itself, and makes the pairs of what
+    is new in them; with `limit` or `sample`, all of them each time.
+    """
+    first, second = (one if isinstance(one, str) else one.name for one in (left, right))
+    inputs = tuple(dict.fromkeys((first, second)))
+    if name in inputs:
+        raise DeclarationError(f"{name} is made of itself: give the combined version another name")
+    options = Options(
+        on_collision=on_collision,
+        left_prefix=left_prefix,
+        right_prefix=right_prefix,
+        on=on,
+        how=how,
+        where=where,
+        limit=limit,
+        sample=sample,
+        seed=seed,
+        once=once,
+    )
+    with declaring(name):
+        declared = DeclaredMakers.of(fields)
+        _refuse_rule(options, declared, mode)
+        _refuse_sizes(target_bytes, budget_bytes)
+        packing(compression)
+        if once and first != second:
+            raise ValueError(
+                f"once=True pairs records among themselves: {first} and {second} are two, name "
+                "one for both sides"
+            )
+    gate = gate_of(name, expectations, grows=False)
+
+    @derived_asset(
+        name,
+        inputs,
+        made_by="combine",
+        description=description or f"Pairs of `{first}` and `{second}`.",
+        owners=owners,
+        tags=tags,
+        code_version=code_version,
+    )
+    def combined(
+        context: dg.AssetExecutionContext, config: CombineConfig, shardline: ShardlineResource
+    ) -> Iterator[dg.MaterializeResult[None]]:
+        run = context.run.run_id
+        opened = {one: shardline.version(one, run=run, code=code_version) for one in inputs}
+        version = shardline.version(name, run=run, code=code_version)
+        left_one = chosen_input(opened[first], config.left_snapshot, "left_snapshot")
+        right_one = (
+            left_one
+            if once and not config.right_snapshot
+            else chosen_input(opened[second], config.right_snapshot, "right_snapshot")
+        )
+        makers = declared.settled()
+        sides = (opened[first], opened[second], version)
+        rule = Options(**options, fields=makers)
+        if config.dry_run:
+            plan = plan_combine(
+                *sides,
+                which_left=left_one.number,
+                which_right=right_one.number,
+                target_bytes=target_bytes,
+                mode=mode,
+                compression=compression,
+                **rule,
+            )
+            _tell_plan(context, plan)
+            return
+        require_declared(version, gate)
+        began = time.perf_counter()
+        report = combine(
+            *sides,
+            which_left=left_one.number,
+            which_right=right_one.number,
+            target_bytes=target_bytes,
+            mode=mode,
+            compression=compression,
+            budget_bytes=budget_bytes,
+            checks=gate.required,
+            engine=logging_engine(context.log),
+            **rule,
+        )
+        _tell_report(context, report)
+        made = derived(version, report, time.perf_counter() - began, context)
+        if made is None:
+            context.log.info("there is no pair of %s and %s", left_one, right_one)
+            return
+        pairs = {"pairs": made.snapshot.records, "computed_pairs": report.records}
+        yield result(version, replace(made, counts={**made.counts, **pairs}))
+
+    return DeclaredVersion(name, (combined,), gate.definition(), inputs=inputs)
+
+
+def _refuse_rule(options: Options, declared: DeclaredMakers, mode: str) -> None:
+    """Refuse what contradicts itself, as far as it can be told before anything is read."""
+    if mode not in get_args(CombineMode):
+        raise ValueError(f"mode {mode!r} is none of {', '.join(get_args(CombineMode))}")
+    asked = [f"{name}=" for name in ("on", "where", "limit", "sample") if options.get(name)]
+    asked += ["fields="] if declared.given else []
+    if mode == "virtual" and asked:
+        raise ValueError(
+            f"a virtual combination has all pairs, as they are: leave out {', '.join(asked)}, or "
+            "write the pairs, with mode='materialized'"
+        )
+    where = options["where"]
+    known = where if isinstance(where, FunctionFields) else None
+    make_rule(**Options(**{**options, "where": known}, fields=declared.functions))
+
+
+def _refuse_sizes(target: int, budget: int | None) -> None:
+    if target < 1:
+        raise ValueError(f"shards of {target} bytes: the target must be 1 or more")
+    if budget is not None and budget < 1:
+        raise ValueError(f"a budget of {budget} bytes: it must be 1 or more")
+
+
+def _tell_plan(context: dg.AssetExecutionContext, plan: CombinePlan) -> None:
+    context.log.info(
+        "a dry run: of %s and %s, %s would be computed, in %s; %s reused",
+        plan.left,
+        plan.right,
+        plan.estimate,
+        counted(plan.compute, "shard"),
+        counted(plan.reuse, "shard"),
+    )
+    context.log_event(
+        dg.AssetObservation(
+            asset_key=context.asset_key,
+            description="A dry run: this would be computed.",
+            metadata={
+                "pairs_to_compute": plan.estimate.pairs,
+                "bytes_to_write": plan.estimate.bytes,
+                "at_most": plan.estimate.most,
+                "would_compute": plan.compute,
+                "would_reuse": plan.reuse,
+                "would_drop": plan.drop,
+                "incremental": plan.incremental,
+                "columns": dg.MetadataValue.table_schema(column_schema(plan.schema)),
+            },
+        )
+    )
+
+
+def _tell_report(context: dg.AssetExecutionContext, report: CombineReport) -> None:
+    context.log.info(
+        "%s: %s in %s computed, %s reused",
+        report.version,
+        counted(report.records, "pair"),
+        counted(len(report.made), "shard"),
+        counted(len(report.reused), "shard"),
+    )

@@ -1,0 +1,181 @@
+"""A version that follows another one: the same records, with new fields."""
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import get_args
+
+import dagster as dg
+from pydantic import Field
+
+from assets.column_schema import column_schema
+from assets.declared import DeclarationError, DeclaredVersion, declaring, gate_of
+from assets.derived import chosen_input, derived, derived_asset, require_declared
+from assets.makers import DeclaredMakers, LateMakers, Makers
+from assets.progress import logging_engine
+from assets.reporting import result
+from dagster_project.resources import ShardlineResource
+from shardline import __version__
+from shardline.cli.wording import counted, human_bytes
+from shardline.operations.change_shards import ChangePlan, ChangeReport, Mode, packing
+from shardline.operations.extend import planned_extend
+
+
+class ExtendConfig(dg.Config):
+    """What can be set in the launchpad; all of it may be left out."""
+
+    input_snapshot: int = Field(
+        default=0, ge=0, description="Extend this snapshot of the input; 0: the newest published."
+    )
+    dry_run: bool = Field(default=False, description="Only tell what would be computed.")
+
+
+def extended_version(
+    name: str,
+    *,
+    of: str | DeclaredVersion,
+    fields: Makers | LateMakers,
+    mode: Mode = "overlay",
+    replaces: Sequence[str] = (),
+    drop: Sequence[str] = (),
+    quarantine_share: float = 0.0,
+    compression: str | None = None,
+    expectations: str | Path | None = None,
+    description: str = "",
+    owners: Sequence[str] = (),
+    tags: Mapping[str, str] | None = None,
+    code_version: str = __version__,
+) -> DeclaredVersion:
+    """Declare a version, `digits/v2`, that holds what `of` has published, with new fields.
+
+    `fields` is a maker of fields (`record_fields`, `batch_fields`, `tensor_fields`,
+    `joined_fields`), or several, or a function without arguments that gives them when it runs. As
+    an overlay only the new fields are written, beside `of`, which stays as it is. As a rewrite
+    whole records are, in which old fields can be replaced or dropped. It follows `of` by itself,
+    and computes what is new in it; without a code version of every function, all of it each time.
+    """
+    source = of if isinstance(of, str) else of.name
+    if source == name:
+        raise DeclarationError(f"{name} is made of itself: give the extended version another name")
+    with declaring(name):
+        _refuse_mode(name, source, mode, drop=drop, replaces=replaces)
+        declared = DeclaredMakers.of(fields)
+        if declared.given == ():
+            raise ValueError("there are no fields to add: see record_fields, joined_fields")
+        _refuse_share(mode, quarantine_share, declared)
+        packing(compression)
+    gate = gate_of(name, expectations, grows=False)
+
+    @derived_asset(
+        name,
+        (source,),
+        made_by="extend",
+        description=description or f"`{source}`, with new fields.",
+        owners=owners,
+        tags=tags,
+        code_version=code_version,
+    )
+    def extended(
+        context: dg.AssetExecutionContext, config: ExtendConfig, shardline: ShardlineResource
+    ) -> Iterator[dg.MaterializeResult[None]]:
+        run = context.run.run_id
+        base = shardline.version(source, run=run, code=code_version)
+        version = shardline.version(name, run=run, code=code_version)
+        snapshot = chosen_input(base, config.input_snapshot, "input_snapshot")
+        makers = declared.settled()
+        work = planned_extend(
+            base,
+            makers,
+            version,
+            which=snapshot.number,
+            mode=mode,
+            replaces=replaces,
+            drop=drop,
+            compression=compression,
+            quarantine_share=quarantine_share,
+            checks=gate.required,
+        )
+        if config.dry_run:
+            _tell_plan(context, work.plan())
+            return
+        require_declared(version, gate)
+        began = time.perf_counter()
+        report = work.done(logging_engine(context.log), None)
+        _tell_report(context, report)
+        made = derived(version, report, time.perf_counter() - began, context)
+        if made is None:
+            context.log.info("%s has no record to extend", source)
+            return
+        refused = replace(made, quarantined_rows=report.refused, quarantine=report.quarantine)
+        yield result(version, refused)
+
+    return DeclaredVersion(name, (extended,), gate.definition(), inputs=(source,))
+
+
+def _refuse_mode(
+    name: str, source: str, mode: str, *, drop: Sequence[str], replaces: Sequence[str]
+) -> None:
+    if mode not in get_args(Mode):
+        raise ValueError(f"mode {mode!r} is none of {', '.join(get_args(Mode))}")
+    if mode != "overlay":
+        return
+    dataset = source.partition("/")[0]
+    if name.partition("/")[0] != dataset:
+        raise ValueError(
+            f"an overlay lies beside its base: make it a version of {dataset}, or use "
+            "mode='rewrite'"
+        )
+    if drop or replaces:
+        raise ValueError(
+            "an overlay leaves what is there as it is: to drop or replace, use mode='rewrite'"
+        )
+
+
+def _refuse_share(mode: str, share: float, declared: DeclaredMakers) -> None:
+    if not 0 <= share <= 1:
+        raise ValueError(f"a share of {share}: it must be from 0 to 1")
+    if mode != "overlay" or not share:
+        return
+    for one in declared.functions:
+        for feature in one.features:
+            if feature.required:
+                raise ValueError(
+                    f"in an overlay a record that is refused stays without the new fields: declare "
+                    f"{feature.name!r} with required=False, or use mode='rewrite'"
+                )
+
+
+def _tell_plan(context: dg.AssetExecutionContext, plan: ChangePlan) -> None:
+    context.log.info(
+        "a dry run: %s of %s would be computed, %s reused; that reads %s of %s",
+        counted(plan.compute, "shard"),
+        plan.source,
+        counted(plan.reuse, "shard"),
+        human_bytes(plan.reads),
+        counted(plan.records, "record"),
+    )
+    context.log_event(
+        dg.AssetObservation(
+            asset_key=context.asset_key,
+            description="A dry run: this would be computed.",
+            metadata={
+                "would_compute": plan.compute,
+                "would_reuse": plan.reuse,
+                "rows_to_read": plan.records,
+                "bytes_to_read": plan.reads,
+                "columns": dg.MetadataValue.table_schema(column_schema(plan.schema)),
+            },
+        )
+    )
+
+
+def _tell_report(context: dg.AssetExecutionContext, report: ChangeReport) -> None:
+    context.log.info(
+        "%s: %s computed, %s reused",
+        report.version,
+        counted(len(report.made), "shard"),
+        counted(len(report.reused), "shard"),
+    )
+    if report.refused:
+        context.log.warning("%s went to quarantine", counted(report.refused, "record"))

@@ -1,0 +1,61 @@
+"""The makers of fields in a declaration, which may be had only when it runs.
+
+So a table need not be there, nor TensorFlow be loaded, when the code location loads.
+"""
+
+import inspect
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from shardline.fields.bound import Fields
+from shardline.fields.functions import FunctionFields
+
+Makers: TypeAlias = Fields | Iterable[Fields]
+LateMakers: TypeAlias = Callable[[], Makers]
+
+_HOW = "declare what it makes, with record_fields, batch_fields, tensor_fields or joined_fields"
+
+
+@dataclass(frozen=True, slots=True)
+class DeclaredMakers:
+    """Makers of fields, or a function without arguments that gives them."""
+
+    given: tuple[Fields, ...] | LateMakers
+
+    @classmethod
+    def of(cls, fields: Makers | LateMakers) -> "DeclaredMakers":
+        """Those that were declared; ValueError if they are none."""
+        if not callable(fields) or _is_maker(fields):
+            return cls(_listed(fields))
+        try:
+            inspect.signature(fields).bind()
+        except TypeError:
+            name = getattr(fields, "__name__", type(fields).__name__)
+            raise ValueError(f"function {name!r} is no maker of fields: {_HOW}") from None
+        return cls(fields)
+
+    @property
+    def functions(self) -> tuple[FunctionFields, ...]:
+        """Those that tell what they make before anything is read."""
+        given = () if callable(self.given) else self.given
+        return tuple(one for one in given if isinstance(one, FunctionFields))
+
+    def settled(self) -> tuple[Fields, ...]:
+        """All of them, with what lies outside of this process read, once."""
+        found = self.given() if callable(self.given) else self.given
+        return tuple(one.settled() for one in _listed(found))
+
+
+def _listed(fields: object) -> tuple[Fields, ...]:
+    """One or several makers, as several."""
+    found = tuple(fields) if isinstance(fields, Iterable) else (fields,)
+    for one in found:
+        if not _is_maker(one):
+            raise ValueError(f"a value of type {type(one).__name__} is no maker of fields: {_HOW}")
+    return found
+
+
+def _is_maker(one: object) -> bool:
+    """Whether it is a maker; those of functions can be called as well."""
+    return hasattr(one, "settled") and hasattr(one, "bind")

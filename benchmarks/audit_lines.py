@@ -1,0 +1,274 @@
+"""The lines about an audit: what proving a whole history costs, beside reading its entries."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import TYPE_CHECKING
+
+from benchmarks.lines import Line, Target
+from benchmarks.timing import Side
+from benchmarks.versions import disk_folder
+from shardline.lineage.audit import audit
+from shardline.lineage.catalog import Catalog
+from shardline.log.changes import Attest, Create, Derive, SetPin, edit
+from shardline.log.facts import Attestation, Base, Input, Maker, Shard, Source
+from shardline.log.landing import Append
+from shardline.log.log import CHECKPOINT_INTERVAL, Log
+from shardline.log.next_entry import next_entry
+from shardline.log.schema import Feature, Schema
+from shardline.log.state import State
+from shardline.operations.change_shards import changed_identity
+from shardline.operations.landing import LandingOptions, landed_identity
+from shardline.operations.pins import pin_name
+from shardline.operations.rebuild_plan import rebuilt_identity
+from shardline.operations.receipt import RECEIPT
+from shardline.operations.shards import stem_of
+from shardline.operations.transform import transform_identity, unchanged
+from shardline.storage.local_store import LocalStore
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from shardline.log.changes import Change
+    from shardline.log.facts import Json
+
+VERSIONS, ENTRIES = 50, 20_000
+_EACH_DATASET = 5
+_NAMES = (
+    "audit: a root without reading shards",
+    "audit: a root without reading shards, beside bare JSON",
+)
+_BEGIN = datetime(2025, 1, 1, tzinfo=UTC)
+_SHARD = b"x"
+_RECORDS = 1000
+_IN_ONE = 10
+_SCHEMA = Schema((Feature("image", "bytes"), Feature("label", "int64")))
+_WIDER = Schema((*_SCHEMA.features, Feature("area", "int64")))
+_AREA: Json = {"maker": "batch function", "function": "fields:area", "code": "1"}
+_CHECKS = ("integrity", "schema")
+
+
+def all_lines(
+    only: str = "", *, versions: int = VERSIONS, entries: int = ENTRIES
+) -> Iterator[Line]:
+    """Every line whose name holds `only`; the root lies on a disk until the last is done.
+
+    What "reading" is stands in the line: what every reader of a log does with an entry (read the
+    file, decode it, compare its digest, take its facts apart), or nothing but the file and JSON.
+    """
+    if not any(only in name for name in _NAMES):
+        return
+    with disk_folder() as folder:
+        root = folder / "root"
+        made = make_root(root, folder / "landing", versions, entries)
+        logs = [Log(LocalStore(root), *name.split("/")) for name in made]
+        ours = Side(f"{versions} versions, {entries:,} entries", partial(_audit, root))
+        limits = (
+            Side("each entry read, decoded, its digest compared", partial(_read, logs)),
+            Side("each file read, json.loads", partial(_bare, root, logs)),
+        )
+        targets = (Target(of_limit=1 / 2), Target())
+        for name, limit, target in zip(_NAMES, limits, targets, strict=True):
+            if only in name:
+                yield Line(name, 0, (), (limit,), ours, target, unit="entry")
+
+
+def _audit(root: Path) -> int:
+    report = audit(Catalog(root), shards=False)
+    if report.findings:
+        raise RuntimeError(f"the root is not as it should be: {report.findings[0]}")
+    return report.entries
+
+
+def _read(logs: list[Log]) -> int:
+    return sum(len(list(log.entries(1))) for log in logs)
+
+
+def _bare(root: Path, logs: list[Log]) -> int:
+    done = 0
+    for log in logs:
+        for path in (root / log.folder).glob("*0*.json"):
+            json.loads(path.read_bytes())
+            done += 1
+    return done
+
+
+def make_root(root: Path, landing: Path, versions: int, entries: int) -> list[str]:
+    """Datasets whose versions are appended to, extended, rebuilt and tagged; gives their names."""
+    landing.mkdir(parents=True)
+    each = entries // versions
+    names = []
+    for number in range(versions // _EACH_DATASET):
+        dataset = _Dataset(root, landing, f"data{number:02}", each)
+        names += dataset.make()
+    return names
+
+
+@dataclass
+class _Writer:
+    """Writes the log of one version as fast as its entries can be sealed."""
+
+    root: Path
+    dataset: str
+    version: str
+    most: int
+    state: State = field(init=False)
+    log: Log = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.log = Log(LocalStore(self.root), self.dataset, self.version)
+        self.state = State(self.dataset, self.version)
+        (self.root / self.log.folder).mkdir(parents=True)
+        (self.root / self.dataset / "shards").mkdir(exist_ok=True)
+
+    @property
+    def room(self) -> int:
+        """How many entries are still to come."""
+        return self.most - self.state.number
+
+    def commit(self, change: Change, minutes: int) -> None:
+        """Commit, so many minutes after the beginning."""
+        maker = Maker("0.1.0", "bench", run=f"{self.version}-{minutes}")
+        now = _BEGIN + timedelta(minutes=minutes)
+        name = hashlib.sha256(f"{self.log.shown} {self.state.number}".encode()).hexdigest()[:32]
+        made = next_entry(self.state, change, id=name, now=now, maker=maker)
+        if made is None:
+            raise RuntimeError("an entry was not made")
+        self.state, entry, data = made
+        (self.root / self.log.entry_name(entry.number)).write_bytes(data)
+        if entry.number % CHECKPOINT_INTERVAL == 0:
+            self.log.write_checkpoint(self.state)
+
+    def put(
+        self, identity: Json, records: int, source: str | None = None, base: Base | None = None
+    ) -> Shard:
+        """A shard of this name, with a file of a byte and a receipt."""
+        name = f"{self.version}.{stem_of(identity)}.tfrecord"
+        digest = hashlib.sha256(name.encode()).hexdigest()
+        folder = self.root / self.dataset / "shards"
+        (folder / name).write_bytes(_SHARD)
+        (folder / f"{name}{RECEIPT}").write_bytes(_SHARD)
+        return Shard(name, records, len(_SHARD), digest, "none", source, base)
+
+    def shards(self) -> list[Shard]:
+        """Those of the newest snapshot."""
+        return [stay.shard for stay in self.state.stays.at(self.state.snapshot)]
+
+    def attest(self, minutes: int, *, again: bool = False) -> None:
+        """Say that the new shards passed; or `again`, that the last one did."""
+        stays = self.state.stays.at(self.state.snapshot)
+        new = [stay.shard.name for stay in stays if not stay.passed]
+        names = (stays[-1].shard.name,) if again else tuple(new)
+        told = tuple(Attestation(check, passed=True, shards=names) for check in _CHECKS)
+        self.commit(Attest(told), minutes)
+
+    def input(self) -> Input:
+        """The newest snapshot as what others are made of."""
+        digest = self.log.entry(self.state.snapshot_entry).digest
+        return Input(self.dataset, self.version, self.state.snapshot, digest)
+
+
+@dataclass
+class _Dataset:
+    """A version that grows, another one beside it, and three that follow the first."""
+
+    root: Path
+    landing: Path
+    name: str
+    each: int
+
+    def make(self) -> list[str]:
+        """Write their logs, turn by turn, until each has as many entries as it should."""
+        base, other, wide, copy, single = writers = [
+            _Writer(self.root, self.name, version, self.each)
+            for version in ("v1", "other", "wide", "copy", "single")
+        ]
+        for writer in writers:
+            schema = _WIDER if writer in (wide, copy) else _SCHEMA
+            writer.commit(Create(schema), 0)
+        for turn in range(1, self.each):
+            minutes = 10 * turn
+            if other.room > 1:
+                self._land(other, minutes)
+            if base.room > 3:
+                self._land(base, minutes)
+                _pin(base, wide, minutes + 2)
+                _extend(base, wide, minutes + 3)
+                _extend(base, copy, minutes + 3)
+                _rebuild(base, single, minutes + 3)
+        for writer in writers:
+            while writer.room:
+                writer.attest(10 * self.each, again=True)
+        return [writer.log.shown for writer in writers]
+
+    def _land(self, writer: _Writer, minutes: int) -> None:
+        path = self.landing / f"{self.name}-{writer.version}-{minutes:06}.jsonl"
+        path.write_bytes(_SHARD)
+        source = Source(str(path), len(_SHARD), hashlib.sha256(str(path).encode()).hexdigest())
+        options = LandingOptions()
+        told = landed_identity(source.key, _SCHEMA.fingerprint, options)
+        shard = writer.put({**told, "run": "", "part": 0}, _RECORDS, source.key)
+        append = Append(shards=[shard], sources=[source], parameters=options.to_json())
+        writer.commit(append, minutes)
+        writer.attest(minutes + 1)
+
+
+def _pin(base: _Writer, into: _Writer, minutes: int) -> None:
+    """Pin the newest snapshot, and let go of the one before, as following by an overlay does."""
+    new = base.state.snapshot
+    base.commit(SetPin(pin_name(into.log.shown, new), new, "it is read with it"), minutes)
+    if new > 1:
+        base.commit(SetPin(pin_name(into.log.shown, new - 1), None), minutes)
+
+
+def _extend(base: _Writer, into: _Writer, minutes: int) -> None:
+    """One more shard, made of what is new in the base."""
+    shard = base.shards()[-1]
+    mode = "overlay" if into.version == "wide" else "rewrite"
+    fingerprints = _SCHEMA.fingerprint, _WIDER.fingerprint
+    transform = transform_identity(fingerprints, unchanged(_SCHEMA), [_AREA])
+    identity = changed_identity("extend", mode, shard, transform, "none", quarantined=False)
+    below = Base(shard.name, shard.content) if mode == "overlay" else None
+    made = into.put(identity, shard.records, base=below)
+    maker = {"by": "function 'area'", "features": ["area"], "reads": ["image"], "identity": _AREA}
+    told: Json = {"mode": mode, "fields": [maker], "of": [shard.name]}
+    _derive(base, into, [*into.shards(), made], "extend", told, minutes=minutes)
+
+
+def _rebuild(base: _Writer, into: _Writer, minutes: int) -> None:
+    """Ten shards in one, as a target size gives it: what is full stays."""
+    shards = base.shards()
+    full = (len(shards) - 1) // _IN_ONE
+    rest = shards[full * _IN_ONE :]
+    pieces: list[Json] = [{"sha256": shard.content} for shard in rest]
+    made = into.put(rebuilt_identity(pieces, "none"), _RECORDS * len(rest))
+    told: Json = {"snapshot": base.state.snapshot, "compression": "none", "target_bytes": _IN_ONE}
+    _derive(base, into, [*into.shards()[:full], made], "rebuild", told, minutes=minutes)
+
+
+def _derive(
+    base: _Writer,
+    into: _Writer,
+    shards: list[Shard],
+    operation: str,
+    told: Json,
+    *,
+    minutes: int,
+) -> None:
+    added, removed = edit(into.state, shards)
+    counts = {"computed": len(added), "reused": len(shards) - len(added)}
+    change = Derive(
+        head=into.state.snapshot,
+        removed=removed,
+        added=added,
+        operation=operation,
+        parameters={**told, **counts},
+        inputs=(base.input(),),
+    )
+    into.commit(change, minutes)
+    into.attest(minutes + 1)

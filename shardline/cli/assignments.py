@@ -1,0 +1,43 @@
+"""NAME=VALUE on the command line: names for names, and values for features."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+
+def assigned(options: Iterable[str], option: str, wanted: str) -> dict[str, str]:
+    """The texts that such options give to names, each once; `wanted` shows how they are written."""
+    found: dict[str, str] = {}
+    for text in options:
+        name, equals, value = text.partition("=")
+        if not equals or not name or not value:
+            raise click.UsageError(f"{option} {text}: write {option} {wanted}")
+        if name in found:
+            raise click.UsageError(f"{option} names {name!r} twice: choose one")
+        found[name] = value
+    return found
+
+
+def assigned_values(options: Iterable[str], option: str) -> dict[str, Any]:
+    """The values that such options give to features, each once."""
+    texts = assigned(options, option, "NAME=VALUE")
+    return {name: value_of(text) for name, text in texts.items()}
+
+
+def value_of(text: str) -> Any:  # noqa: ANN401 - whatever JSON can tell
+    """A number, truth, list or quoted text as JSON writes it; anything else is the text itself."""
+    try:
+        value = json.loads(text, parse_constant=_refuse)
+    except (ValueError, RecursionError):
+        return text
+    return text if value is None or isinstance(value, dict) else value
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(f"{constant} is no JSON")

@@ -1,0 +1,98 @@
+"""`shardline extend` and `shardline migrate` of a version: plan, do, check, and tell."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from shardline.cli.changed import (
+    changed_json,
+    plan_json,
+    print_changed,
+    print_plan,
+    refuse_unfit_target,
+)
+from shardline.cli.checked import check_snapshot
+from shardline.cli.option_words import told_as_usage
+from shardline.cli.outcome import print_not_done, print_outcome
+from shardline.cli.progress import at_work
+from shardline.cli.references import (
+    find_snapshot,
+    open_root,
+    open_version,
+    parse_reference,
+    version_into,
+)
+from shardline.cli.steps import drawing_engine
+from shardline.cli.wording import human_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import NoReturn
+
+    from shardline.cli.change_options import ChangeOptions
+    from shardline.log.snapshot import Snapshot
+    from shardline.log.version import Version
+    from shardline.operations.change_shards import ChangePlan, ShardChange
+
+
+def change_version(
+    asked: ChangeOptions,
+    into: str,
+    plan: Callable[[Version, Snapshot, Version], ShardChange],
+    steps: list[str] | None = None,
+) -> NoReturn:
+    """Do what `plan` makes of a version, the snapshot that is meant, and the one to go into.
+
+    A migration is told by its `steps`, which are shown before it is done.
+    """
+    wanted = parse_reference(asked.argument)
+    version = open_version(open_root(asked.root), wanted)
+    snapshot = find_snapshot(version, wanted, wanted.readable)
+    target = version_into(version, into)
+    with at_work("planning"), told_as_usage():
+        work = plan(version, snapshot, target)
+        refuse_unfit_target(work)
+        planned = work.plan() if asked.dry_run or steps is not None else None
+    more: dict[str, Any] = {} if steps is None else {"steps": steps}
+    if planned is not None and not asked.as_json:
+        print_plan(planned, work, steps)
+        if size := _writes(asked, planned, work):
+            new = "" if steps is not None else ", and the new fields"
+            click.echo(f"to write: about {human_bytes(size)}{new}")
+    if planned is not None and asked.dry_run:
+        if asked.as_json:
+            size = _writes(asked, planned, work)
+            click.echo(json.dumps({**plan_json(planned, work), "write_bytes": size, **more}))
+        else:
+            print_not_done()
+        raise SystemExit(0)
+    began = time.perf_counter()
+    # What a table is joined by, or a function reads, is looked for when the work begins.
+    with told_as_usage(), drawing_engine(asked.workers) as engine:
+        report = work.done(engine, None)
+    seconds = time.perf_counter() - began
+    if not asked.as_json:
+        print_changed(report, work, seconds)
+    checked = None
+    if report.snapshot is not None and not asked.no_check:
+        checked = check_snapshot(
+            work.into, report.snapshot, limits=asked.limits, workers=asked.workers
+        )
+    if asked.as_json:
+        click.echo(json.dumps({**changed_json(report, work, checked, seconds), **more}))
+    else:
+        print_outcome(work.into, report.snapshot, checked, plain=work.mode == "rewrite")
+    raise SystemExit(0 if checked is None or checked.ok else 1)
+
+
+def _writes(asked: ChangeOptions, plan: ChangePlan, work: ShardChange) -> int | None:
+    """About how many bytes will be written besides new fields; None if that cannot be told."""
+    if plan.mode == "overlay":
+        return 0
+    # Pairs that were not written take more than the files that they are made of.
+    virtual = any(shard.virtual for shard in work.snapshot.shards)
+    return None if virtual else asked.writes(plan.reads)

@@ -1,0 +1,71 @@
+"""What `shardline combine` is asked for, besides which pairs: where from, where to, and how."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import click
+
+from shardline.cli.options import limits
+from shardline.cli.references import refuse_version_as_file
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from shardline.files import Limits
+    from shardline.operations.combine import CombineMode
+
+
+@dataclass(frozen=True, slots=True)
+class CombineOptions:
+    """What was asked for."""
+
+    left: str
+    right: str
+    into: str | None
+    output: Path | None
+    overwrite: bool
+    mode: CombineMode
+    budget: int | None
+    target_size: int | None
+    compression: str
+    dry_run: bool
+    no_check: bool
+    workers: int | None
+    max_record: int
+    max_unpacked: int
+    root: str | None
+    as_json: bool
+
+    @property
+    def limits(self) -> Limits:
+        """The limits that were asked for."""
+        return limits(self.max_record, self.max_unpacked)
+
+    @property
+    def virtual(self) -> bool:
+        """Whether only the plan of the pairs is to be written."""
+        return self.mode == "virtual"
+
+    def refuse_mixed(self) -> None:
+        """Refuse what is for files where versions are meant, and the other way round."""
+        if self.into is None and self.output is None:
+            raise click.UsageError(
+                "where to? Say --into NAME/VERSION if these are versions of datasets, --output OUT "
+                "if they are files"
+            )
+        if self.into is not None and self.output is not None:
+            raise click.UsageError("--into is for versions and --output for files: choose one")
+        if self.into is not None and self.overwrite:
+            raise click.UsageError("--overwrite is for files: in a dataset nothing is overwritten")
+        for option, given in (
+            ("--target-size", self.target_size),
+            ("--no-check", self.no_check),
+            ("--mode virtual", self.virtual),
+        ):
+            if self.output is not None and given:
+                raise click.UsageError(f"{option} is for versions, and --output for files")
+        if self.output is not None:
+            for side in (self.left, self.right):
+                refuse_version_as_file(side)

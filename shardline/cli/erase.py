@@ -1,0 +1,254 @@
+"""`shardline erase`."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+import time
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from shardline.cli.checked import check_snapshot
+from shardline.cli.erase_proof import prove, refuse_place
+from shardline.cli.erased import erased_json, plan_json, print_erased, print_plan
+from shardline.cli.option_words import told_as_usage
+from shardline.cli.options import (
+    json_option,
+    limit_options,
+    limits,
+    no_check_option,
+    root_option,
+    workers_option,
+)
+from shardline.cli.outcome import print_not_done
+from shardline.cli.references import looks_like_reference, next_command, open_root, refuse_missing
+from shardline.cli.steps import drawing_engine
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import TextIO
+
+    from shardline.cli.checked import Checked
+    from shardline.files import Limits
+    from shardline.operations.erase import ErasePlan, EraseReport
+    from shardline.storage import Store
+
+_MAKER = re.compile(r"[\w./-]+:\w+")
+
+
+@click.command(
+    short_help="Erase records from every version of a dataset.",
+    epilog="""\b
+Examples:
+  shardline erase digits --where 'label == 3' --dry-run
+  shardline erase digits --where "label == 3 and not source in ['a', 'b']"
+  shardline erase users --key user_id --values ids.txt --request 'ticket 81'
+  shardline erase users --where choose.py:forgotten
+\b
+  shardline vacuum users --delete --keep 0       delete the files that held them
+  shardline erase users --proof proof.md         what is gone, and what is left
+  shardline erase users --proof proof.md --key user_id --values ids.txt
+                                                 ... after searching every file once more
+
+A predicate compares features that hold one value: == != < <= > >=, in [...], is missing; and, or,
+not, and brackets. Texts stand in quotes. A record that is meant in one version goes from all.
+
+Neither the predicate nor the values of a key are written down anywhere. --request is, for people:
+name no one there.""",
+)
+@click.argument("dataset", metavar="NAME")
+@click.option("--where", metavar="PREDICATE", help="Which records; or module:object that chooses.")
+@click.option("--key", metavar="FEATURE", help="Choose records by the values of this feature.")
+@click.option("value", "--value", multiple=True, help="A value of the key. May be repeated.")
+@click.option(
+    "--values",
+    type=click.File("r", encoding="utf-8-sig"),
+    metavar="FILE",
+    help="A file with a value of the key on each line; - for standard input.",
+)
+@click.option("--request", default="", metavar="TEXT", help="What to tell of it in the log.")
+@click.option(
+    "--quarantine",
+    is_flag=True,
+    help="Delete also those lines of quarantine files that cannot be searched.",
+)
+@click.option("--dry-run", is_flag=True, help="Only tell what would be erased.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option(
+    "--proof",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Erase nothing: write what is proved to be gone, as Markdown, or JSON if FILE ends so. "
+    "An earlier proof is replaced.",
+)
+@click.option("--overwrite", is_flag=True, help="Let the proof replace any other file.")
+@no_check_option
+@workers_option
+@limit_options
+@root_option
+@json_option
+def erase(
+    dataset: str,
+    *,
+    where: str | None,
+    key: str | None,
+    value: tuple[str, ...],
+    values: TextIO | None,
+    request: str,
+    quarantine: bool,
+    dry_run: bool,
+    yes: bool,
+    proof: Path | None,
+    overwrite: bool,
+    no_check: bool,
+    workers: int | None,
+    max_record: int,
+    max_unpacked: int,
+    root: str | None,
+    as_json: bool,
+) -> None:
+    """Erase records from every version of a dataset, for good; or prove that they are gone.
+
+    It tells first what it will touch, and asks. Each shard that holds the records is written once
+    more without them; the old ones, and the snapshots that hold them, can never be restored, and
+    'shardline vacuum' deletes their files. What else may hold the records is listed, with what to
+    do.
+
+    Exits with 0 if they are gone from all that is known here, but for files that vacuum deletes;
+    with 1 if something is listed that still holds them, or may and could not be searched, or if a
+    check fails on what is left; with --proof also while such files are there, or if nothing was
+    erased. A dry run exits with 0.
+    """
+    store = open_root(root)
+    _refuse_no_dataset(store, dataset)
+    refuse_place(proof, store, dataset, values, overwrite=overwrite)
+    within = limits(max_record, max_unpacked)
+    chosen = _chosen(where, key, value, values)
+    if proof is not None:
+        asked = chosen.get("where") is not None or chosen.get("key") is not None
+        again = _planned(store, dataset, chosen, within, workers) if asked else None
+        prove(store, dataset, proof, again, request or None, as_json=as_json)
+    if as_json and not (yes or dry_run):
+        raise click.UsageError("--json asks nothing: say --yes, or --dry-run to see it first")
+    plan = _planned(store, dataset, chosen, within, workers)
+    if not as_json:
+        print_plan(plan)
+    nothing = plan.idle and not (quarantine and plan.quarantine)
+    if dry_run or nothing:
+        if as_json:
+            click.echo(json.dumps(plan_json(plan, dry_run=dry_run)))
+        elif not nothing:
+            print_not_done()
+        left = any(one.open for one in plan.holders) and not dry_run
+        raise SystemExit(1 if left else 0)
+    if not yes and not _confirmed():
+        click.echo("Nothing was changed.")
+        raise SystemExit(0)
+    report, seconds = _done(plan, request, within, workers, quarantine=quarantine)
+    checked = [] if no_check else _checked(report, within, workers)
+    if as_json:
+        click.echo(json.dumps(erased_json(report, checked, seconds)))
+    else:
+        print_erased(report, checked, seconds)
+    raise SystemExit(0 if all(one.ok for one in checked) and not report.open else 1)
+
+
+def _confirmed() -> bool:
+    """Whether someone said yes; a usage error where nobody can."""
+    try:
+        return click.confirm("Erase this for good?", err=True)
+    except click.Abort:
+        if sys.stdin.isatty():
+            raise
+        click.echo(err=True)
+        raise click.UsageError(
+            "nobody answered, and nothing was changed: say --yes to erase without being asked"
+        ) from None
+
+
+def _refuse_no_dataset(store: Store, dataset: str) -> None:
+    from shardline.storage import check_name
+
+    if looks_like_reference(dataset):
+        raise click.UsageError(
+            f"{dataset}: erase works on a whole dataset, or its other versions would keep the "
+            f"records; write {dataset.partition('/')[0]}"
+        )
+    if not store.folders(check_name(dataset, "dataset")):
+        refuse_missing(store, dataset)
+
+
+def _chosen(
+    where: str | None, key: str | None, value: tuple[str, ...], values: TextIO | None
+) -> dict[str, Any]:
+    """What was said of which records are meant, as `plan_erase` takes it."""
+    lines = [] if values is None else [line.rstrip("\r\n") for line in values]
+    told = [*value, *(line for line in lines if line.strip())]
+    if key is None and (value or values is not None):
+        raise click.UsageError("values of which feature? Name it: --key user_id")
+    if key is not None and not told:
+        raise click.UsageError(f"which values of {key}? Say --value 7, or --values FILE")
+    if where is not None and key is not None:
+        raise click.UsageError("say --where, or --key with values, not both")
+    if where is not None and _MAKER.fullmatch(where):
+        from shardline.cli.maker_arguments import load_maker
+
+        return {"where": load_maker(where, "--where")}
+    return {"where": where} if where is not None else {"key": key, "values": told}
+
+
+def _planned(
+    store: Store, dataset: str, chosen: dict[str, Any], within: Limits, workers: int | None
+) -> ErasePlan:
+    from shardline.operations.erase import plan_erase
+
+    with told_as_usage(), _repair_advised(), drawing_engine(workers) as engine:
+        return plan_erase(store, dataset, **chosen, limits=within, engine=engine)
+
+
+@contextmanager
+def _repair_advised() -> Iterator[None]:
+    """Say how to make a damaged shard anew, in the same root."""
+    from shardline.errors import DamagedShardError, ShardlineError
+
+    try:
+        yield
+    except DamagedShardError as error:
+        raise ShardlineError(
+            f"{error.problem}. Nothing was erased. To make it anew: "
+            + next_command("repair", error.version)
+        ) from None
+
+
+def _done(
+    plan: ErasePlan, request: str, within: Limits, workers: int | None, *, quarantine: bool
+) -> tuple[EraseReport, float]:
+    from shardline.operations.erase import carry_out
+
+    began = time.perf_counter()
+    with _repair_advised(), drawing_engine(workers) as engine:
+        report = carry_out(
+            plan, request=request, quarantine=quarantine, limits=within, engine=engine
+        )
+    return report, time.perf_counter() - began
+
+
+def _checked(report: EraseReport, within: Limits, workers: int | None) -> list[Checked]:
+    """Check what the erase left, so that it is published."""
+    from shardline.log.version import Version
+
+    store = report.plan.history.store
+    return [
+        check_snapshot(
+            Version(store, one.plan.version),
+            one.snapshot,
+            limits=within,
+            workers=workers,
+        )
+        for one in report.versions
+        if one.snapshot is not None
+    ]

@@ -1,0 +1,194 @@
+"""Fields from a table, joined to records by a key."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, get_args
+
+import pyarrow as pa
+
+from shardline.errors import FieldsError
+from shardline.fields.bound_join import BoundJoin, Missing, column_of, keys_of
+from shardline.fields.declared import checked_features, found_features
+from shardline.fields.functions import told_features
+from shardline.fields.lookup import Doubled
+from shardline.fields.table_files import read_table, shown_as
+from shardline.fields.tables import HeldTable
+from shardline.log.schema import Feature
+from shardline.sources.values import fit_values
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from shardline.fields.bound import Bound
+    from shardline.log.facts import Json
+    from shardline.log.schema import Schema
+    from shardline.sources.choose import Format
+
+
+def joined_fields(
+    table: object,
+    key: str,
+    *,
+    features: Sequence[Feature | str] | None = None,
+    table_key: str | None = None,
+    missing: Missing = "fail",
+    doubled: Doubled = "fail",
+    defaults: Mapping[str, object] | None = None,
+    format: Format | None = None,  # noqa: A002 - the word that callers and --format use
+) -> JoinedFields:
+    """Fields from a table: each record gets those of the row that has its key.
+
+    `table` is a CSV, JSON lines, Parquet or Arrow file, by its path, its URI or as a StoredFile
+    (`format` says which, where its name does not); an Arrow table; a DataFrame of pandas, or of
+    others that speak Arrow. It is held in memory, as Arrow columns. `key` names the feature that
+    is the key, an int64 or bytes of shape (), and `table_key` the column, if that is called
+    otherwise. A file's rows are read when they are needed, not before.
+
+    `features` are the columns to take: declared, or by their names; all but the key if it is left
+    out. Kinds that are not declared are those that the values suggest.
+
+    `missing` says what becomes of a record whose key is not in the table, or that has none: it
+    fails, it gets the `defaults`, which must have a value for each field, or the fields are absent
+    from it, and so not required. `doubled` says which row counts if a key is there twice: none,
+    the first or the last.
+    """
+    return JoinedFields(
+        table,
+        key,
+        None if features is None else tuple(features),
+        key if table_key is None else table_key,
+        missing,
+        doubled,
+        dict(defaults or {}),
+        format,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class JoinedFields:
+    """A table whose columns become fields. It is read anew each time, unless it is `settled`."""
+
+    table: object
+    key: str
+    chosen: tuple[Feature | str, ...] | None
+    column: str
+    missing: Missing
+    doubled: Doubled
+    defaults: dict[str, object]
+    format: Format | None
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be meant."""
+        for what, given, known in (
+            ("missing", self.missing, get_args(Missing)),
+            ("doubled", self.doubled, get_args(Doubled)),
+        ):
+            if given not in known:
+                raise FieldsError(f"{what} is {given!r}, which is none of {', '.join(known)}")
+        if bool(self.defaults) != (self.missing == "default"):
+            raise FieldsError(
+                "defaults and missing='default' go together: give both, or neither of them"
+            )
+        if self.chosen is not None:
+            declared = [Feature(f, "bytes") if isinstance(f, str) else f for f in self.chosen]
+            checked_features(self.shown, declared)
+
+    @property
+    def shown(self) -> str:
+        """The table as messages call it."""
+        held = isinstance(self.table, HeldTable)
+        return self.table.shown if held else shown_as(self.table)  # type: ignore[attr-defined] # it is held
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """The key."""
+        return (self.key,)
+
+    @property
+    def features(self) -> tuple[Feature, ...]:
+        """The columns that become fields."""
+        return self._settled()[1]
+
+    def settled(self) -> JoinedFields:
+        """The same, with the table read."""
+        held, features = self._settled()
+        return replace(self, table=held, chosen=features, format=None)
+
+    def identity(self) -> Json:
+        """All that its results depend on besides the records."""
+        held, features = self._settled()
+        hashed = () if held.sha256 else (*features, *held.inferred([self.column]).values())
+        defaults = {f.name: _digest(self._default(f)) for f in features if self.defaults}
+        return {
+            "maker": "table",
+            "sha256": held.digest(hashed),
+            "features": told_features(features),
+            "key": self.key,
+            "column": self.column,
+            "missing": self.missing,
+            "doubled": self.doubled,
+            "defaults": defaults,
+        }
+
+    def bind(self, schema: Schema) -> Bound:
+        """The table for records of this schema."""
+        held, features = self._settled()
+        (key,) = found_features(self.shown, self.reads, schema)
+        keys = keys_of(held, self.column, key, self.doubled)
+        columns = {feature: column_of(held, feature) for feature in features}
+        for name in self.defaults:
+            if name not in {feature.name for feature in features}:
+                raise FieldsError(f"{self.shown}: the defaults name {name!r}, which is no field")
+        if self.missing == "default":
+            for feature, column in columns.items():
+                columns[feature] = pa.concat_arrays([column, self._default(feature)])
+        return BoundJoin(self.shown, key, keys, columns, self.missing)
+
+    def _settled(self) -> tuple[HeldTable, tuple[Feature, ...]]:
+        held = self.table if isinstance(self.table, HeldTable) else self._read()
+        held.known(self.column)
+        chosen: Sequence[Feature | str] = self.chosen or ()
+        if self.chosen is None:
+            chosen = [name for name in held.names if name != self.column]
+        for feature in chosen:
+            held.known(_name(feature))
+        names = [feature for feature in chosen if isinstance(feature, str)]
+        found = held.inferred(names) if names else {}
+        if len(found) < len(names):
+            raise FieldsError(
+                f"{self.shown} has no rows, so that the kinds of its columns cannot be told: "
+                "declare them, with features=[...]"
+            )
+        features = [found[f] if isinstance(f, str) else f for f in chosen]
+        if self.missing == "absent":
+            features = [replace(feature, required=False) for feature in features]
+        return held, checked_features(self.shown, features)
+
+    def _read(self) -> HeldTable:
+        wanted = None if self.chosen is None else {self.column, *map(_name, self.chosen)}
+        declared = [feature for feature in self.chosen or () if isinstance(feature, Feature)]
+        return read_table(self.table, self.format, wanted, declared)
+
+    def _default(self, feature: Feature) -> pa.Array:
+        """The default of a field, as a column of one row."""
+        value = self.defaults.get(feature.name)
+        if value is None:
+            raise FieldsError(
+                f"{self.shown}: the defaults have no value for the field {feature.name!r}: give "
+                "one, or say missing='absent'"
+            )
+        fitted = fit_values(feature, [value])
+        for why in fitted.bad.values():
+            raise FieldsError(f"{self.shown}: the default of the field {feature.name!r} {why}")
+        return fitted.array
+
+
+def _name(feature: Feature | str) -> str:
+    return feature if isinstance(feature, str) else feature.name
+
+
+def _digest(array: pa.Array) -> str:
+    """A value in short: not all of them have a place in JSON."""
+    return hashlib.sha256(repr(array.to_pylist()).encode()).hexdigest()

@@ -1,0 +1,120 @@
+"""Tables from outside, held in memory as columns of Arrow.
+
+Cells of a CSV file stay text until it is known what they are read for.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from shardline import kernel
+from shardline.errors import FieldsError
+from shardline.fields.made import joined, nothing
+from shardline.kernel.columns import from_arrow
+from shardline.sources.arrow_types import taken_apart
+from shardline.sources.csv_cells import CellTally, fit_cells
+from shardline.sources.fit import Fitted, fit
+from shardline.sources.inference import Finder
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from shardline.log.schema import Feature
+
+_HASHED_ROWS = 8192
+
+
+@dataclass(frozen=True)
+class HeldTable:
+    """A table that has been read.
+
+    `where` tells of a row where it stands, `sha256` is that of the file it was read from. With
+    `base64`, text for images and arrays is such. `there` are all columns of the table, also those
+    that were not kept.
+    """
+
+    shown: str
+    batches: Sequence[pa.RecordBatch]
+    where: Callable[[int], str]
+    sha256: str | None = None
+    base64: bool = False
+    there: tuple[str, ...] = ()
+
+    @cached_property
+    def names(self) -> list[str]:
+        """The names of its columns."""
+        return list(dict.fromkeys(name for batch in self.batches for name in batch.schema.names))
+
+    @cached_property
+    def rows(self) -> int:
+        """How many rows it has."""
+        return sum(batch.num_rows for batch in self.batches)
+
+    def known(self, name: str) -> str:
+        """The name of a column; FieldsError if there is no such."""
+        if name not in self.names:
+            has = ", ".join(map(repr, self.there or self.names)) or "none"
+            raise FieldsError(f"{self.shown} has no column {name!r}: it has {has}")
+        return name
+
+    def inferred(self, names: Sequence[str]) -> dict[str, Feature]:
+        """The features that these columns suggest; SchemaMismatchError where none can be told."""
+        finder = Finder(self.shown)
+        for columns in self._columns(names):
+            finder.add(pa.RecordBatch.from_arrays(columns, names))
+        return {feature.name: feature for feature in finder.schema().features}
+
+    def fitted(self, feature: Feature) -> Fitted:
+        """One of the columns as a feature."""
+        parts = [[self._fit(feature, *columns)] for columns in self._columns([feature.name])]
+        return joined([feature], parts or [[nothing(feature)]])[0]
+
+    def types(self, name: str) -> list[pa.DataType]:
+        """What the values of a column are, where that is known before they are read."""
+        leaves = [taken_apart(columns[0].type)[1] for columns in self._columns([name])]
+        return [leaf for leaf in leaves if not pa.types.is_null(leaf)]
+
+    def digest(self, features: Sequence[Feature]) -> str:
+        """The sha256 of the file; of a table without one, that of these columns as records."""
+        if self.sha256 is not None:
+            return self.sha256
+        digest = hashlib.sha256()
+        columns = [self.fitted(feature).array for feature in features]
+        for first in range(0, self.rows, _HASHED_ROWS):
+            parts = [array.slice(first, _HASHED_ROWS) for array in columns]
+            buffers = [from_arrow(f.name, a) for f, a in zip(features, parts, strict=True)]
+            digest.update(kernel.encode(buffers, len(parts[0])).data)
+        return digest.hexdigest()
+
+    def _columns(self, names: Sequence[str]) -> Iterator[list[pa.Array]]:
+        for batch in self.batches:
+            there = batch.schema.names
+            gone = pa.nulls(batch.num_rows)
+            yield [batch.column(name) if name in there else gone for name in names]
+
+    def _fit(self, feature: Feature, column: pa.Array) -> Fitted:
+        return fit(feature, column, base64=self.base64)
+
+
+class TableOfCells(HeldTable):
+    """A table whose cells are text, whatever is written in them."""
+
+    def inferred(self, names: Sequence[str]) -> dict[str, Feature]:
+        """The features that these columns suggest; SchemaMismatchError where none can be told."""
+        tally = CellTally(names)
+        for columns in self._columns(names):
+            tally.add(columns)
+        return {feature.name: feature for feature in tally.schema(self.shown).features}
+
+    def types(self, name: str) -> list[pa.DataType]:
+        """Nothing is known of cells."""
+        del name
+        return []
+
+    def _fit(self, feature: Feature, column: pa.Array) -> Fitted:
+        return fit_cells(feature, column)

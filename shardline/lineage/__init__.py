@@ -1,0 +1,1 @@
+"""Where data comes from, whether its history is true, and how to tell others."""

@@ -1,0 +1,245 @@
+"""Audit: prove the history of a root anew, from nothing but what lies there.
+
+Each part of `auditing` asks one question of every version. Nothing is changed, and nobody's word
+is taken: what can be worked out again is, and what cannot be is said.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from shardline.files.reader import DEFAULT_LIMITS
+from shardline.lineage.auditing.audited_logs import AuditedLogs
+from shardline.lineage.auditing.below import all_below, versions_below
+from shardline.lineage.auditing.beside import beside_findings, source_findings
+from shardline.lineage.auditing.chains import doubt_findings, log_findings
+from shardline.lineage.auditing.inputs import input_findings
+from shardline.lineage.auditing.listed import shards_to_read
+from shardline.lineage.auditing.names import name_findings
+from shardline.lineage.auditing.pins import pin_findings
+from shardline.lineage.auditing.repairs import loss_findings
+from shardline.lineage.auditing.shards import content_findings, presence_findings
+from shardline.lineage.auditing.unreadable import unreadable_findings
+from shardline.log.version import utc_now
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from dagster import DagsterInstance
+
+    from shardline.files.reader import Limits
+    from shardline.lineage.auditing.audited_logs import History
+    from shardline.lineage.auditing.deep import Deep, LeftOut
+    from shardline.lineage.auditing.listed import ShardToRead
+    from shardline.lineage.catalog import Catalog
+    from shardline.lineage.findings import Finding
+
+_ORDER = {"error": 0, "warning": 1, "note": 2}
+
+
+@dataclass(frozen=True, slots=True)
+class AuditReport:
+    """What an audit found, the worst first, and what it looked at.
+
+    `shards` is how many were read, or looked for, `bytes` how many bytes they have, `recomputed`
+    how many were made once more; `left_out` are those that cannot be. `lower` are versions that
+    were not asked for, and from whose shards those are read that were: these are proved as well.
+    `not_asked` are the others of the root, of which some may tell what those were made of then.
+    """
+
+    findings: tuple[Finding, ...]
+    versions: tuple[str, ...]
+    entries: int
+    shards: int
+    bytes: int
+    recomputed: int = 0
+    left_out: tuple[LeftOut, ...] = ()
+    time: datetime | None = None
+    lower: tuple[str, ...] = ()
+    not_asked: tuple[str, ...] = ()
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing is wrong, and nothing is left that cannot be proved."""
+        return all(finding.severity == "note" for finding in self.findings)
+
+
+def audit(
+    catalog: Catalog,
+    names: Sequence[str] | None = None,
+    *,
+    shards: bool = True,
+    sources: bool = True,
+    deep: Deep | None = None,
+    since: datetime | int | None = None,
+    instance: DagsterInstance | None = None,
+    limits: Limits = DEFAULT_LIMITS,
+    workers: int | None = None,
+    progress: Callable[[str, int, int], None] | None = None,
+) -> AuditReport:
+    """Prove the whole history of some versions, all of the root unless told; changes nothing.
+
+    What those are read from in other versions, as the bases of overlays, is proved with them.
+    Every log is proved from its first entry; without `shards`, of shards only presence and length
+    is looked at, by a listing, and without `sources` the files that records came from are not
+    looked for. With `since`, a time or the number of a snapshot, only findings about entries from
+    then on are given, and only shards that landed or were brought back since are read. With a
+    Dagster `instance`, what it recorded is held against the logs. `progress` is told a step, how
+    far it is, and of how much.
+    """
+    tell = progress or (lambda _step, _done, _total: None)
+    asked = _Asked(shards, sources, deep, since, instance, limits, workers, tell)
+    return _audited(catalog, names, asked)
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """What an audit is to look at."""
+
+    shards: bool
+    sources: bool
+    deep: Deep | None
+    since: datetime | int | None
+    instance: DagsterInstance | None
+    limits: Limits
+    workers: int | None
+    tell: Callable[[str, int, int], None]
+
+
+def _audited(catalog: Catalog, names: Sequence[str] | None, asked: _Asked) -> AuditReport:
+    logs = AuditedLogs(catalog)
+    audited = list(names) if names is not None else logs.names()
+    read = list(_read(audited, logs, asked))
+    lower = _lower(read, logs)
+    first = {history.name: _first(history, asked.since) for history in read}
+    found = list(_of_logs(read, logs, first, asked))
+    found += [one for history in lower for one in log_findings(history)]
+    if asked.instance is not None:
+        from shardline.lineage.auditing.dagster_record import (  # noqa: PLC0415 - it is about Dagster
+            dagster_findings,
+        )
+
+        found += dagster_findings(audited, logs, asked.instance)
+    listed = [one for history in read for one in shards_to_read(history, first[history.name])]
+    # All versions of the root have their shards listed already, as far as they are asked about.
+    under = [] if names is None else _there(all_below(listed, logs))
+    spoiled: set[str] = set()
+    found += _of_shards([*listed, *under], logs, asked, spoiled)
+    for history in read:
+        found += unreadable_findings(history, logs, spoiled, read=asked.shards)
+    made = None
+    if asked.deep is not None:
+        from shardline.lineage.auditing.deep import deep_audit  # noqa: PLC0415 - it loads much
+
+        def redone(done: int, total: int) -> None:
+            asked.tell("making shards again", done, total)
+
+        made = deep_audit(
+            listed,
+            logs,
+            asked.deep,
+            spoiled=spoiled,
+            limits=asked.limits,
+            progress=redone,
+        )
+        found += made.findings
+    proved = [*read, *lower]
+    told = {history.name for history in proved}
+    found += doubt_findings(logs, told)
+    return AuditReport(
+        tuple(sorted(_since(found, first), key=lambda one: _ORDER[one.severity])),
+        tuple(audited),
+        sum(history.report.entries for history in proved),
+        len(listed) + len(under),
+        sum(one.row.shard.bytes for one in (*listed, *under)),
+        0 if made is None else made.shards,
+        () if made is None else made.left_out,
+        utc_now(),
+        tuple(history.name for history in lower),
+        () if names is None else tuple(sorted({*logs.names()} - told)),
+    )
+
+
+def _lower(read: Sequence[History], logs: AuditedLogs) -> list[History]:
+    """The logs of versions that were not asked for, and that those are read from."""
+    asked = {history.name for history in read}
+    names = {name: None for history in read for name in versions_below(history, logs)}
+    found = (logs.of(name) for name in names if name not in asked)
+    return [history for history in found if history is not None]
+
+
+def _there(shards: Iterable[ShardToRead]) -> list[ShardToRead]:
+    """Those that vacuum has not announced."""
+    return [one for one in shards if one.history.ledger.condemned_in(one.row.shard.name) is None]
+
+
+def _read(names: Sequence[str], logs: AuditedLogs, asked: _Asked) -> Iterator[History]:
+    """Those of the versions that have one."""
+    for done, name in enumerate(names):
+        asked.tell("reading logs", done, len(names))
+        history = logs.of(name)
+        if history is not None:
+            yield history
+
+
+def _of_logs(
+    read: Sequence[History], logs: AuditedLogs, first: dict[str, int], asked: _Asked
+) -> Iterator[Finding]:
+    """What the logs tell, and what lies beside the data."""
+    for done, history in enumerate(read):
+        asked.tell("proving entries", done, len(read))
+        yield from log_findings(history)
+        yield from loss_findings(history)
+        yield from input_findings(history, logs)
+        yield from name_findings(history, logs)
+        yield from pin_findings(history, logs)
+        yield from beside_findings(history, logs)
+        if asked.sources:
+            since = first[history.name]
+            yield from source_findings(history, logs, read=asked.shards, since=since)
+
+
+def _of_shards(
+    listed: list[ShardToRead], logs: AuditedLogs, asked: _Asked, spoiled: set[str]
+) -> Iterator[Finding]:
+    """What the shards tell: by a listing, or by reading those that are there."""
+    if not asked.shards:
+        yield from presence_findings(listed, logs)
+        return
+    total = sum(one.row.shard.bytes for one in listed)
+    positions: dict[str, int] = {}
+    done = 0
+
+    def told(name: str, position: int) -> None:
+        nonlocal done
+        done += position - positions.get(name, 0)
+        positions[name] = position
+        asked.tell("reading shards", done, total)
+
+    yield from content_findings(
+        listed,
+        logs,
+        spoiled=spoiled,
+        limits=asked.limits,
+        workers=asked.workers,
+        progress=told,
+    )
+
+
+def _first(history: History, since: datetime | int | None) -> int:
+    """The first entry that is asked about."""
+    if since is None:
+        return 0
+    if isinstance(since, datetime):
+        return history.entry_before(since) + 1
+    made = history.made(since)
+    return history.ledger.number + 1 if made is None else made.entry
+
+
+def _since(findings: Iterable[Finding], first: dict[str, int]) -> Iterator[Finding]:
+    """The findings that are asked about; those about no entry always are, and so is the chain."""
+    for one in findings:
+        if not one.entry or one.entry >= first.get(one.version, 0):
+            yield one

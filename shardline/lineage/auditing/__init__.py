@@ -1,0 +1,1 @@
+"""The parts of an audit, each about one thing that a history claims."""

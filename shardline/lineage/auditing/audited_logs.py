@@ -1,0 +1,205 @@
+"""The logs of a root, each read once and proved while it is read, with what an audit asks of it."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from shardline.errors import ShardlineError, UnknownFormatError
+from shardline.log.ledger import Ledger
+from shardline.log.log import ENTRY_NAME
+from shardline.operations.verify_log import LogReport, prove_log
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from shardline.lineage.catalog import Catalog
+    from shardline.log.entry import Entry
+    from shardline.log.facts import Shard
+    from shardline.log.published_so_far import Made, Row
+    from shardline.log.version import Version
+    from shardline.storage import ObjectInfo, Store
+
+
+@dataclass(slots=True)
+class History:
+    """A version's log, as far as it is sound.
+
+    `data` are the entries that made a snapshot. `times` and `hosts` tell of each entry when and
+    where it was made, `failures` are those that may have taken back that something is published.
+    `idle` are attestations about what there never was: the entry, and what it speaks of. `repairs`
+    tells the entries that repaired shards. If the log cannot be read at all, `unreadable` says why.
+    """
+
+    version: Version
+    report: LogReport
+    ledger: Ledger
+    whole: bool = False
+    data: list[Entry] = field(default_factory=list)
+    times: list[datetime] = field(default_factory=list)
+    hosts: list[str] = field(default_factory=list)
+    failures: list[int] = field(default_factory=list)
+    idle: list[tuple[int, str]] = field(default_factory=list)
+    repairs: dict[str, int] = field(default_factory=dict)
+    unreadable: str = ""
+
+    @property
+    def name(self) -> str:
+        """The version."""
+        return self.version.name
+
+    @property
+    def dataset(self) -> str:
+        """Its dataset."""
+        return self.version.log.dataset
+
+    def made(self, snapshot: int) -> Made | None:
+        """A snapshot; None if there is none of that number, as far as is known."""
+        known = 1 <= snapshot <= self.ledger.snapshot
+        return self.ledger.made[snapshot - 1] if known else None
+
+    def entry(self, number: int) -> Entry | None:
+        """An entry that made a snapshot; None if that is none, or of no sound log."""
+        at = bisect_left(self.data, number, key=lambda entry: entry.number)
+        found = self.data[at] if at < len(self.data) else None
+        return found if found is not None and found.number == number else None
+
+    def note(self, entry: Entry, ledger: Ledger) -> None:
+        """Keep what will be asked of an entry."""
+        self.times.append(entry.time)
+        self.hosts.append(entry.maker.host)
+        if entry.changes_data:
+            self.data.append(entry)
+            if entry.operation == "repair":
+                self.repairs[str(entry.parameters.get("shard"))] = entry.number
+        if entry.rejects is not None or (entry.condemned and entry.operation != "vacuum"):
+            self.failures.append(entry.number)
+        for told in entry.attestations:
+            if not told.passed:
+                self.failures.append(entry.number)
+            if told.content is not None:
+                if not ledger.has_content(told.content):
+                    self.idle.append((entry.number, f"the content {told.content[:12]}…"))
+            else:
+                strange = (name for name in told.shards if name not in ledger.named)
+                self.idle += [(entry.number, f"shard {name}") for name in strange]
+
+    def entry_before(self, time: datetime) -> int:
+        """The newest entry from before a time; 0 if there was none yet."""
+        return bisect_left(self.times, time)
+
+    def entry_at(self, time: datetime) -> int:
+        """The newest entry at a time; 0 if there was none yet."""
+        return bisect_right(self.times, time)
+
+
+class AuditedLogs:
+    """The logs of a root. Other versions than those that are audited are read when needed.
+
+    `doubts` are what could not be judged, and `lower` the versions that one is read from, once that
+    was asked.
+    """
+
+    def __init__(self, catalog: Catalog) -> None:
+        self.catalog = catalog
+        self._known: dict[str, History] = {}
+        self._lists: dict[tuple[str, int], list[Row]] = {}
+        self._published: dict[tuple[str, int, int], bool] = {}
+        self._files: dict[str, dict[str, ObjectInfo]] = {}
+        self.doubts: dict[tuple[str, str], str] = {}
+        self.lower: dict[str, dict[str, None]] = {}
+
+    @property
+    def store(self) -> Store:
+        """Where the root lies."""
+        return self.catalog.store
+
+    def names(self) -> list[str]:
+        """The versions that have a log, also one whose first entry is gone."""
+        return [
+            name
+            for name in self.catalog.found()
+            if self.catalog.version(name).log.exists(1) or self._has_entries(name)
+        ]
+
+    def _has_entries(self, name: str) -> bool:
+        leaves = (file.name.rpartition("/")[2] for file in self.store.list(f"{name}/log"))
+        return any(ENTRY_NAME.fullmatch(leaf) for leaf in leaves)
+
+    def of(self, name: str) -> History | None:
+        """The history of a version; None if it has none."""
+        if name not in self._known:
+            self._known[name] = self._read(name)
+        found = self._known[name]
+        return found if found.report.entries or found.unreadable else None
+
+    def _read(self, name: str) -> History:
+        version = self.catalog.version(name)
+        log = version.log
+        history = History(version, LogReport(0, 0, ()), Ledger(log.dataset, log.version))
+        try:
+            proved = prove_log(log, history.note)
+        except (UnknownFormatError, ShardlineError) as error:
+            history.unreadable = str(error)
+            return history
+        history.report, history.ledger = proved.report, proved.ledger
+        history.whole = proved.whole
+        return history
+
+    def is_in_doubt(self, history: History, other: History | None, what: str = "") -> bool:
+        """Whether something cannot be judged, because another log is damaged, or its own.
+
+        That is remembered, with the first thing that could not be judged: who is damaged is told
+        once, and not by all that follows from it.
+        """
+        if other is None or other.whole:
+            return False
+        self.doubts.setdefault((history.name, other.name), what)
+        return True
+
+    def shards(self, history: History, snapshot: int) -> list[Shard]:
+        """The shards of a snapshot, in order."""
+        return [row.shard for row in self.rows(history, snapshot)]
+
+    def rows(self, history: History, snapshot: int) -> list[Row]:
+        """The rows of a snapshot; who asks for several mostly asks for one again."""
+        key = history.name, snapshot
+        if key not in self._lists:
+            if len(self._lists) > 64:
+                self._lists.clear()
+            self._lists[key] = history.ledger.at(snapshot)
+        return self._lists[key]
+
+    def files(self, dataset: str, folder: str) -> dict[str, ObjectInfo]:
+        """The files of a dataset's folder by their names, listed once."""
+        where = f"{dataset}/{folder}"
+        if where not in self._files:
+            listed = self.store.list(where)
+            self._files[where] = {file.name[len(where) + 1 :]: file for file in listed}
+        return self._files[where]
+
+    def was_published(self, history: History, snapshot: int, entry: int) -> bool:
+        """Whether a snapshot was published when an entry of its log was the newest."""
+        made = history.made(snapshot)
+        if made is None:
+            return False
+        if made.published and made.published <= entry:
+            doubted = any(made.published < number <= entry for number in history.failures)
+            if not doubted:
+                return True
+        key = history.name, snapshot, entry
+        if key not in self._published:
+            self._published[key] = self._replayed(history, snapshot, entry)
+        return self._published[key]
+
+    @staticmethod
+    def _replayed(history: History, snapshot: int, entry: int) -> bool:
+        """The same, by reading the log up to that entry once more."""
+        log = history.version.log
+        ledger = Ledger(log.dataset, log.version)
+        for one in log.entries(1):
+            if one.number > entry:
+                break
+            ledger.take(one)
+        return snapshot <= ledger.snapshot and ledger.so_far.is_published(snapshot)

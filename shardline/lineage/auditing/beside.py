@@ -1,0 +1,172 @@
+"""Are the things there that lie beside the data: receipts, refused rows, and the sources?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from shardline.errors import ShardlineError
+from shardline.lineage.auditing.names import is_ours
+from shardline.lineage.findings import Finding
+from shardline.operations.receipt import RECEIPT
+from shardline.sources import as_source
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from shardline.lineage.auditing.audited_logs import AuditedLogs, History
+    from shardline.lineage.findings import Severity
+    from shardline.log.entry import Entry
+    from shardline.log.facts import Source
+
+_REFUSED = (
+    "which told the records of its input that gave none: its records cannot be traced to those "
+    "that they were made of"
+)
+_RECEIPTS = {
+    "append": "which told the rows of its source that gave no record: its records cannot be traced "
+    "to their rows",
+    "extend": _REFUSED,
+    "migrate": _REFUSED,
+    "erase": _REFUSED,
+    "rebuild": "by which it was found made; nothing is traced by that",
+    "combine": "by which it was found made; nothing is traced by that",
+}
+"""What the receipts of shards tell, by what made these."""
+_OF_OVERLAY = "which told of which records no new fields could be made, if there were such"
+
+
+def beside_findings(history: History, logs: AuditedLogs) -> Iterator[Finding]:
+    """Receipts and quarantine files that should be there and are not."""
+    shards = logs.files(history.dataset, "shards")
+    aside = logs.files(history.dataset, "quarantine")
+    ledger, explained = history.ledger, None
+    for entry in history.data:
+        with_receipts = entry.operation in _RECEIPTS and is_ours(entry)
+        for one in entry.added if with_receipts else ():
+            shard = one.shard
+            if shard.virtual or ledger.shard_names[shard.name] < 0:
+                continue
+            if f"{shard.name}{RECEIPT}" not in shards and not logs.is_in_doubt(
+                history, history, "whether vacuum took the shards whose receipts are gone"
+            ):
+                told_by = _RECEIPTS[entry.operation] if shard.base is None else _OF_OVERLAY
+                what = f"its receipt is gone, {told_by}"
+                yield _gone(history, entry, "missing-receipt", f"shard {shard.name}", what)
+        for told in entry.parameters.get("quarantine", ()):
+            for file in told.get("files", ()):
+                if file.rpartition("/")[2] in aside:
+                    continue
+                explained = _erased(history, logs) if explained is None else explained
+                if file not in explained and not _may_be_erased(history, logs):
+                    yield _gone(
+                        history,
+                        entry,
+                        "missing-quarantine",
+                        file,
+                        "the rows that were refused are gone, so it cannot be proved which",
+                    )
+
+
+def _gone(history: History, entry: Entry, kind: str, place: str, detail: str) -> Finding:
+    advice = "get the file back from a copy of the root; nothing else depends on it"
+    where = f"entry {entry.number}, {place}"
+    return Finding("warning", kind, history.name, where, detail, advice, entry.number)
+
+
+def _erased(history: History, logs: AuditedLogs) -> set[str]:
+    """What erasures in any version of the dataset say of files: those may be gone."""
+    found: set[str] = set()
+    for name in logs.names():
+        other = logs.of(name) if name.startswith(f"{history.dataset}/") else None
+        for entry in other.data if other is not None else ():
+            if entry.operation == "erase":
+                found.update(_texts(entry.parameters))
+    return found
+
+
+def _may_be_erased(history: History, logs: AuditedLogs) -> bool:
+    """Whether an erasure may stand in a log of the dataset that cannot be read to its end."""
+    others = [logs.of(name) for name in logs.names()]
+    ours = [one for one in others if one is not None and one.dataset == history.dataset]
+    what = "whether an erasure took refused rows"
+    return any(logs.is_in_doubt(history, other, what) for other in ours)
+
+
+def _texts(value: object) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        for inner in value.values():
+            yield from _texts(inner)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from _texts(inner)
+
+
+def source_findings(
+    history: History, logs: AuditedLogs, *, read: bool, since: int
+) -> Iterator[Finding]:
+    """Files that records came from and that are gone, or others by now; with `read` by content.
+
+    A path under which something else landed since is no finding: it was written anew. One whose
+    records were erased gets a note: they had to leave it too.
+    """
+    erased = _erasures(history)
+    landed: dict[str, tuple[Entry, Source]] = {}
+    for entry in history.data:
+        if entry.operation == "append":
+            for source in entry.sources:
+                if source.path is not None:
+                    landed[source.path] = (entry, source)
+    for path, (entry, source) in landed.items():
+        if entry.number < since:
+            continue
+        kind, what = _look(path, entry, source, read=read)
+        later = f"whether something else landed from {path} since"
+        if kind == "changed-source" and logs.is_in_doubt(history, history, later):
+            continue
+        if not kind:
+            continue
+        severity: Severity = "warning"
+        advice = "get it back if you mean to keep sources; else leave them out with --no-sources"
+        if source.key in erased:
+            severity, advice = "note", "nothing, if it is what was done for that erasure"
+            what += f"; records of it were erased in entry {erased[source.key]}"
+        place = f"entry {entry.number}, source {path}"
+        yield Finding(severity, kind, history.name, place, what, advice, entry.number)
+
+
+def _erasures(history: History) -> dict[str, int]:
+    """The sources of which records were erased, by their keys, and the entry that says so."""
+    found: dict[str, int] = {}
+    for entry in history.data:
+        if entry.operation == "erase":
+            rows = (row for name in entry.condemned for row in history.ledger.named.get(name, ()))
+            keys = (row.shard.source for row in rows)
+            found |= {key: entry.number for key in keys if key is not None}
+    return found
+
+
+def _look(path: str, entry: Entry, source: Source, *, read: bool) -> tuple[str, str]:
+    missing = "missing-source", "it is gone: what was made of it cannot be proved from it any more"
+    changed = "changed-source", "it is not the file that landed: its content is another"
+    if "://" not in path:
+        place = Path(path)
+        if not place.is_absolute():
+            return "", ""  # who landed it knows from where
+        if not place.exists():
+            return missing
+        if place.is_file() and place.stat().st_size != source.size:
+            return changed
+    if not read:
+        return "", ""
+    try:
+        found = as_source(
+            path if "://" in path else Path(path),
+            format=entry.parameters.get("format"),
+            salvage=bool(entry.parameters.get("salvage")),
+        ).identity()
+    except (ShardlineError, OSError):
+        return missing
+    return changed if found != source else ("", "")

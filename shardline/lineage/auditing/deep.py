@@ -1,0 +1,188 @@
+"""Make a sample of shards once more, of what they were made of, and compare them byte for byte.
+
+Nothing is written to the root: what is made goes to a folder of its own and is thrown away.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import random
+import tempfile
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from shardline.errors import (
+    DamagedFileError,
+    ShardlineError,
+    StorageError,
+    UnreadableSnapshotError,
+    WrongShardError,
+)
+from shardline.files.reader import DEFAULT_LIMITS, RecordFile
+from shardline.files.stored import StoredFile
+from shardline.lineage.auditing.remaking import Remaking, UnmakeableError
+from shardline.lineage.auditing.tables import Tables
+from shardline.lineage.findings import Finding
+from shardline.storage.local_store import LocalStore
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Sequence
+
+    from shardline.fields import Fields
+    from shardline.files.reader import Limits
+    from shardline.lineage.auditing.audited_logs import AuditedLogs
+    from shardline.lineage.auditing.listed import ShardToRead
+
+SAMPLE = 20
+_DAMAGED = (DamagedFileError, StorageError, UnreadableSnapshotError, WrongShardError)
+"""What comes of inputs that are not what they were."""
+
+
+@dataclass(frozen=True, slots=True)
+class Deep:
+    """How many shards to make once more, which by chance, and what is at hand for it.
+
+    `fields` are functions and tables as they were declared, `tables` more tables by their paths.
+    """
+
+    sample: int = SAMPLE
+    seed: int = 0
+    fields: Sequence[Fields] = ()
+    tables: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """Shards of a version that cannot be made once more, and why."""
+
+    version: str
+    shards: int
+    why: str
+
+
+@dataclass(slots=True)
+class DeepReport:
+    """What was made once more and what could not be."""
+
+    findings: list[Finding] = field(default_factory=list)
+    left_out: tuple[LeftOut, ...] = ()
+    shards: int = 0
+    bytes: int = 0
+
+
+def deep_audit(
+    shards: Sequence[ShardToRead],
+    logs: AuditedLogs,
+    deep: Deep,
+    *,
+    spoiled: Collection[str] = (),
+    limits: Limits = DEFAULT_LIMITS,
+    progress: Callable[[int, int], None] | None = None,
+) -> DeepReport:
+    """Make a sample of these shards once more.
+
+    Those that are made of `spoiled` ones, which are told already, are left out.
+    """
+    report = DeepReport()
+    remaking = Remaking(logs, tuple(deep.fields), limits, Tables(tuple(deep.tables)))
+    left_out: dict[tuple[str, str], int] = {}
+    candidates: list[ShardToRead] = []
+    for one in shards:
+        why = remaking.obstacle(one) or remaking.damaged(one, spoiled)
+        if why:
+            key = one.history.name, why
+            left_out[key] = left_out.get(key, 0) + 1
+        else:
+            candidates.append(one)
+    draw = random.Random(deep.seed)  # noqa: S311 - it has to be the same again
+    chosen = draw.sample(candidates, min(deep.sample, len(candidates)))
+    for done, one in enumerate(chosen):
+        if progress is not None:
+            progress(done, len(chosen))
+        try:
+            report.findings += _compared(one, remaking)
+        except UnmakeableError as error:
+            key = one.history.name, str(error)
+            left_out[key] = left_out.get(key, 0) + 1
+            continue
+        report.shards += 1
+        report.bytes += one.row.shard.bytes
+    report.left_out = tuple(
+        LeftOut(version, count, why) for (version, why), count in sorted(left_out.items())
+    )
+    return report
+
+
+class _Alone:
+    """What runs by itself, and tells no one how far it is."""
+
+    workers = 1
+
+    def tell(self, done: int, records: int) -> None:
+        """Nobody asks."""
+
+
+def _compared(one: ShardToRead, remaking: Remaking) -> list[Finding]:
+    shard = one.row.shard
+    with tempfile.TemporaryDirectory(prefix="shardline-audit-") as folder:
+        scratch = LocalStore(Path(folder))
+        try:
+            made = remaking.made(one, scratch, _Alone()).shard
+        except _DAMAGED as error:
+            if told := remaking.told_damage(one):
+                raise UnmakeableError(told) from None
+            return [_input_damaged(one, error)]
+        except (ShardlineError, OSError) as error:
+            return [_found(one, f"it cannot be made once more of its inputs: {error}")]
+        if made is None or made.records != shard.records:
+            records = 0 if made is None else made.records
+            what = f"made once more it has {records} records, and it should have {shard.records}"
+            return [_found(one, what)]
+        if made.sha256 == shard.sha256:
+            return []
+        if shard.compression != "none":
+            # The same records may be packed otherwise by another release of zlib.
+            again = StoredFile(scratch, one.history.version.shard_name(made))
+            there = StoredFile(one.history.version.store, one.name)
+            if _unpacked(again, remaking.limits) == _unpacked(there, remaking.limits):
+                return []
+        return [_found(one, "made once more of its inputs, it has other bytes")]
+
+
+def _unpacked(file: StoredFile, limits: Limits) -> str | None:
+    """A digest of what is in a packed file; None if it is damaged."""
+    digest = hashlib.sha256()
+    try:
+        with RecordFile(file, limits=limits) as records:
+            for block in records.blocks():
+                digest.update(block.data)
+    except ShardlineError:
+        return None
+    return digest.hexdigest()
+
+
+def _input_damaged(one: ShardToRead, error: Exception) -> Finding:
+    told = error.advised("") if isinstance(error, DamagedFileError) else error
+    return Finding(
+        "error",
+        "damaged-input",
+        one.history.name,
+        f"shard {one.row.shard.name}",
+        f"what it was made of cannot be read, so it cannot be made once more: {told}",
+        "audit the versions that it was made of: that tells which of their shards are damaged",
+        one.entry,
+    )
+
+
+def _found(one: ShardToRead, detail: str) -> Finding:
+    return Finding(
+        "error",
+        "not-reproduced",
+        one.history.name,
+        f"shard {one.row.shard.name}",
+        detail,
+        "if a function made it: was it changed without another code version, or is it not "
+        "deterministic (deterministic=False)? Else compare the shard with a copy of the root",
+        one.entry,
+    )

@@ -1,0 +1,154 @@
+"""Is what a version was made of still there, the same, and was it published at the time?"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from shardline.lineage.findings import Finding
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from shardline.lineage.auditing.audited_logs import AuditedLogs, History
+    from shardline.log.entry import Entry
+    from shardline.log.facts import Input
+    from shardline.log.published_so_far import Made, Row
+
+_CLOCKS = timedelta(minutes=5)
+"""How far the clocks of two machines may be apart."""
+_REWRITTEN = (
+    "one of the two logs was rewritten: compare both with a copy of the root, or with what Dagster "
+    "recorded (--dagster-home)"
+)
+
+
+def input_findings(history: History, logs: AuditedLogs) -> Iterator[Finding]:
+    """What is wrong with what the entries of a version say they were made of."""
+    other: dict[str, list[Finding]] = {}
+    for entry in history.data:
+        for told in dict.fromkeys(entry.inputs):
+            for found in _input(history, entry, told, logs):
+                if logs.is_in_doubt(history, logs.of(told.shown), found.detail):
+                    continue
+                if found.kind == "other-input":
+                    other.setdefault(told.shown, []).append(found)
+                else:
+                    yield found
+    for findings in other.values():
+        yield _together(findings)
+    for row in history.ledger.rows:
+        if row.shard.base is not None:
+            yield from _base(history, row, logs)
+
+
+def _together(findings: list[Finding]) -> Finding:
+    """What has one cause, that another log was rewritten, as one finding at the first entry."""
+    first = findings[0]
+    if len(findings) == 1:
+        return first
+    more = f"; and so it is with {len(findings) - 1} more of the snapshots that it was made of"
+    return replace(first, detail=f"{first.detail}{more}", entry=findings[-1].entry)
+
+
+def _input(history: History, entry: Entry, told: Input, logs: AuditedLogs) -> Iterator[Finding]:
+    name, place = told.shown, f"entry {entry.number}, input {told.shown}@{told.snapshot}"
+
+    def found(kind: str, detail: str, advice: str = _REWRITTEN) -> Finding:
+        return Finding("error", kind, history.name, place, detail, advice, entry.number)
+
+    origin = logs.of(name)
+    if origin is None:
+        yield found("missing-input", f"{name} has no log")
+        return
+    made = origin.made(told.snapshot)
+    if made is None:
+        known = origin.ledger.snapshot
+        told_up_to = f"snapshot {known}" if known else "no snapshot at all"
+        what = f"it was made of {name}@{told.snapshot}, and that log can be trusted up to "
+        if not logs.is_in_doubt(history, origin, f"{what}{told_up_to}"):
+            yield found("missing-input", f"{name} has {known} snapshots, and not that one")
+        return
+    if made.digest != told.entry:
+        yield found(
+            "other-input",
+            f"it was made of entry {told.entry[:12]}…, and the log of {name} now has entry "
+            f"{made.digest[:12]}… in its place",
+        )
+        return
+    if _precedes(history, entry, origin, made.entry):
+        yield found(
+            "back-dated-entry",
+            f"it is of {entry.time:%Y-%m-%d %H:%M:%S}, before its input was made, at "
+            f"{made.time:%Y-%m-%d %H:%M:%S}",
+            "find out which of the two has a false time, and whose clock it was",
+        )
+        return
+    yield from _unpublished(history, entry, origin, made, logs)
+
+
+def _precedes(history: History, entry: Entry, origin: History, other: int) -> bool:
+    """Whether an entry is older than one of another log, which it was made after."""
+    apart = _slack(history, entry, origin, other)
+    return entry.time + apart < origin.times[other - 1]
+
+
+def _slack(history: History, entry: Entry, origin: History, other: int) -> timedelta:
+    """How far the clocks of the two may be apart: on one machine there is one clock."""
+    same = history.hosts[entry.number - 1] == origin.hosts[other - 1]
+    return timedelta() if same else _CLOCKS
+
+
+def _unpublished(
+    history: History, entry: Entry, origin: History, made: Made, logs: AuditedLogs
+) -> Iterator[Finding]:
+    if made.published:
+        later = entry.time + _slack(history, entry, origin, made.published)
+    else:
+        later = entry.time
+    what = f"whether {origin.name}@{made.number} was published when it was read"
+    if not made.published and logs.is_in_doubt(history, origin, what):
+        return
+    if logs.was_published(origin, made.number, origin.entry_at(later)):
+        return
+    yield Finding(
+        "warning",
+        "unpublished-input",
+        history.name,
+        f"entry {entry.number}, input {origin.name}@{made.number}",
+        f"{origin.name}@{made.number} was not published when snapshot {entry.snapshot} was made "
+        "of it: its checks had not passed",
+        f"see 'shardline log {origin.name}' for what its checks said since; make {history.name} "
+        "anew of a published snapshot, which is what is taken unless told otherwise",
+        entry.number,
+    )
+
+
+def _base(history: History, row: Row, logs: AuditedLogs) -> Iterator[Finding]:
+    """Whether an overlay's base is in its owner's log, as what the overlay was made for."""
+    base = row.shard.base
+    if base is None:
+        return
+    owner = f"{history.dataset}/{base.owner}"
+    origin = logs.of(owner)
+    if origin is None:
+        return  # that there is no log of it is told of the entry
+    rows = origin.ledger.named.get(base.name)
+    what = ""
+    if rows is None:
+        what = f"is not in the log of {owner}"
+    elif rows[-1].shard.content != base.sha256:
+        what = f"has another content by the log of {owner}"
+    elif rows[-1].shard.records != row.shard.records:
+        what = f"has {rows[-1].shard.records} records, and the overlay {row.shard.records}"
+    if what and not logs.is_in_doubt(history, origin, f"whether {base.name} {what}"):
+        yield Finding(
+            "error",
+            "other-input",
+            history.name,
+            f"shard {row.shard.name}",
+            f"it lies beside {base.name}, which {what}",
+            _REWRITTEN,
+            row.landed,
+        )

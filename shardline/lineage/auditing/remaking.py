@@ -1,0 +1,392 @@
+"""How a shard can be made once more, by what its entry tells and the functions at hand."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from shardline.errors import ShardlineError
+from shardline.fields.bound import is_deterministic
+from shardline.files.compression import Compression
+from shardline.lineage.auditing.below import all_below, versions_below
+from shardline.lineage.auditing.listed import ShardToRead
+from shardline.lineage.auditing.names import steps_of
+from shardline.lineage.auditing.tables import Tables, is_table
+from shardline.log.state import State
+from shardline.operations.change_shards import ChangeTask, make_changed
+from shardline.operations.combining.plan import Cover
+from shardline.operations.combining.recipe import make_recipe
+from shardline.operations.combining.rule import make_rule
+from shardline.operations.combining.shards import CombineTask, make_combined
+from shardline.operations.combining.targets import Targets
+from shardline.operations.combining.virtual import VirtualTask, make_virtual
+from shardline.operations.derive import Origin
+from shardline.operations.extend import extension, settled
+from shardline.operations.migrate import migration
+from shardline.operations.origin import input_slices, source_rows
+from shardline.operations.rebuild import Copying
+from shardline.operations.repairing.refill import RowFilling
+from shardline.operations.shards import ShardPlan, make_shard, stem_in
+from shardline.operations.transform import Makers
+from shardline.readers.records import records_of
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Iterator
+
+    from shardline.execution.engine import Running
+    from shardline.fields import Fields
+    from shardline.files.reader import Limits
+    from shardline.lineage.auditing.audited_logs import AuditedLogs, History
+    from shardline.log.entry import Entry
+    from shardline.log.facts import Json, Shard
+    from shardline.operations.receipt import Receipt
+    from shardline.operations.shards import Filling
+    from shardline.operations.transform import Transform
+    from shardline.storage import Store
+
+_VACUUMED = "what it was made of went to vacuum"
+_OTHERWISE = "its entry tells how it was made in a form of another writer"
+_UNTOLD = (AttributeError, KeyError, TypeError, ValueError)
+"""What comes of parameters that are not told as we tell them."""
+
+
+class UnmakeableError(Exception):
+    """A shard that cannot be made once more, and why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Remaking:
+    """Makes shards once more, in a store of their own."""
+
+    logs: AuditedLogs
+    makers: tuple[Fields, ...]
+    limits: Limits
+    tables: Tables
+
+    def obstacle(self, one: ShardToRead) -> str:
+        """Why a shard cannot be made once more, as far as logs tell; empty if it can."""
+        try:
+            return self._obstacle(one)
+        except _UNTOLD:
+            return _OTHERWISE
+
+    def _obstacle(self, one: ShardToRead) -> str:
+        if not one.history.whole:
+            return "its own log is damaged"
+        entry = self._landing(one)
+        if entry is None:
+            return "it is what was left of a damaged shard"
+        if entry.operation == "append":
+            batches = {source.key for source in entry.sources if source.batch is not None}
+            return "its rows were in memory" if one.row.shard.source in batches else ""
+        if entry.operation not in _HOW:
+            return f"it was made by {entry.operation}, which is not done again from the log"
+        why = self._lacking(entry.parameters)
+        return why or self._lost_inputs(one, entry)
+
+    def _lacking(self, told: Json) -> str:
+        """What it would take besides the shards, and is not at hand."""
+        if told.get("default"):
+            return "the log does not tell which values the migration gave"
+        makers = [*told.get("fields", ()), *_where(told)]
+        random = (one for one in makers if one.get("deterministic") is False)
+        if (maker := next(random, None)) is not None:
+            return f"{maker['by']} is declared not to be deterministic"
+        lacking = (one for one in makers if self._maker(one) is None)
+        if (maker := next(lacking, None)) is not None:
+            if is_table(maker):
+                return self.tables.lacking(maker)
+            return f"{maker['by']} is not at hand: name it with --fields{_where_it_was(maker)}"
+        return ""
+
+    def made(self, one: ShardToRead, scratch: Store, running: Running) -> Receipt:
+        """Make a shard once more; raises UnmakeableError where that turns out to be impossible."""
+        entry = self._landing(one)
+        how = _HOW.get("" if entry is None else entry.operation)
+        if entry is None or how is None:
+            raise UnmakeableError("no one knows how it was made")
+        try:
+            return how(self, _Work(one.history, entry, one.row.shard, scratch, running))
+        except ShardlineError:
+            raise  # many of them are ValueErrors too, and say what is wrong
+        except _UNTOLD:
+            raise UnmakeableError(_OTHERWISE) from None
+
+    def _landing(self, one: ShardToRead) -> Entry | None:
+        """The entry that a shard was first made by, whatever repaired it; None if that is lost."""
+        ledger, number = one.history.ledger, one.row.landed
+        while True:
+            entry = one.history.entry(number)
+            if entry is None or entry.operation != "repair":
+                return entry
+            old = ledger.named.get(str(entry.parameters["shard"]))
+            if entry.parameters["how"] == "salvage" or old is None:
+                return None
+            number = old[-1].landed
+
+    def _lost_inputs(self, one: ShardToRead, entry: Entry) -> str:
+        """Why a shard that this one was made of cannot be had any more; empty if it can."""
+        ledger = one.history.ledger
+        if not entry.inputs:
+            gone = any(ledger.condemned_in(name) is not None for name in entry.removed)
+            return _VACUUMED if gone else ""
+        base = _base_of(entry, one.row.shard)
+        for told in entry.inputs:
+            origin = self.logs.of(told.shown)
+            lower = {} if origin is None else versions_below(origin, self.logs)
+            for name in (told.shown, *lower):
+                log = self.logs.of(name)
+                if log is None or not log.whole:
+                    return f"the log of {name}, of which it was made, is damaged or gone"
+            if origin is None or origin.made(told.snapshot) is None:
+                return f"{told.shown}@{told.snapshot}, of which it was made, is not in the log"
+            listed = self.logs.shards(origin, told.snapshot)
+            if any(self._is_gone(origin, s) for s in listed if base in {None, s.name}):
+                return _VACUUMED
+        return ""
+
+    def damaged(self, one: ShardToRead, spoiled: Collection[str]) -> str:
+        """Why a shard cannot be made once more of what was found to be damaged; empty if it can."""
+        if not spoiled:
+            return ""
+        found = (origin for origin, under in self._needed(one) if under.name in spoiled)
+        return next((f"what it was made of, of {origin}, is damaged" for origin in found), "")
+
+    def told_damage(self, one: ShardToRead) -> str:
+        """What logs tell of damage in what a shard was made of; empty if they tell of none."""
+        for origin, under in self._needed(one):
+            repaired = under.history.repairs.get(under.row.shard.name)
+            if repaired is not None or under.has_failed:
+                where = f"entry {repaired or under.row.told} of {under.history.name}"
+                says = "repaired that" if repaired is not None else "says so"
+                return f"what it was made of, of {origin}, is damaged: {where} {says}"
+        return ""
+
+    def _needed(self, one: ShardToRead) -> Iterator[tuple[str, ShardToRead]]:
+        """What a shard was made of, and that was read from, with the version it was taken of."""
+        entry = self._landing(one)
+        if entry is None:
+            return
+        history, base = one.history, _base_of(entry, one.row.shard)
+        sides = [(history, [history.ledger.row_at(n, entry.snapshot - 1) for n in entry.removed])]
+        if entry.inputs:
+            origins = ((self.logs.of(told.shown), told.snapshot) for told in entry.inputs)
+            sides = [
+                (origin, [*self.logs.rows(origin, snapshot)])
+                for origin, snapshot in origins
+                if origin is not None and origin.made(snapshot) is not None
+            ]
+        for origin, rows in sides:
+            needed = [
+                ShardToRead(origin, row)
+                for row in rows
+                if row is not None and base in {None, row.shard.name}
+            ]
+            for under in (*needed, *all_below(needed, self.logs)):
+                yield origin.name, under
+
+    def _is_gone(self, origin: History, shard: Shard) -> bool:
+        if origin.ledger.condemned_in(shard.name) is not None:
+            return True
+        if shard.base is None:
+            return False
+        below = self.logs.of(f"{origin.dataset}/{shard.base.owner}")
+        rows = None if below is None else below.ledger.named.get(shard.base.name)
+        return below is None or not rows or self._is_gone(below, rows[-1].shard)
+
+    def _maker(self, told: Json) -> Fields | None:
+        """The maker of fields that an entry tells of, if it is at hand and deterministic."""
+        for one in self.makers:
+            if not is_deterministic(one):
+                continue
+            if told["identity"] is not None:
+                if one.identity() == told["identity"]:
+                    return one
+            elif (one.shown, [f.name for f in one.features]) == (told["by"], told["features"]):
+                return one
+        return self.tables.join(told) if is_table(told) else None
+
+    def _named(self, told: Iterable[Json]) -> tuple[Fields, ...]:
+        found = [self._maker(one) for one in told]
+        return settled([one for one in found if one is not None])
+
+    def _appended(self, work: _Work) -> Receipt:
+        rows = source_rows(work.history.version, work.shard, self.limits)
+        if rows is None:
+            raise UnmakeableError("its source is gone, or another file by now")
+        schema = work.history.version.schema
+        return work.filled(RowFilling(rows, schema, work.running))
+
+    def _rebuilt(self, work: _Work) -> Receipt:
+        slices = input_slices(work.history.version, work.shard, self.limits)
+        if slices is None:
+            raise UnmakeableError("what it was rebuilt from cannot be told")
+        store = self.logs.store
+        return work.filled(Copying(store, slices, self.limits, work.running))
+
+    def _extended(self, work: _Work) -> Receipt:
+        told = work.entry.parameters
+        schema = self._origin(work.entry, 0).snapshot.schema
+        makers = self._named(told["fields"])
+        new = {feature.name for one in makers for feature in one.features}
+        drop = told.get("drop", ())
+        kept = {feature.name for feature in schema.features if not feature.sequence} - set(drop)
+        transform = extension(schema, makers, replaces=sorted(new & kept), drop=drop)
+        return self._changed(work, transform)
+
+    def _migrated(self, work: _Work) -> Receipt:
+        steps = steps_of(work.entry.parameters)
+        if steps is None:
+            raise UnmakeableError("the log does not tell which values the migration gave")
+        schema = self._origin(work.entry, 0).snapshot.schema
+        return self._changed(work, migration(schema, steps))
+
+    def _changed(self, work: _Work, transform: Transform) -> Receipt:
+        entry, shard = work.entry, work.shard
+        snapshot = self._origin(entry, 0).snapshot
+        names = [one.shard.name for one in entry.added]
+        base = dict(zip(names, entry.bases, strict=True))[shard.name]
+        places = [one.name for one in snapshot.shards]
+        mode = entry.parameters.get("mode", "rewrite")
+        log = work.history.version.log
+        with Makers(transform) as makers:
+            features = None if mode == "rewrite" else makers.reads()
+            records = records_of(snapshot, features)[places.index(base)]
+            task = ChangeTask(
+                work.scratch,
+                log.dataset,
+                log.version,
+                entry.operation,
+                snapshot.shards[places.index(base)],
+                records,
+                makers,
+                mode,
+                Compression(shard.compression),
+                self.limits,
+                quarantined=True,
+            )
+            return make_changed(task, work.running)
+
+    def _combined(self, work: _Work) -> Receipt:
+        entry, told = work.entry, work.entry.parameters
+        rule: Any = told["rule"]
+        where = self._named(_where(told))
+        origins = self._origin(entry, 0), self._origin(entry, 1)
+        recipe, _ = make_recipe(
+            make_rule(
+                on_collision=rule["on_collision"],
+                left_prefix=rule.get("left_prefix", ""),
+                right_prefix=rule.get("right_prefix", ""),
+                on=dict(rule.get("on", ())),
+                how=rule.get("how", "inner"),
+                where=where[0] if where else None,
+                fields=self._named(told.get("fields", ())),
+                limit=told.get("limit"),
+                sample=told.get("sample"),
+                seed=told.get("seed", 0),
+                once=bool(rule.get("once")),
+            ),
+            origins[0].snapshot.schema,
+            origins[1].snapshot.schema,
+        )
+        targets = Targets(
+            work.history.version,
+            origins,
+            recipe,
+            Compression(work.shard.compression),
+            told.get("target_bytes", 1),
+            self.limits,
+            virtual=told.get("mode") == "virtual",
+        )
+        try:
+            task = self._task(targets, work)
+            if isinstance(task, VirtualTask):
+                return make_virtual(replace(task, store=work.scratch), work.running)
+            return make_combined(replace(task, store=work.scratch), work.running)
+        finally:
+            recipe.close()
+
+    @staticmethod
+    def _task(targets: Targets, work: _Work) -> CombineTask | VirtualTask:
+        outputs = work.entry.parameters.get("outputs")
+        if outputs is not None:
+            return targets.task_for(Cover.from_json(outputs[_place(work.entry, work.shard)]))
+        log = work.history.version.log
+        stem = stem_in(work.shard.name)
+        for one in targets.of(State(log.dataset, log.version)):
+            if isinstance(one, CombineTask) and one.plan.stem == stem:
+                return one
+        raise UnmakeableError("which pairs it has cannot be told without the code that chose them")
+
+    def _origin(self, entry: Entry, place: int) -> Origin:
+        told = entry.inputs[place]
+        version = self.logs.catalog.version(told.shown)
+        return Origin(version, version.snapshot(told.snapshot))
+
+
+@dataclass(frozen=True, slots=True)
+class _Work:
+    """A shard to be made once more, and where."""
+
+    history: History
+    entry: Entry
+    shard: Shard
+    scratch: Store
+    running: Running
+
+    def filled(self, filling: Filling) -> Receipt:
+        """A shard that is filled so."""
+        log = self.history.version.log
+        plan = ShardPlan(
+            self.scratch,
+            log.dataset,
+            log.version,
+            {"again": self.shard.name},
+            Compression(self.shard.compression),
+        )
+        return make_shard(plan, filling)
+
+
+def _place(entry: Entry, shard: Shard) -> int:
+    return [one.shard.name for one in entry.added].index(shard.name)
+
+
+def _where_it_was(maker: Json) -> str:
+    """The module and the name of a function, if its entry tells them."""
+    identity = maker["identity"]
+    function = identity.get("function") if isinstance(identity, dict) else None
+    return f" {function}" if function else ""
+
+
+def _base_of(entry: Entry, shard: Shard) -> str | None:
+    """The one shard of the input that a shard was made of; None if it is made of several."""
+    listed = [one.shard.name for one in entry.added]
+    bases = entry.bases
+    return bases[listed.index(shard.name)] if bases and shard.name in listed else None
+
+
+def _where(told: Json) -> list[Json]:
+    """What chooses among pairs, told as the makers of fields are."""
+    rule = told.get("rule")
+    where = rule.get("where") if isinstance(rule, dict) else None
+    if where is None:
+        return []
+    identity = where.get("identity")
+    function = str((identity or {}).get("function", "")).rpartition(":")[2]
+    return [
+        {
+            "by": f"function {function!r}" if function else "the function that chose pairs",
+            "features": [feature["name"] for feature in where["features"]],
+            "identity": identity,
+            **({"deterministic": False} if where.get("deterministic") is False else {}),
+        }
+    ]
+
+
+_HOW = {
+    "append": Remaking._appended,  # noqa: SLF001 - its own ways
+    "rebuild": Remaking._rebuilt,  # noqa: SLF001
+    "extend": Remaking._extended,  # noqa: SLF001
+    "migrate": Remaking._migrated,  # noqa: SLF001
+    "combine": Remaking._combined,  # noqa: SLF001
+}

@@ -1,0 +1,158 @@
+"""Can what is published or held be read, or is what it needs gone, or another by now?"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from shardline.lineage.auditing.below import all_below, in_use
+from shardline.lineage.auditing.listed import ShardToRead
+from shardline.lineage.findings import Finding
+from shardline.operations.advice.again import again_advice
+from shardline.operations.consumers import CONSUMER_PREFIX
+from shardline.operations.pins import holder_of
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Iterator
+
+    from shardline.lineage.auditing.audited_logs import AuditedLogs, History
+    from shardline.lineage.findings import Severity
+
+_UNREADABLE = "unreadable-snapshot"
+
+
+@dataclass(frozen=True, slots=True)
+class _Lost:
+    """A shard that cannot be read, or will not be for long, and why."""
+
+    shard: ShardToRead
+    severity: Severity
+    what: str
+    kind: str = _UNREADABLE
+    given_up: bool = False
+
+
+def unreadable_findings(
+    history: History, logs: AuditedLogs, spoiled: Collection[str], *, read: bool
+) -> Iterator[Finding]:
+    """Snapshots in use or held that need shards which are lost, and not only damaged.
+
+    What is damaged and can be repaired is a finding about that shard, if shards were `read`:
+    `spoiled` are those that are not what was committed.
+    """
+    lost: dict[int, dict[str, _Lost]] = {}
+    for number, row in in_use(history):
+        under = all_below([ShardToRead(history, row)], logs)
+        found = _lost(under, logs, spoiled, read=read)
+        lost.setdefault(number, {}).update({one.shard.name: one for one in found})
+    for number, by_name in lost.items():
+        if by_name:
+            worst, told = _told(history, by_name.values())
+            published = ", which is published," if number == history.ledger.published else ""
+            yield Finding(
+                worst.severity,
+                worst.kind,
+                history.name,
+                f"snapshot {number}",
+                f"it{published} is read from {told}",
+                again_advice(logs.store, history.name, number, worst.shard.name),
+            )
+    yield from _held_findings(history, logs, spoiled, read=read)
+
+
+def _held_findings(
+    history: History, logs: AuditedLogs, spoiled: Collection[str], *, read: bool
+) -> Iterator[Finding]:
+    """Older snapshots that tags, consumers and pins of people hold for nothing."""
+    ledger = history.ledger
+    for number, holders in sorted(_holders(history).items()):
+        if number in {ledger.snapshot, ledger.published}:
+            continue
+        own = [ShardToRead(history, row) for row in logs.rows(history, number)]
+        lost = _lost([*own, *all_below(own, logs)], logs, spoiled, read=read)
+        # What was erased is not deleted as long as someone holds it: the proof of that tells it.
+        found = [one for one in lost if one.kind == _UNREADABLE]
+        if found:
+            worst, told = _told(history, found)
+            back = f"get the file back from a copy of the root, {worst.shard.name}; without one, "
+            yield Finding(
+                "warning",
+                worst.kind,
+                history.name,
+                f"snapshot {number}",
+                f"it is held by {' and '.join(who for who, _ in holders)}, and read from {told}",
+                ("" if worst.given_up else back) + "; ".join(advice for _, advice in holders),
+            )
+
+
+def _holders(history: History) -> dict[int, list[tuple[str, str]]]:
+    """Who holds which snapshot, and how it is let go of.
+
+    What other versions hold is told of these.
+    """
+    ledger, name = history.ledger, history.name
+    found: dict[int, list[tuple[str, str]]] = {}
+    for tag in ledger.tags.values():
+        advice = f"'shardline tag {name} {tag.name}' moves the tag to the newest snapshot"
+        if tag.snapshot is not None:
+            found.setdefault(tag.snapshot, []).append((f"the tag {tag.name}", advice))
+    for pin in ledger.pins.values():
+        if pin.snapshot is None or holder_of(pin.name) is not None:
+            continue
+        who, advice = f"the pin {pin.name!r}", f"let go of the pin {pin.name!r}"
+        if pin.name.startswith(CONSUMER_PREFIX):
+            told = pin.name.removeprefix(CONSUMER_PREFIX).rpartition(" on ")[0]
+            consumer, _, run = told.partition(" ")
+            place = f"{name}@{pin.snapshot} --release {consumer}" + (f" --run {run}" if run else "")
+            who = f"the consumer {consumer}"
+            advice = f"'shardline consumers {place}' lets go of it"
+        found.setdefault(pin.snapshot, []).append((who, advice))
+    return found
+
+
+def _told(history: History, found: Iterable[_Lost]) -> tuple[_Lost, str]:
+    """The worst of what is lost, and all of it in words."""
+    worst, *others = sorted(found, key=lambda one: one.severity)
+    owner = worst.shard.history.name
+    of = "" if owner == history.name else f" of {owner}"
+    more = f", and so it is with {len(others)} more" if others else ""
+    return worst, f"shard {worst.shard.row.shard.name}{of}, {worst.what}{more}"
+
+
+def _lost(
+    shards: Iterable[ShardToRead], logs: AuditedLogs, spoiled: Collection[str], *, read: bool
+) -> Iterator[_Lost]:
+    for one in shards:
+        lost = _given_up(one, logs) or _damaged(one, spoiled, read=read)
+        if lost is not None:
+            yield lost
+
+
+def _given_up(one: ShardToRead, logs: AuditedLogs) -> _Lost | None:
+    name = one.row.shard.name
+    taken = one.history.ledger.condemned_in(name)
+    if taken is None:
+        return None
+    entry = one.history.entry(taken)
+    erased = entry is not None and entry.operation == "erase"
+    told = f"which entry {taken} of its log {'erased' if erased else 'gave up'}"
+    if name not in logs.files(one.history.dataset, "shards"):
+        return _Lost(one, "error", f"{told}: it is deleted", given_up=True)
+    what = f"{told}: it can still be read, and cannot when vacuum has deleted it"
+    return _Lost(one, "warning", what, "expiring-snapshot", given_up=True)
+
+
+def _damaged(one: ShardToRead, spoiled: Collection[str], *, read: bool) -> _Lost | None:
+    repaired = one.repaired_in
+    if one.name in spoiled or (one.has_failed and not read):
+        if repaired is not None:
+            made = one.history.entry(repaired)
+            other = "put another in its place" if made and made.added else "took it out"
+            return _Lost(one, "error", f"which is damaged, and entry {repaired} {other}")
+        if one.is_replaced or not read:
+            what = f"which is damaged, as entry {one.row.told} of its log says"
+            return _Lost(one, "error", what)
+    if repaired is not None and not read:
+        what = f"which was damaged when entry {repaired} put another in its place"
+        return _Lost(one, "warning", what)
+    return None

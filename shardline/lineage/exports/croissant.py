@@ -1,0 +1,240 @@
+"""Croissant: a snapshot told in JSON-LD, as catalogs of datasets and `mlcroissant` read it.
+
+Croissant knows no TFRecord files: they are told one by one with their sha256, in `distribution`
+and as the record set `shards`, but what reads Croissant cannot look into them. So the records lie
+beside it as one Parquet file, from which the record set `records` is read. Where nobody needs that
+and the data is large it can be left out, and then there is no such record set.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+from urllib.parse import quote
+
+from shardline.errors import BadNameError, UnreadableSnapshotError
+from shardline.lineage.exports.about import NOTHING_SAID
+from shardline.lineage.exports.files import path_from, snapshot_files
+from shardline.lineage.exports.gone import refuse_gone
+from shardline.lineage.exports.parquet import Copied, column_names, write_parquet
+from shardline.log.meanings import Image
+from shardline.storage.local import DurableFile
+from shardline.wording import counted
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from shardline.lineage.exports.about import About
+    from shardline.lineage.exports.files import SnapshotFile
+    from shardline.log.facts import Json
+    from shardline.log.schema import Feature, Schema
+    from shardline.log.snapshot import Snapshot
+
+FILE, RECORDS = "croissant.json", "records.parquet"
+_CONFORMS_TO = "http://mlcommons.org/croissant/1.1"
+_OURS = (
+    *("arrayShape", "citeAs", "column", "containedIn", "equivalentProperty", "extract", "field"),
+    *("fileProperty", "fileObject", "fileSet", "format", "includes", "isArray", "isLiveDataset"),
+    *("jsonPath", "key", "md5", "parentField", "path", "recordSet", "references", "regex"),
+    *("repeated", "replace", "samplingRate", "separator", "source", "subField", "transform"),
+)
+_CONTEXT: Json = {
+    "@language": "en",
+    "@vocab": "https://schema.org/",
+    "sc": "https://schema.org/",
+    "cr": "http://mlcommons.org/croissant/",
+    "rai": "http://mlcommons.org/croissant/RAI/",
+    "dct": "http://purl.org/dc/terms/",
+    "conformsTo": "dct:conformsTo",
+    **{word: f"cr:{word}" for word in _OURS},
+    "data": {"@id": "cr:data", "@type": "@json"},
+    "examples": {"@id": "cr:examples", "@type": "@json"},
+    "dataType": {"@id": "cr:dataType", "@type": "@vocab"},
+    "description": {"@container": "@language"},
+    "name": {"@container": "@language"},
+}
+_TYPES = {"int64": "cr:Int64", "float": "cr:Float32", "bytes": "sc:Text"}
+_TFRECORD = "application/x-tfrecord"
+_SHARD_COLUMNS = {
+    "name": "sc:Text",
+    "records": "sc:Integer",
+    "bytes": "sc:Integer",
+    "sha256": "sc:Text",
+    "compression": "sc:Text",
+}
+
+
+def write_croissant(
+    snapshot: Snapshot,
+    folder: Path,
+    *,
+    about: About = NOTHING_SAID,
+    copy: bool = True,
+    overwrite: bool = False,
+    progress: Callable[[int, int], None] | None = None,
+) -> Path:
+    """Write `croissant.json` into a folder, and unless `copy` is off `records.parquet` beside it.
+
+    Files of these names that are there are replaced if `overwrite` is set, and else refused. Raises
+    UnreadableSnapshotError for a snapshot that is not published, and BadNameError for a folder in
+    the root: what is copied there would stay when records are erased.
+    """
+    _refuse_unpublished(snapshot)
+    copy = copy and bool(snapshot.schema.features)
+    if copy:
+        _refuse_inside(snapshot, folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    copied = None
+    if copy:
+        copied = write_parquet(snapshot, folder / RECORDS, progress, overwrite=overwrite)
+    told = croissant(snapshot, folder, about=about, copied=copied)
+    with DurableFile(folder / FILE, overwrite=overwrite) as file:
+        file.write(json.dumps(told, indent=2, ensure_ascii=False).encode() + b"\n")
+    return folder / FILE
+
+
+def croissant(
+    snapshot: Snapshot,
+    folder: Path | None = None,
+    *,
+    about: About = NOTHING_SAID,
+    copied: Copied | None = None,
+) -> Json:
+    """A published snapshot in Croissant's words; files are told as seen from `folder`."""
+    _refuse_unpublished(snapshot)
+    files = snapshot_files(snapshot)
+    dataset, _, version = snapshot.version.partition("/")
+    told: Json = {
+        "@context": _CONTEXT,
+        "@type": "sc:Dataset",
+        "conformsTo": _CONFORMS_TO,
+        "name": f"{dataset}-{version}",
+        "description": _description(snapshot),
+        "version": f"{snapshot.number}.0.0",
+        "datePublished": snapshot.time.isoformat(timespec="seconds"),
+        "isLiveDataset": False,
+        "identifier": f"sha256:{snapshot.content}",
+        "license": about.license,
+        "url": about.url,
+        "citeAs": about.citation,
+        "creator": about.creator and {"@type": "sc:Organization", "name": about.creator},
+        "distribution": [_file(one, snapshot, folder) for one in files],
+        "recordSet": [_shards(files)],
+    }
+    if copied is not None:
+        told["distribution"].append(_parquet(copied))
+        told["recordSet"].insert(0, _records(snapshot.schema))
+    return {key: value for key, value in told.items() if value not in ("", None)}
+
+
+def _refuse_unpublished(snapshot: Snapshot) -> None:
+    refuse_gone(snapshot)
+    if not snapshot.published:
+        raise UnreadableSnapshotError(
+            f"{snapshot} is not published, and Croissant is for others to read: 'shardline status "
+            f"{snapshot.version}' tells what keeps it, or choose a published snapshot"
+        )
+
+
+def _refuse_inside(snapshot: Snapshot, folder: Path) -> None:
+    inside = snapshot.store.local_path(snapshot.version.partition("/")[0])
+    if inside is not None and folder.resolve().is_relative_to(inside.parent.resolve()):
+        raise BadNameError(
+            f"{folder} lies in the root: the copy of the records there would be known to no log, "
+            "and stay when records are erased; choose a folder elsewhere, or leave the copy out"
+        )
+
+
+def _description(snapshot: Snapshot) -> str:
+    doc = f"{snapshot.schema.doc.strip()}\n\n" if snapshot.schema.doc.strip() else ""
+    return (
+        f"{doc}Snapshot {snapshot.number} of {snapshot.version}, a version of a dataset kept by "
+        f"Shardline: {counted(snapshot.records, 'record')} in "
+        f"{counted(len(snapshot.shards), 'TFRecord shard')}. Its content digest is "
+        f"{snapshot.content}."
+    )
+
+
+def _file(one: SnapshotFile, snapshot: Snapshot, folder: Path | None) -> Json:
+    packed = "" if one.shard.compression == "none" else f", packed with {one.shard.compression}"
+    what = "a plan by which readers make the records" if one.shard.virtual else "a TFRecord file"
+    records = counted(one.shard.records, "record")
+    return {
+        "@type": "cr:FileObject",
+        "@id": one.name,
+        "name": one.file_name,
+        "description": f"{what[0].upper()}{what[1:]} of {records}{packed}.",
+        "contentUrl": path_from(folder, snapshot.store, one.name),
+        "contentSize": f"{one.shard.bytes} B",
+        "encodingFormat": "application/json" if one.shard.virtual else _TFRECORD,
+        "sha256": one.shard.sha256,
+    }
+
+
+def _parquet(copied: Copied) -> Json:
+    return {
+        "@type": "cr:FileObject",
+        "@id": RECORDS,
+        "name": copied.name,
+        "description": "A copy of all records, in their order, made for this file.",
+        "contentUrl": copied.name,
+        "contentSize": f"{copied.bytes} B",
+        "encodingFormat": "application/x-parquet",
+        "sha256": copied.sha256,
+    }
+
+
+def _shards(files: list[SnapshotFile]) -> Json:
+    """The files as a record set that lies in the JSON-LD itself."""
+    return {
+        "@type": "cr:RecordSet",
+        "@id": "shards",
+        "name": "shards",
+        "description": "The files, in order: what to hand to TensorFlow, and what to check it by.",
+        "key": {"@id": "shards/name"},
+        "field": [
+            {"@type": "cr:Field", "@id": f"shards/{name}", "name": name, "dataType": kind}
+            for name, kind in _SHARD_COLUMNS.items()
+        ],
+        "data": [
+            {
+                "shards/name": one.name,
+                "shards/records": one.shard.records,
+                "shards/bytes": one.shard.bytes,
+                "shards/sha256": one.shard.sha256,
+                "shards/compression": one.shard.compression,
+            }
+            for one in files
+        ],
+    }
+
+
+def _records(schema: Schema) -> Json:
+    names = column_names(schema)
+    return {
+        "@type": "cr:RecordSet",
+        "@id": "records",
+        "name": "records",
+        "description": "The records, in order.",
+        "field": [_field(feature, names[feature.key]) for feature in schema.features],
+    }
+
+
+def _field(feature: Feature, column: str) -> Json:
+    """A feature; its id must be a part of an IRI, whatever its name is."""
+    image = isinstance(feature.meaning, Image)
+    doc = f"{feature.doc.strip()} ({feature})" if feature.doc.strip() else str(feature)
+    told: Json = {
+        "@type": "cr:Field",
+        "@id": f"records/{quote(column, safe='')}",
+        "name": column,
+        "description": doc,
+        "dataType": "sc:ImageObject" if image else _TYPES[feature.kind],
+        "source": {"fileObject": {"@id": RECORDS}, "extract": {"column": column}},
+    }
+    shape = ((None,) if feature.sequence else ()) + feature.shape
+    if shape:
+        told["isArray"] = True
+        told["arrayShape"] = ",".join("-1" if size is None else str(size) for size in shape)
+    return told

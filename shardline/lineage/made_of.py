@@ -1,0 +1,214 @@
+"""What a record of a shard was made of, by the entry that the shard landed with.
+
+Counting tells it for most operations, with the spans that a receipt names as refused. Where an
+operation chose in a way that no receipt tells, the row map beside the shard does. Nothing is
+guessed: what neither tells is Untold.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from shardline.lineage.combined_anew import combined_anew
+from shardline.lineage.counting import row_of
+from shardline.lineage.histories import Untold, base_of
+from shardline.lineage.pair_places import chooses, pair_at, pairs_of
+from shardline.lineage.source_rows import source_row
+from shardline.operations.combining.plan import Cover
+from shardline.operations.row_map import RowMapError
+from shardline.wording import counted
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from shardline.lineage.histories import Histories, Listing
+    from shardline.lineage.steps import SourceRow
+    from shardline.log.entry import Entry
+    from shardline.log.facts import Shard
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A record of a snapshot, by its number there."""
+
+    version: str
+    snapshot: int
+    record: int
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """What a record was made of, and what is to be said of it."""
+
+    of: tuple[Held | SourceRow, ...]
+    remark: str = ""
+
+
+def made_of(histories: Histories, entry: Entry, shard: Shard, inside: int) -> Made:
+    """What record `inside` of a shard was made of, which landed with this entry.
+
+    Raises Untold, with the reason, where that cannot be told.
+    """
+    find = _BY_OPERATION.get(entry.operation)
+    if find is None:
+        raise Untold(f"the operation {entry.operation!r} is not known to this release")
+    return find(histories, entry, shard, inside)
+
+
+def _appended(histories: Histories, entry: Entry, shard: Shard, inside: int) -> Made:
+    return Made((source_row(histories, entry, shard, inside),))
+
+
+def _rebuilt(histories: Histories, entry: Entry, shard: Shard, inside: int) -> Made:
+    """All records in order: of those that it took out, or of a whole snapshot."""
+    if entry.inputs:
+        listing = histories.input(entry.inputs[0])
+        after = histories.listing(entry.shown, entry.snapshot)
+        _refuse_other_count(entry, after.records, listing.records)
+        record = after.number(shard.name, inside)
+    else:
+        listing = histories.before(entry)
+        _refuse_other_count(entry, *replaced(listing, entry))
+        place = histories.place(entry, shard.name)
+        record = sum(one.shard.records for one in entry.added[:place]) + inside
+        record += listing.number(entry.removed[0], 0) or 0
+    if record is None:
+        raise Untold(f"{shard.name} is not in the snapshot that entry {entry.number} made")
+    return Made((Held(listing.version, listing.snapshot, record),))
+
+
+def replaced(before: Listing, entry: Entry) -> tuple[int, int]:
+    """How many records an entry adds, and how many it takes out."""
+    added = sum(one.shard.records for one in entry.added)
+    taken = [before.stays[before.places[name]].shard.records for name in entry.removed]
+    return added, sum(taken)
+
+
+def _refuse_other_count(entry: Entry, made: int, read: int) -> None:
+    if made != read:
+        raise Untold(
+            f"entry {entry.number} of {entry.shown} made {counted(made, 'record')} of {read}, "
+            "and should have kept all"
+        )
+
+
+def _changed(histories: Histories, entry: Entry, shard: Shard, inside: int) -> Made:
+    """Extend, migrate and erase: one shard of one, all records but those that were refused."""
+    place = histories.place(entry, shard.name)
+    old = base_of(entry, place)
+    listing = histories.input(entry.inputs[0]) if entry.inputs else histories.before(entry)
+    if shard.base is not None and entry.inputs:
+        remark = _without_fields(histories, entry, shard, inside)
+        return Made((_held(listing, old, inside),), remark)
+    receipt = histories.receipt(entry.shown, shard)
+    if not receipt.counts(shard.records):
+        raise Untold(f"the receipt of {shard.name} does not tell of all its records")
+    return Made((_held(listing, old, row_of(receipt.first, receipt.refused, inside)),))
+
+
+def _without_fields(histories: Histories, entry: Entry, shard: Shard, inside: int) -> str:
+    """What is to be said of a record of an overlay of which no new fields could be made."""
+    try:
+        receipt = histories.receipt(entry.shown, shard)
+    except Untold:
+        return ""
+    refused = any(first <= inside <= last for first, last in receipt.refused)
+    return f"no new fields could be made of it: see {receipt.quarantine}" if refused else ""
+
+
+def _held(listing: Listing, shard: str, inside: int) -> Held:
+    record = listing.number(shard, inside)
+    if record is None:
+        raise Untold(f"{shard} is not in {listing.version}@{listing.snapshot}, which was read")
+    return Held(listing.version, listing.snapshot, record)
+
+
+def _paired(histories: Histories, entry: Entry, shard: Shard, inside: int) -> Made:
+    """The two records of a pair; one, if the left has no match."""
+    grid = histories.grid(entry)
+    sides = [histories.input(told) for told in entry.inputs]
+    cover = cover_of(histories, entry, shard.name)
+    if chooses(entry.parameters):
+        try:
+            found = histories.row_map(entry.shown, shard, 2).find(inside)
+        except RowMapError as error:
+            raise Untold(no_pairs(histories, entry, shard, error)) from None
+        first = (0, 0) if cover is None else (cover.left[0], cover.right[0])
+        numbers = [
+            number if number < 0 else number + side.start(at)
+            for number, side, at in zip(found, sides, first, strict=True)
+        ]
+    elif cover is None:
+        raise Untold(f"entry {entry.number} does not tell which shards {shard.name} pairs")
+    else:
+        _refuse_other_pairs(shard, pairs_of(grid, cover))
+        numbers = list(pair_at(grid, cover, inside))
+    alone = " alone: it has no match" if min(numbers) < 0 else ""
+    of = tuple(
+        Held(side.version, side.snapshot, number)
+        for side, number in zip(sides, numbers, strict=True)
+        if number >= 0
+    )
+    return Made(of, f"the record of the left{alone}" if alone else "")
+
+
+def no_pairs(histories: Histories, entry: Entry, shard: Shard, error: RowMapError) -> str:
+    """That a row map does not tell which pairs a shard has, and what to do."""
+    anew = combined_anew(histories, entry)
+    return f"which pairs {shard.name} has cannot be told: {error}; {anew}"
+
+
+def _refuse_other_pairs(shard: Shard, pairs: int) -> None:
+    if pairs != shard.records:
+        raise Untold(
+            f"{shard.name} has {counted(shard.records, 'record')}, and the shards it pairs give "
+            f"{pairs}"
+        )
+
+
+def cover_of(histories: Histories, entry: Entry, shard: str) -> Cover | None:
+    """Which shards of its inputs a combined one covers; None if the entry does not tell."""
+    outputs = entry.parameters.get("outputs")
+    if not isinstance(outputs, list) or len(outputs) != len(entry.added):
+        return None
+    return Cover.from_json(outputs[histories.place(entry, shard)])
+
+
+def _repaired(histories: Histories, entry: Entry, shard: Shard, inside: int) -> Made:
+    """Made anew of what it was first made of, record for record; or what was left of it."""
+    if entry.parameters.get("how") != "salvage":
+        first, old = first_of(histories, entry)
+        listing = histories.before(first)
+        if listing.stays[listing.places[old]].shard.records != shard.records:
+            raise Untold(f"{shard.name} was made anew of {old}, and has another number of records")
+        return Made((_held(listing, old, inside),))
+    try:
+        (number,) = histories.row_map(entry.shown, shard, 1).find(inside)
+    except RowMapError as error:
+        raise Untold(f"which records were salvaged cannot be told: {error}") from None
+    if number < 0:
+        raise Untold("the damage moved it: which number it had before cannot be told")
+    return Made((_held(histories.before(entry), str(entry.parameters["shard"]), number),))
+
+
+def first_of(histories: Histories, entry: Entry) -> tuple[Entry, str]:
+    """Of a shard that was repaired, maybe again and again, the first repair and the first shard."""
+    old = str(entry.parameters["shard"])
+    listing = histories.before(entry)
+    place = listing.places.get(old)
+    if place is None:
+        raise Untold(f"{old}, which was repaired, is not in {listing.version}@{listing.snapshot}")
+    landed = histories.entry(listing.version, listing.stays[place].landed)
+    return first_of(histories, landed) if landed.operation == "repair" else (entry, old)
+
+
+_BY_OPERATION: dict[str, Callable[[Histories, Entry, Shard, int], Made]] = {
+    "append": _appended,
+    "rebuild": _rebuilt,
+    "extend": _changed,
+    "migrate": _changed,
+    "erase": _changed,
+    "combine": _paired,
+    "repair": _repaired,
+}

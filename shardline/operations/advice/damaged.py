@@ -1,0 +1,43 @@
+"""The command that makes damaged shards anew: a repair, or what derived them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from shardline.errors import ShardlineError
+from shardline.operations.advice.again import DERIVES, command_again, made_by
+from shardline.operations.check import INTEGRITY, is_in
+from shardline.operations.origin import landing_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from shardline.log.facts import Shard
+    from shardline.log.version import Version
+
+
+def command_to_mend(version: Version, damaged: Iterable[Shard]) -> str:
+    """What makes damaged shards of a version's newest snapshot anew; empty if that is unknown.
+
+    What derived one leaves the others as they are, if the log says which are damaged.
+    """
+    try:
+        if any(is_derived(version, shard) for shard in damaged):
+            made = made_by(version, version.state.snapshot)
+            return "" if made is None else command_again(made)
+    except ShardlineError:
+        return ""  # its log tells of itself
+    return f"shardline repair {version.name}"
+
+
+def known_damaged(version: Version) -> list[Shard]:
+    """The shards of the newest snapshot of which the log says that they are damaged."""
+    stays = version.state.stays.at(version.state.snapshot)
+    return [stay.shard for stay in stays if is_in(version, stay.failed, INTEGRITY)]
+
+
+def is_derived(version: Version, shard: Shard) -> bool:
+    """Whether a shard was made of others by a function or a rule, and not copied or appended."""
+    if shard.base is not None or shard.virtual:
+        return True
+    return landing_of(version, shard)[0].operation in DERIVES

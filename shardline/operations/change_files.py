@@ -1,0 +1,140 @@
+"""Extend and migrate loose TFRecord files: one file in, another out."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from shardline.files.compression import Compression
+from shardline.files.reader import DEFAULT_LIMITS, Limits, RecordFile
+from shardline.files.sink import RecordSink
+from shardline.operations.extend import extension, settled
+from shardline.operations.migrate import migration
+from shardline.operations.schema import infer_schema, schema_of
+from shardline.operations.transform import MEND, MEND_CAST, Makers, refuse_records, transformed
+from shardline.storage.local import DurableFile
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from shardline.fields.bound import Fields
+    from shardline.log.schema import Schema
+    from shardline.operations.migrate import Steps
+    from shardline.operations.transform import Transform
+
+
+@dataclass(frozen=True, slots=True)
+class FileChange:
+    """A file that was written, what is in it, and the schema of that."""
+
+    file: Path
+    records: int
+    bytes: int
+    compression: Compression
+    schema: Schema
+
+
+def extend_file(
+    path: Path | str,
+    out: Path | str,
+    fields: Fields | Iterable[Fields],
+    *,
+    replaces: Sequence[str] = (),
+    drop: Sequence[str] = (),
+    schema: Schema | None = None,
+    compression: Compression | str | None = None,
+    overwrite: bool = False,
+    limits: Limits = DEFAULT_LIMITS,
+    progress: Callable[[int], None] | None = None,
+) -> FileChange:
+    """Write the records of a file with new fields behind what they hold.
+
+    The schema of the file is what its records suggest, unless it is told; so it is read twice.
+    Raises DamagedFileError at damage and BadRecordsError at a record whose fields cannot be made,
+    and leaves nothing behind.
+    """
+    makers = settled(fields)
+    known = schema or file_schema(path, limits)
+    transform = extension(known, makers, replaces=replaces, drop=drop)
+    return change_file(
+        path,
+        out,
+        transform,
+        compression=compression,
+        overwrite=overwrite,
+        limits=limits,
+        progress=progress,
+    )
+
+
+def migrate_file(
+    path: Path | str,
+    out: Path | str,
+    steps: Steps,
+    *,
+    schema: Schema | None = None,
+    compression: Compression | str | None = None,
+    overwrite: bool = False,
+    limits: Limits = DEFAULT_LIMITS,
+    progress: Callable[[int], None] | None = None,
+) -> FileChange:
+    """Write the records of a file under another schema; see `migrate` and `extend_file`."""
+    return change_file(
+        path,
+        out,
+        migration(schema or file_schema(path, limits), steps),
+        advice=MEND_CAST,
+        compression=compression,
+        overwrite=overwrite,
+        limits=limits,
+        progress=progress,
+    )
+
+
+def file_schema(path: Path | str, limits: Limits = DEFAULT_LIMITS) -> Schema:
+    """The schema that the records of a file suggest."""
+    return schema_of(infer_schema([path], limits=limits).merged)
+
+
+def change_file(
+    path: Path | str,
+    out: Path | str,
+    transform: Transform,
+    *,
+    advice: str = MEND,
+    compression: Compression | str | None = None,
+    overwrite: bool = False,
+    limits: Limits = DEFAULT_LIMITS,
+    workers: int | None = None,
+    progress: Callable[[int], None] | None = None,
+) -> FileChange:
+    """Write what becomes of the records of a file; packed as that is, unless told.
+
+    `advice` is what to do about a record that cannot become what it should.
+    """
+    shown = str(path)
+    with (
+        RecordFile(Path(path), limits=limits) as file,
+        DurableFile(Path(out), overwrite=overwrite) as durable,
+        Makers(transform) as makers,
+    ):
+        packed = file.compression if compression is None else Compression(compression)
+        sink = RecordSink(durable, packed)
+        for changed in transformed(
+            shown,
+            file.blocks(),
+            makers,
+            alone=False,
+            every=False,
+            max_record_bytes=limits.max_record_bytes,
+            workers=workers or os.cpu_count() or 1,
+        ):
+            refuse_records(shown, shown, changed, advice)
+            framed = changed.framed
+            sink.add(framed.data, framed.starts, framed.lengths)
+            if progress is not None:
+                progress(file.stream.position)
+        written = sink.finish()
+    return FileChange(Path(out), written.records, written.bytes, packed, transform.after)

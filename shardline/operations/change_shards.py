@@ -1,0 +1,386 @@
+"""The shards of a version become those of another, one by one, by a transform of their records.
+
+Extend and migrate plan such a change and have it done here.
+"""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+from shardline.errors import LogError
+from shardline.files.compression import Compression
+from shardline.log.facts import Base
+from shardline.operations.copying import refuse_swapped
+from shardline.operations.derive import (
+    Derivation,
+    MadeShards,
+    Origin,
+    derive,
+    kept_or_made,
+    with_rebuilt,
+)
+from shardline.operations.shards import ShardPlan, make_shard, stem_in
+from shardline.operations.transform import (
+    MEND,
+    MEND_CAST,
+    QUARANTINE,
+    Makers,
+    refuse_records,
+    refuse_share,
+    transformed,
+)
+from shardline.readers.records import bytes_read, records_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from shardline.execution.engine import Engine, Listener, Running
+    from shardline.files.reader import Limits
+    from shardline.log.entry import Entry
+    from shardline.log.facts import Added, Checks, Json, Shard
+    from shardline.log.schema import Schema
+    from shardline.log.snapshot import Snapshot
+    from shardline.log.state import State
+    from shardline.log.version import Version
+    from shardline.operations.receipt import Receipt
+    from shardline.operations.shards import Part
+    from shardline.operations.transform import Transform
+    from shardline.readers.records import Records
+    from shardline.storage import Store
+
+Mode: TypeAlias = Literal["overlay", "rewrite"]
+_BLOCK_BYTES = 8 * 1024 * 1024
+"""Large, so that what is done once for each block does not show."""
+_SMALL_BLOCK_BYTES = 4 * 1024 * 1024
+"""Where several are held at once, or their columns are gathered and the rest is forgotten."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeTask:
+    """One shard of the base for which a shard is to be made.
+
+    `run` tells one operation from others, where what a function does cannot be told.
+    """
+
+    store: Store
+    dataset: str
+    version: str
+    operation: str
+    shard: Shard
+    records: Records
+    makers: Makers
+    mode: Mode
+    compression: Compression
+    limits: Limits
+    quarantined: bool = False
+    run: str = ""
+    attempt: int = 0
+
+    @property
+    def step(self) -> str:
+        """Which step it is a task of."""
+        return {"extend": "extending", "migrate": "migrating"}[self.operation]
+
+    @property
+    def label(self) -> str:
+        """What people call it."""
+        return self.shard.name
+
+    @property
+    def size(self) -> int:
+        """How many bytes it reads."""
+        return bytes_read([self.records])
+
+    @property
+    def plan(self) -> ShardPlan:
+        """The shard. Its name depends on all that can make a difference to its bytes."""
+        content = self.shard.content
+        return ShardPlan(
+            self.store,
+            self.dataset,
+            self.version,
+            changed_identity(
+                self.operation,
+                self.mode,
+                self.shard,
+                self.makers.transform.identity(),
+                self.compression.value,
+                quarantined=self.quarantined,
+                run=self.run,
+            ),
+            self.compression,
+            shown=self.records.path,
+            base=Base(self.shard.name, content) if self.mode == "overlay" else None,
+        )
+
+    def at(self, attempt: int) -> ChangeTask:
+        """The same at another attempt."""
+        return replace(self, attempt=attempt)
+
+
+def changed_identity(
+    operation: str,
+    mode: str,
+    base: Shard,
+    transform: Json | None,
+    compression: str,
+    *,
+    quarantined: bool,
+    run: str = "",
+) -> Json:
+    """What the name of a shard depends on that is made of one of the base."""
+    return {
+        "operation": operation,
+        "mode": mode,
+        "base": [base.name, base.content],
+        "transform": transform,
+        "compression": compression,
+        "quarantined": quarantined,
+        "run": run,
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeReport(MadeShards):
+    """What an extension or migration did. `entry` is None if there was nothing to do.
+
+    `made` are the shards that were computed, `reused` those that were there. `refused` records
+    went to the `quarantine` files.
+    """
+
+    source: Snapshot
+    version: str
+    entry: Entry | None
+    made: tuple[Shard, ...] = ()
+    reused: tuple[Shard, ...] = ()
+    created: bool = False
+    refused: int = 0
+    quarantine: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ChangePlan:
+    """What an extension or migration would do: the schema it makes, and what it computes for that.
+
+    `reads` is how many bytes it has to read, of `compute` shards of the base; `reuse` of its
+    shards are there already.
+    """
+
+    source: Snapshot
+    into: str
+    mode: Mode
+    schema: Schema
+    compute: int
+    reuse: int
+    records: int
+    reads: int
+
+
+def packing(wanted: Compression | str | None) -> Compression | None:
+    """How to pack, None for as the base is."""
+    chosen = None if wanted is None else Compression(wanted)
+    if chosen is Compression.ZLIB:
+        raise ValueError("shards are plain or GZIP: ZLIB files cannot be put behind each other")
+    return chosen
+
+
+@dataclass(frozen=True, slots=True)
+class ShardChange:
+    """An extension or migration that is planned.
+
+    A version that is new gets `checks`, or those of its base if they are not told.
+    """
+
+    operation: Literal["extend", "migrate"]
+    base: Version
+    snapshot: Snapshot
+    into: Version
+    transform: Transform
+    mode: Mode
+    compression: Compression | None
+    quarantine_share: float
+    limits: Limits
+    told: Json
+    checks: Checks | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be made."""
+        if self.into.store.uri != self.base.store.uri:
+            raise ValueError(
+                f"{self.into.name} lies in {self.into.store.uri} and {self.base.name} in "
+                f"{self.base.store.uri}: {self.operation} within one root, and copy that"
+            )
+        if self.into.name == self.base.name:
+            raise LogError(
+                f"{self.base.name} has one schema for ever: {self.operation} into a new version"
+            )
+        if self.mode == "overlay" and self.into.log.dataset != self.base.log.dataset:
+            raise ValueError(
+                f"an overlay lies beside its base: make it a version of {self.base.log.dataset}, "
+                "or use mode='rewrite'"
+            )
+        if not 0 <= self.quarantine_share <= 1:
+            raise ValueError(f"a share of {self.quarantine_share}: it must be from 0 to 1")
+
+    def plan(self) -> ChangePlan:
+        """What it would do, without reading a record."""
+        with Makers(self.transform) as makers:
+            tasks = self._tasks(makers, "")
+        wanted = self._wanted(self.into.state, tasks) if self._reusable else list(tasks)
+        left = [one for one in wanted if isinstance(one, ChangeTask)]
+        return ChangePlan(
+            self.snapshot,
+            self.into.name,
+            self.mode,
+            self.transform.after,
+            len(left),
+            len(tasks) - len(left),
+            sum(task.shard.records for task in left),
+            sum(task.size for task in left),
+        )
+
+    def _wanted(self, state: State, tasks: Sequence[ChangeTask]) -> list[Shard | ChangeTask]:
+        return with_rebuilt(self.into.log, state, kept_or_made(state, tasks))
+
+    @property
+    def _reusable(self) -> bool:
+        return self.transform.identity() is not None
+
+    def done(self, engine: Engine, progress: Listener | None) -> ChangeReport:
+        """Do it."""
+        run = "" if self._reusable else secrets.token_hex(8)
+        with Makers(self.transform) as makers:
+            makers.bound()
+            tasks = self._tasks(makers, run)
+            derived = derive(
+                Derivation(
+                    into=self.into,
+                    operation=self.operation,
+                    schema=self.transform.after,
+                    checks=self.checks or self.base.state.checks_of(self.snapshot.number),
+                    origins=(Origin(self.base, self.snapshot),),
+                    wanted=lambda state: self._wanted(state, tasks),
+                    make=make_changed,
+                    accept=self._accept,
+                    describe=lambda added: _described(tasks, added),
+                    parameters=self.told,
+                    pinned=self.mode == "overlay",
+                ),
+                engine,
+                progress,
+            )
+        files = tuple(one.quarantine for one in derived.receipts if one.quarantine is not None)
+        return ChangeReport(
+            self.snapshot,
+            self.into.name,
+            derived.entry,
+            derived.made,
+            derived.reused,
+            derived.created,
+            sum(receipt.refused_rows for receipt in derived.receipts),
+            files,
+        )
+
+    def _tasks(self, makers: Makers, run: str) -> list[ChangeTask]:
+        features = None if self.mode == "rewrite" else makers.reads()
+        return [
+            ChangeTask(
+                self.into.store,
+                self.into.log.dataset,
+                self.into.log.version,
+                self.operation,
+                shard,
+                records,
+                makers,
+                self.mode,
+                self._packing(shard),
+                self.limits,
+                quarantined=self.quarantine_share > 0,
+                run=run,
+            )
+            for shard, records in zip(
+                self.snapshot.shards, records_of(self.snapshot, features), strict=True
+            )
+        ]
+
+    def _packing(self, shard: Shard) -> Compression:
+        """As told; else an overlay is plain, and a rewritten shard as the one it was."""
+        if self.compression is not None:
+            return self.compression
+        packed = self.mode == "rewrite" and shard.compression == "gzip"
+        return Compression.GZIP if packed else Compression.NONE
+
+    def _accept(self, receipts: Sequence[Receipt]) -> Json:
+        """Refuse what was made if too many records are missing in it."""
+        rows = sum(receipt.end for receipt in receipts)
+        bad = sum(receipt.refused_rows for receipt in receipts)
+        told = [why for receipt in receipts for why in receipt.told]
+        advice = _advice(self.operation, self.mode)
+        refuse_share(self.into.name, told, bad, rows, share=self.quarantine_share, advice=advice)
+        quarantined = [
+            {"rows": receipt.refused_rows, "files": [receipt.quarantine]}
+            for receipt in receipts
+            if receipt.quarantine is not None
+        ]
+        return {"quarantine": quarantined} if quarantined else {}
+
+
+def _advice(operation: str, mode: Mode) -> str:
+    """What to do where records cannot become what they should."""
+    mend = MEND_CAST if operation == "migrate" else MEND
+    optional = "; in an overlay that takes fields declared with required=False"
+    return f"{mend}; {QUARANTINE}{optional if mode == 'overlay' else ''}"
+
+
+def _described(tasks: Sequence[ChangeTask], added: Sequence[Added]) -> Json:
+    """Of which shard of the base each is made that an entry adds, in its order."""
+    bases = {task.plan.stem: task.shard.name for task in tasks}
+    return {"of": [bases[stem_in(one.shard.name)] for one in added]}
+
+
+def make_changed(task: ChangeTask, running: Running) -> Receipt:
+    """Do one task: make the shard, or find it made."""
+    plan = replace(task.plan, aside=running.workers > 1 and task.mode == "rewrite")
+    receipt = make_shard(plan, _Filling(task, running), attempt=task.attempt)
+    return replace(receipt, told=tuple(f"{plan.shown}, {why}" for why in receipt.told))
+
+
+@dataclass(frozen=True, slots=True)
+class _Filling:
+    """Fills a shard with what becomes of the records of another."""
+
+    task: ChangeTask
+    running: Running
+
+    def begin(self) -> None:
+        """Every attempt begins with the first record."""
+
+    def fill(self, part: Part) -> bool:
+        """Transform all of them. Where none is left, there is a shard that tells just that."""
+        task, sink = self.task, part.shard
+        small = self.running.workers > 1 or task.mode == "overlay"
+        block_bytes = _SMALL_BLOCK_BYTES if small else _BLOCK_BYTES
+        blocks = task.records.blocks(limits=task.limits, block_bytes=block_bytes)
+        what, path = f"{task.dataset}/{task.version}", task.records.path
+        for changed in transformed(
+            path,
+            blocks,
+            task.makers,
+            alone=task.mode == "overlay",
+            every=task.quarantined,
+            max_record_bytes=task.limits.max_record_bytes,
+            workers=self.running.workers,
+        ):
+            if not task.quarantined:
+                refuse_records(what, path, changed, _advice(task.operation, task.mode))
+            framed = changed.framed
+            if len(framed.starts):
+                sink.add(framed.data, framed.starts, framed.lengths)
+            for refused in changed.refused:
+                part.refuse(refused)
+            part.end = changed.end
+            self.running.tell(task.size * part.end // max(task.shard.records, 1), part.end)
+        refuse_swapped(task.records)
+        return True

@@ -1,0 +1,326 @@
+"""Combine: a version of all pairs of the records of two others, or of those pairs that match.
+
+It follows its inputs: when one of them has grown by a shard, only the pairs of that are made.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
+
+from shardline.errors import LogError
+from shardline.execution.engine import Threads
+from shardline.files.compression import Compression
+from shardline.files.reader import DEFAULT_LIMITS
+from shardline.log.facts import Checks, Shard
+from shardline.operations.change_shards import packing
+from shardline.operations.combining.budget import Estimate, refuse_over_budget, together
+from shardline.operations.combining.kept import OPERATION
+from shardline.operations.combining.recipe import make_recipe
+from shardline.operations.combining.rule import make_rule, refuse_unknown
+from shardline.operations.combining.shards import make_combined, spool_folder
+from shardline.operations.combining.targets import Targets
+from shardline.operations.combining.virtual import VirtualTask, make_virtual
+from shardline.operations.derive import (
+    Derivation,
+    MadeShards,
+    Origin,
+    derive,
+    refuse_appended,
+    refuse_other_schema,
+)
+from shardline.operations.landing import TARGET_BYTES
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Unpack
+
+    from shardline.execution.engine import Engine, Listener, Running
+    from shardline.files.reader import Limits
+    from shardline.log.entry import Entry
+    from shardline.log.schema import Schema
+    from shardline.log.snapshot import Snapshot
+    from shardline.log.version import Version
+    from shardline.operations.combining.recipe import Recipe
+    from shardline.operations.combining.rule import Options, Rule
+    from shardline.operations.combining.targets import Task
+    from shardline.operations.receipt import Receipt
+
+CombineMode: TypeAlias = Literal["materialized", "virtual"]
+
+
+@dataclass(frozen=True, slots=True)
+class CombineReport(MadeShards):
+    """What a combination did. `entry` is None if there was nothing to do.
+
+    `made` are the shards that were computed, `reused` those that were there. It is not
+    `incremental` if it depends on all records which pairs there are: then it is all made anew
+    whenever an input changes.
+    """
+
+    left: Snapshot
+    right: Snapshot
+    version: str
+    entry: Entry | None
+    made: tuple[Shard, ...] = ()
+    reused: tuple[Shard, ...] = ()
+    created: bool = False
+    incremental: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class CombinePlan:
+    """What a combination would do: the schema it makes, and what it computes for that.
+
+    `estimate` is of the pairs that are to be computed, for `compute` shards; `reuse` shards are
+    there already, `drop` of those that are there go.
+    """
+
+    left: Snapshot
+    right: Snapshot
+    into: str
+    schema: Schema
+    estimate: Estimate
+    compute: int
+    reuse: int
+    drop: int
+    incremental: bool = True
+
+
+def combine(
+    left: Version,
+    right: Version,
+    into: Version,
+    *,
+    which_left: str | int = "published",
+    which_right: str | int = "published",
+    target_bytes: int = TARGET_BYTES,
+    mode: CombineMode = "materialized",
+    compression: Compression | str | None = None,
+    budget_bytes: int | None = None,
+    checks: Checks = Checks(),
+    limits: Limits = DEFAULT_LIMITS,
+    engine: Engine | None = None,
+    progress: Listener | None = None,
+    **options: Unpack[Options],
+) -> CombineReport:
+    """Make records of each record of one snapshot together with each of another.
+
+    A pair has the features of the left, then those of the right. What both have is refused unless
+    `on_collision` says otherwise: "prefix" puts `left_prefix` and `right_prefix` before the names
+    of a side, "keep-left" and "keep-right" leave out what the other side has of it. The pairs come
+    by shards: those of the first left shard with the first right one, then with the second, and so
+    on; within, the record of the left is the outer one. New shards have about `target_bytes`.
+
+    With `on`, only records are paired whose key features are the same, in the order of the left;
+    with `how="left"` a record without a match is there alone. `where` chooses among pairs, a maker
+    of one int64 that is 0 or 1; `fields` make new features of them; both as for `extend`, with the
+    names in the pair. `once` pairs the records of one snapshot, each two different ones once.
+    `limit` takes the first pairs, `sample` with a `seed` some of all.
+
+    With `mode="virtual"` only the plan is written, and the inputs are pinned: whoever reads makes
+    the pairs. That is for all pairs, or each two `once`, as they are.
+
+    When an input has grown, only the pairs of its new shards are made. So it is not with `limit`
+    and `sample`, nor with `on` if the right has changed, nor with a function that has no code
+    version: then all is made anew.
+
+    Refused with BudgetError if it would write more than `budget_bytes`, which is what the disk has
+    free and at most 100 GB unless told. Raises DamagedFileError at a damaged record; nothing is
+    committed then. A version that is new gets `checks`.
+    """
+    refuse_unknown(combine, options)
+    work = _planned(
+        left,
+        right,
+        into,
+        (which_left, which_right),
+        target_bytes=target_bytes,
+        mode=mode,
+        compression=compression,
+        limits=limits,
+        options=options,
+    )
+    try:
+        return work.done(budget_bytes, checks, engine or Threads(), progress)
+    finally:
+        work.recipe.close()
+
+
+def plan_combine(
+    left: Version,
+    right: Version,
+    into: Version,
+    *,
+    which_left: str | int = "published",
+    which_right: str | int = "published",
+    target_bytes: int = TARGET_BYTES,
+    mode: CombineMode = "materialized",
+    compression: Compression | str | None = None,
+    limits: Limits = DEFAULT_LIMITS,
+    **options: Unpack[Options],
+) -> CombinePlan:
+    """Tell what `combine` would do. No record is read, unless it takes keys to count the pairs."""
+    refuse_unknown(plan_combine, options)
+    work = _planned(
+        left,
+        right,
+        into,
+        (which_left, which_right),
+        target_bytes=target_bytes,
+        mode=mode,
+        compression=compression,
+        limits=limits,
+        options=options,
+    )
+    try:
+        return work.plan()
+    finally:
+        work.recipe.close()
+
+
+def _planned(
+    left: Version,
+    right: Version,
+    into: Version,
+    which: tuple[str | int, str | int],
+    *,
+    target_bytes: int,
+    mode: CombineMode,
+    compression: Compression | str | None,
+    limits: Limits,
+    options: Options,
+) -> _Work:
+    """Find the snapshots, and refuse what cannot be combined."""
+    rule = make_rule(**options)
+    if mode not in get_args(CombineMode):
+        raise ValueError(f"mode {mode!r} is none of {', '.join(get_args(CombineMode))}")
+    if mode == "virtual":
+        _refuse_computed(rule)
+    if target_bytes < 1:
+        raise ValueError(f"shards of {target_bytes} bytes: the target must be 1 or more")
+    for one in (left, right):
+        if one.store.uri != into.store.uri:
+            raise ValueError(
+                f"{into.name} lies in {into.store.uri} and {one.name} in {one.store.uri}: combine "
+                "within one root, and copy that"
+            )
+        if one.name == into.name:
+            raise LogError(f"{one.name} cannot hold pairs of its own records: name a new version")
+    left.refresh()
+    origins = [Origin(left, left.find(which[0]))]
+    if right.name == left.name and which[0] == which[1]:
+        origins.append(origins[0])
+    else:
+        right.refresh()
+        origins.append(Origin(right, right.find(which[1])))
+    snapshots = [origin.snapshot for origin in origins]
+    if rule.once and str(snapshots[0]) != str(snapshots[1]):
+        raise ValueError(
+            f"once=True pairs records among themselves: {snapshots[0]} and {snapshots[1]} are two, "
+            "name one for both sides"
+        )
+    recipe, schema = make_recipe(rule, snapshots[0].schema, snapshots[1].schema)
+    both = (origins[0], origins[1])
+    packed = packing(compression) or Compression.NONE
+    targets = Targets(into, both, recipe, packed, target_bytes, limits, virtual=mode == "virtual")
+    return _Work(into, both, schema, targets)
+
+
+def _refuse_computed(rule: Rule) -> None:
+    """Refuse what a reader cannot make of a pair's number alone."""
+    names = ("on", "where", "fields", "limit", "sample")
+    asked = [f"{name}=" for name in names if getattr(rule, name)]
+    if asked:
+        raise ValueError(
+            f"a virtual combination has all pairs, as they are: leave out {', '.join(asked)}, or "
+            "write the pairs, with mode='materialized'"
+        )
+
+
+def _estimate(task: Task) -> Estimate:
+    """How many pairs a task makes, and how many bytes it writes."""
+    if isinstance(task, VirtualTask):
+        return Estimate(task.pairs.pairs, len(task.pairs.encode()))
+    return task.estimate
+
+
+def _make(task: Task, running: Running) -> Receipt:
+    """Do one task."""
+    if isinstance(task, VirtualTask):
+        return make_virtual(task, running)
+    return make_combined(task, running)
+
+
+@dataclass(frozen=True, slots=True)
+class _Work:
+    """A combination that is planned."""
+
+    into: Version
+    origins: tuple[Origin, Origin]
+    schema: Schema
+    targets: Targets
+
+    @property
+    def recipe(self) -> Recipe:
+        """How its pairs are made."""
+        return self.targets.recipe
+
+    def plan(self) -> CombinePlan:
+        """What it would do."""
+        self.into.refresh()
+        refuse_other_schema(self.into, self.schema)
+        refuse_appended(self.into, OPERATION)
+        state = self.into.state
+        wanted = self.targets.of(state)
+        tasks = [one for one in wanted if not isinstance(one, Shard)]
+        kept = {one.name for one in wanted if isinstance(one, Shard)}
+        there = [stay.shard.name for stay in state.stays.at(state.snapshot)]
+        return CombinePlan(
+            self.origins[0].snapshot,
+            self.origins[1].snapshot,
+            self.into.name,
+            self.schema,
+            together(_estimate(task) for task in tasks),
+            len(tasks),
+            len(kept),
+            sum(name not in kept for name in there),
+            self.recipe.rule.incremental,
+        )
+
+    def done(
+        self, budget: int | None, checks: Checks, engine: Engine, progress: Listener | None
+    ) -> CombineReport:
+        """Do it."""
+
+        def prepare(tasks: Sequence[Task]) -> None:
+            found = together(_estimate(task) for task in tasks)
+            refuse_over_budget(self.into.name, found, budget, spool_folder(self.into.store))
+
+        derived = derive(
+            Derivation(
+                into=self.into,
+                operation=OPERATION,
+                schema=self.schema,
+                checks=checks,
+                origins=self.origins,
+                wanted=self.targets.of,
+                make=_make,
+                prepare=prepare,
+                describe=self.targets.outputs,
+                parameters=self.targets.parameters(),
+                pinned=self.targets.virtual,
+            ),
+            engine,
+            progress,
+        )
+        return CombineReport(
+            self.origins[0].snapshot,
+            self.origins[1].snapshot,
+            self.into.name,
+            derived.entry,
+            derived.made,
+            derived.reused,
+            derived.created,
+            self.recipe.rule.incremental,
+        )

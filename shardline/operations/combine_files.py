@@ -1,0 +1,250 @@
+"""Combine loose TFRecord files: all pairs of their records, in the order of two nested loops."""
+
+from __future__ import annotations
+
+import os
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from shardline import kernel
+from shardline.errors import DamagedFileError, ExampleError
+from shardline.execution.threads import run_tasks, workers_per_task
+from shardline.files.compression import Compression
+from shardline.files.parallel import map_blocks
+from shardline.files.reader import DEFAULT_LIMITS
+from shardline.files.sink import RecordSink
+from shardline.kernel.types import merge_facts
+from shardline.log.inferred import FileSchema, features_of, schema_of
+from shardline.operations.combining.budget import Estimate, refuse_over_budget
+from shardline.operations.combining.grid import Grid, extent
+from shardline.operations.combining.laying import Laying
+from shardline.operations.combining.lots import Sides, count_matches
+from shardline.operations.combining.names import growth
+from shardline.operations.combining.parts import LooseFile, Together, numbered
+from shardline.operations.combining.recipe import make_recipe, plain_recipe
+from shardline.operations.combining.rule import make_rule, refuse_unknown
+from shardline.operations.rebuild_files import FilesReport
+from shardline.operations.verify import example_fault
+from shardline.storage.local import DurableFile
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from typing import TypeAlias, Unpack
+
+    from shardline.files.reader import Block, Limits
+    from shardline.files.sink import Written
+    from shardline.kernel.types import FactsKey, FeatureFacts
+    from shardline.log.schema import Schema
+    from shardline.operations.combining.pairs import Lot
+    from shardline.operations.combining.parts import Numbered
+    from shardline.operations.combining.recipe import Recipe
+    from shardline.operations.combining.rule import Options, Rule
+
+    Paths: TypeAlias = Path | str | Sequence[Path | str]
+
+
+def combine_files(
+    left: Paths,
+    right: Paths,
+    out: Path | str,
+    *,
+    compression: Compression | str = Compression.NONE,
+    budget_bytes: int | None = None,
+    overwrite: bool = False,
+    limits: Limits = DEFAULT_LIMITS,
+    workers: int | None = None,
+    progress: Callable[[int, int], None] | None = None,
+    **options: Unpack[Options],
+) -> FilesReport:
+    """Write each record of the left files together with each of the right ones, to one file.
+
+    See `combine` for the options; here the order is that of two nested loops over all records of
+    the left and all of the right. The files are read once more before, for the names of their
+    features and to tell how much there is to write. `progress` hears how many pairs were written
+    and how many there will be, or may be. Raises DamagedFileError at damage; nothing is left
+    behind then.
+    """
+    refuse_unknown(combine_files, options)
+    out, packing = Path(out), Compression(compression)
+    with DurableFile(out, overwrite=overwrite) as file:
+        work = _planned(left, right, limits, workers, options)
+        try:
+            refuse_over_budget(str(out), work.estimate, budget_bytes, out.parent)
+            written = work.write(RecordSink(file, packing, hashed=False), out.parent, progress)
+        finally:
+            work.recipe.close()
+    return FilesReport((out,), written.records, written.bytes, packing)
+
+
+@dataclass(frozen=True, slots=True)
+class FilesPlan:
+    """What combining files would do: the records on either side, and how many pairs.
+
+    `features` are the names in a pair, but for those that `fields` make; `schema` is that of the
+    pairs, None where no kinds had to be known.
+    """
+
+    left: int
+    right: int
+    estimate: Estimate
+    features: tuple[str, ...]
+    schema: Schema | None = None
+
+
+def plan_combine_files(
+    left: Paths,
+    right: Paths,
+    *,
+    limits: Limits = DEFAULT_LIMITS,
+    workers: int | None = None,
+    **options: Unpack[Options],
+) -> FilesPlan:
+    """Tell what `combine_files` would write. The files are read, and nothing is written."""
+    refuse_unknown(plan_combine_files, options)
+    work = _planned(left, right, limits, workers, options)
+    work.recipe.close()
+    names = work.recipe.names
+    features = [*names.left.values(), *names.right.values()]
+    return FilesPlan(
+        work.left.found.records,
+        work.right.found.records,
+        work.estimate,
+        tuple(name for name in features if name is not None),
+        work.schema,
+    )
+
+
+def _planned(
+    left: Paths, right: Paths, limits: Limits, workers: int | None, options: Options
+) -> _Work:
+    """Look at the files, and refuse what cannot be combined."""
+    rule = make_rule(**options)
+    sides = [_listed(paths) for paths in (left, right)]
+    same = [path.resolve() for path in sides[0]] == [path.resolve() for path in sides[1]]
+    if rule.once and not same:
+        raise ValueError(
+            "once=True pairs records among themselves: name the same files, in the same order, "
+            "for both sides"
+        )
+    count = workers or os.cpu_count() or 1
+    of_left = _look(sides[0], limits, count)
+    of_right = of_left if same else _look(sides[1], limits, count)
+    schema = None
+    if rule.on or rule.where is not None or rule.fields:
+        recipe, schema = make_recipe(rule, schema_of(of_left.found), schema_of(of_right.found))
+    else:
+        recipe = plain_recipe(rule, of_left.keys, of_right.keys)
+    return _Work(recipe, of_left, of_right, limits, count, schema)
+
+
+def _listed(paths: Paths) -> list[Path]:
+    files = [Path(path) for path in ([paths] if isinstance(paths, str | Path) else paths)]
+    if not files:
+        raise ValueError("there is nothing to combine: name some files for either side")
+    return files
+
+
+@dataclass(frozen=True, slots=True)
+class _Looked:
+    """What was found in the files of one side; `payloads` is how many bytes its records have."""
+
+    units: tuple[Numbered, ...]
+    found: FileSchema
+    payloads: int
+
+    @property
+    def keys(self) -> list[tuple[bool, str]]:
+        return [(feature.sequence, feature.name) for feature in self.found.features]
+
+
+def _look(paths: Sequence[Path], limits: Limits, workers: int) -> _Looked:
+    each = workers_per_task(len(paths), workers)
+
+    def gather(path: Path) -> tuple[int, int, dict[FactsKey, FeatureFacts]]:
+        def facts_of(block: Block) -> tuple[int, int, list[FeatureFacts]]:
+            try:
+                found = kernel.facts(block.data, block.starts, block.lengths)
+            except ExampleError as error:
+                fault = example_fault(block, error.record, error)
+                raise DamagedFileError.of(path, fault) from None
+            return len(block.starts), int(block.lengths.sum()), found
+
+        records = payloads = 0
+        facts: dict[FactsKey, FeatureFacts] = {}
+        for count, size, found in map_blocks(path, facts_of, limits=limits, workers=each):
+            records += count
+            payloads += size
+            merge_facts(facts, found)
+        return records, payloads, facts
+
+    looked = list(run_tasks(gather, paths, workers=workers))
+    merged: dict[FactsKey, FeatureFacts] = {}
+    for _, _, facts in looked:
+        merge_facts(merged, facts.values())
+    counts = [count for count, _, _ in looked]
+    files = [LooseFile(str(path)) for path in paths]
+    return _Looked(
+        numbered(zip(files, counts, strict=True)),
+        FileSchema("", sum(counts), tuple(features_of(merged.values(), sum(counts)))),
+        sum(size for _, size, _ in looked),
+    )
+
+
+@dataclass(frozen=True)
+class _Work:
+    recipe: Recipe
+    left: _Looked
+    right: _Looked
+    limits: Limits
+    workers: int
+    schema: Schema | None
+
+    @property
+    def rule(self) -> Rule:
+        return self.recipe.rule
+
+    @cached_property
+    def grid(self) -> Grid:
+        """All files of a side count as one unit."""
+        names = self.recipe.names
+        extents = [
+            (extent(side.found.records, side.payloads, growth(of_side)),)
+            for side, of_side in ((self.left, names.left), (self.right, names.right))
+        ]
+        return Grid(extents[0], extents[1], self.rule.once)
+
+    @cached_property
+    def estimate(self) -> Estimate:
+        """How many pairs there will be, and how many bytes."""
+        rule, grid = self.rule, self.grid
+        pairs = grid.pairs
+        if rule.on and rule.limit is None:
+            right = [Together(self.right.units)]
+            pairs = sum(count_matches(self.left.units, right, self.recipe, self.limits))
+        for most in (rule.limit, rule.sample):
+            pairs = pairs if most is None else min(pairs, most)
+        most = rule.where is not None or bool(rule.on and rule.limit is not None)
+        return Estimate(pairs, grid.bytes_of(pairs), most)
+
+    def write(
+        self, sink: RecordSink, folder: Path, progress: Callable[[int, int], None] | None
+    ) -> Written:
+        """Write all pairs."""
+        laying = Laying(self.recipe, self.limits.max_record_bytes, self.workers)
+        with ExitStack() as stack:
+            for framed in laying.records(self._lots(stack, folder), self.rule.limit):
+                sink.add(framed.data, framed.starts, framed.lengths)
+                if progress is not None:
+                    progress(sink.records, self.estimate.pairs)
+        return sink.finish()
+
+    def _lots(self, stack: ExitStack, folder: Path) -> Iterator[Lot]:
+        right = [Together(self.right.units)]
+        sides = Sides(self.left.units, right, self.recipe, self.limits, stack, folder)
+        if self.rule.sample is None:
+            return sides.lots()
+        places = self.grid.sample(self.rule.sample, self.rule.seed)
+        return sides.sampled(*self.grid.locate(places))

@@ -1,0 +1,1 @@
+"""How combinations are planned and their pairs made: `combine.py` and `combine_files.py` use it."""

@@ -1,0 +1,245 @@
+"""Which pairs there are, and what becomes of them: the options of a combination, checked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
+from inspect import signature
+from numbers import Integral
+from typing import TYPE_CHECKING, Literal, TypeAlias, TypedDict, get_args
+
+from shardline.errors import SchemaMismatchError
+from shardline.fields.bound import is_deterministic, is_maker
+from shardline.kernel.types import Column
+from shardline.operations.combining.names import Naming
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from typing import Unpack
+
+    from shardline.fields import Fields
+    from shardline.log.facts import Json
+    from shardline.log.schema import Feature, Schema
+    from shardline.operations.combining.names import OnCollision
+
+How: TypeAlias = Literal["inner", "left"]
+On: TypeAlias = "str | Sequence[str] | Mapping[str, str]"
+_KEY_KINDS = ("int64", "bytes")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    """All pairs, unless `on` names features that must be the same, as pairs of left and right.
+
+    With `how` "left", a record of the left without a match is there once, alone. With `once` both
+    sides are the same records, and each two different ones are paired once. `where` chooses among
+    the pairs, `fields` make more features of them. `limit` takes the first, `sample` some of all.
+    """
+
+    naming: Naming = field(default_factory=Naming)
+    on: tuple[tuple[str, str], ...] = ()
+    how: How = "inner"
+    where: Fields | None = None
+    fields: tuple[Fields, ...] = ()
+    limit: int | None = None
+    sample: int | None = None
+    seed: int = 0
+    once: bool = False
+
+    def __post_init__(self) -> None:
+        """Refuse what contradicts itself."""
+        if self.how not in get_args(How):
+            raise ValueError(f"how {self.how!r} is none of {', '.join(get_args(How))}")
+        if self.how == "left" and not self.on:
+            raise ValueError(
+                "how='left' keeps records without a match, and nothing says what a match is: name "
+                "the key features with on="
+            )
+        if self.how == "left" and self.once:
+            raise ValueError(
+                "with once=True every record but one is the right of a pair: how='left' says "
+                "nothing there, leave one of the two out"
+            )
+        for name, count, least in (
+            ("limit", self.limit, 1),
+            ("sample", self.sample, 1),
+            ("seed", self.seed, 0),
+        ):
+            _refuse_no_count(name, count, least)
+        if self.sample is not None and (self.on or self.where or self.limit is not None):
+            raise ValueError(
+                "a sample is taken of all pairs: sample= cannot stand with on=, where= or limit="
+            )
+        for option, maker in (("where", self.where), *(("fields", one) for one in self.fields)):
+            if maker is not None and not is_maker(maker):
+                raise ValueError(
+                    f"{option}= takes what declares its features: put batch_fields(...) or "
+                    "record_fields(...) before the function"
+                )
+        if self.where is not None and (
+            len(self.where.features) != 1
+            or self.where.features[0].kind != "int64"
+            or self.where.features[0].shape
+        ):
+            raise ValueError(
+                f"{self.where.shown} cannot choose pairs: where= declares one feature, an int64 "
+                "that is 1 for a pair that is wanted and 0 for one that is not"
+            )
+
+    @property
+    def incremental(self) -> bool:
+        """Whether what is made of some pairs does not depend on which others there are."""
+        return self.limit is None and self.sample is None
+
+    @property
+    def chooses(self) -> bool:
+        """Whether it takes more than counting to tell of which two records a pair is."""
+        return bool(self.on) or self.where is not None or not self.incremental
+
+    def settled(self) -> Rule:
+        """The same, with what lies outside of this process read, once."""
+        where = None if self.where is None else self.where.settled()
+        return replace(self, where=where, fields=tuple(one.settled() for one in self.fields))
+
+    def to_json(self, run: str) -> Json:
+        """All that pairs depend on besides the records, as an entry tells it.
+
+        `run` stands in for a function of which that cannot be told.
+        """
+        told = self.naming.to_json()
+        if self.on:
+            told |= {"on": [list(pair) for pair in self.on], "how": self.how}
+        if self.once:
+            told["once"] = True
+        if self.where is not None:
+            told["where"] = _identity(self.where, run)
+        if self.fields:
+            told["fields"] = [_identity(one, run) for one in self.fields]
+        return told
+
+
+def _refuse_no_count(name: str, given: object, least: int) -> None:
+    if given is None:
+        return
+    if isinstance(given, bool) or not isinstance(given, Integral):
+        raise ValueError(f"{name} is a value of type {type(given).__name__}: give a whole number")
+    if int(given) < least:
+        raise ValueError(f"{name} is {given}: it must be {least} or more")
+
+
+def _identity(fields: Fields, run: str) -> Json:
+    told = fields.identity()
+    declared: Json = {"features": [feature.to_json() for feature in fields.features]}
+    declared |= {} if is_deterministic(fields) else {"deterministic": False}
+    return declared | ({"run": run} if told is None else {"identity": told})
+
+
+class Options(TypedDict, total=False):
+    """What the callers of a combination may say of its rule; see `Rule`.
+
+    `on` is a feature of both sides, several of them, or names of the left with those of the right.
+    """
+
+    on_collision: OnCollision
+    left_prefix: str
+    right_prefix: str
+    on: On
+    how: How
+    where: Fields | None
+    fields: Fields | Sequence[Fields]
+    limit: int | None
+    sample: int | None
+    seed: int
+    once: bool
+
+
+def refuse_unknown(function: Callable[..., object], options: Iterable[str]) -> None:
+    """Refuse what is no option of a function that takes these beside its own."""
+    own = [
+        one.name for one in signature(function).parameters.values() if one.kind is one.KEYWORD_ONLY
+    ]
+    known = [*Options.__annotations__, *own]
+    for name in options:
+        if name not in known:
+            near = get_close_matches(name.lower(), known, 1)
+            meant = f"is {near[0]}= meant? It" if near else "it"
+            raise TypeError(
+                f"{function.__name__} has no option {name}=: {meant} takes "
+                f"{', '.join(f'{one}=' for one in known)}"
+            )
+
+
+def make_rule(**options: Unpack[Options]) -> Rule:
+    """The rule of these options. Raises ValueError if they make none."""
+    given = options.get("fields", ())
+    fields: Sequence[Fields] = given if isinstance(given, list | tuple) else (given,)
+    return Rule(
+        naming=Naming(
+            options.get("on_collision", "refuse"),
+            options.get("left_prefix", ""),
+            options.get("right_prefix", ""),
+        ),
+        on=_pairs(options.get("on", ())),
+        how=options.get("how", "inner"),
+        where=options.get("where"),
+        fields=tuple(fields),
+        limit=options.get("limit"),
+        sample=options.get("sample"),
+        seed=options.get("seed", 0),
+        once=options.get("once", False),
+    ).settled()
+
+
+def _pairs(on: object) -> tuple[tuple[str, str], ...]:
+    if isinstance(on, str):
+        return ((on, on),)
+    pairs: list[tuple[object, object]] = []
+    if isinstance(on, Mapping):
+        pairs += on.items()
+    elif isinstance(on, Iterable):
+        pairs += [(name, name) for name in on]
+    named = [
+        (one, other) for one, other in pairs if isinstance(one, str) and isinstance(other, str)
+    ]
+    if not isinstance(on, Iterable) or len(named) < len(pairs):
+        raise ValueError(
+            "on= takes the name of a feature, several in a list, or a dict of names of the left "
+            "with those of the right"
+        )
+    return tuple(named)
+
+
+@dataclass(frozen=True, slots=True)
+class KeyColumns:
+    """The key features of both sides, in the same order."""
+
+    left: tuple[Column, ...] = ()
+    right: tuple[Column, ...] = ()
+
+
+def key_columns(rule: Rule, left: Schema, right: Schema) -> KeyColumns:
+    """The features that must be the same in a pair. Raises SchemaMismatchError for unfit ones."""
+    columns: tuple[list[Column], list[Column]] = ([], [])
+    for names in rule.on:
+        pair = [_key(*side) for side in zip(("left", "right"), (left, right), names, strict=True)]
+        if pair[0].kind != pair[1].kind:
+            raise SchemaMismatchError(
+                f"the key {names[0]!r} of the left holds {pair[0].kind} values and {names[1]!r} of "
+                f"the right {pair[1].kind}: they can never be the same; migrate one of them"
+            )
+        for one, into in zip(pair, columns, strict=True):
+            into.append(Column(one.name, one.kind))
+    return KeyColumns(tuple(columns[0]), tuple(columns[1]))
+
+
+def _key(side: str, schema: Schema, name: str) -> Feature:
+    feature = schema.find(name, sequence=False)
+    if feature is None:
+        known = ", ".join(repr(one.name) for one in schema.features if not one.sequence) or "none"
+        raise SchemaMismatchError(f"the {side} has no feature {name!r} to match by: it has {known}")
+    if feature.kind not in _KEY_KINDS or feature.shape:
+        raise SchemaMismatchError(
+            f"feature {name!r} of the {side} is {feature}: a key is a single int64 or bytes value"
+        )
+    return feature

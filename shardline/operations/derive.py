@@ -1,0 +1,364 @@
+"""Make a version of others: keep what it has already, make the rest, and tell it in one entry.
+
+A derived version follows its inputs. Each time it is planned which shards it should have; one that
+it has, or had, under the name that the plan gives it is used again, since the name is a hash of all
+that its bytes depend on.
+"""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Generic, Protocol, Self, TypeVar
+
+from shardline.errors import CondemnedShardError, ConflictError, SchemaMismatchError
+from shardline.execution.engine import ShardTask
+from shardline.log.changes import Derive, edit, refuse_condemned
+from shardline.log.facts import Input, Shard
+from shardline.log.schema_diff import compare
+from shardline.operations.erasing.history import ERASE
+from shardline.operations.pins import hold_inputs, let_go
+from shardline.operations.shards import fresh_attempt, stem_in
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from shardline.execution.engine import Engine, Listener, Running
+    from shardline.log.entry import Entry
+    from shardline.log.facts import Added, Checks, Json
+    from shardline.log.log import Log
+    from shardline.log.schema import Schema
+    from shardline.log.snapshot import Snapshot
+    from shardline.log.state import State
+    from shardline.log.version import Version
+    from shardline.operations.receipt import Receipt
+    from shardline.operations.shards import ShardPlan
+
+_ROUNDS = 8
+
+
+class DerivedTask(ShardTask, Protocol):
+    """A shard of a derived version that is to be made."""
+
+    @property
+    def plan(self) -> ShardPlan:
+        """The shard."""
+        ...
+
+    @property
+    def attempt(self) -> int:
+        """Which attempt at it this is."""
+        ...
+
+    def at(self, attempt: int) -> Self:
+        """The same at another attempt."""
+        ...
+
+
+Task = TypeVar("Task", bound=DerivedTask)
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """A snapshot that a version is derived from, and the version that it is of."""
+
+    version: Version
+    snapshot: Snapshot
+
+    def input(self) -> Input:
+        """The snapshot as an entry tells it."""
+        log = self.version.log
+        digest = log.entry(self.snapshot.entry).digest
+        return Input(log.dataset, log.version, self.snapshot.number, digest)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Derivation(Generic[Task]):
+    """What a version is to become. `wanted` gives its shards in order, or tasks that make them.
+
+    With `pinned` the new shards cannot be read without those of the origins, which are pinned.
+    `accept` may refuse what was made, before anything is committed. `parameters` tells of the
+    operation, and `describe` of the shards that its entry adds; how many shards were computed and
+    used again is told as well.
+    """
+
+    into: Version
+    operation: str
+    schema: Schema
+    checks: Checks
+    origins: tuple[Origin, ...]
+    wanted: Callable[[State], Sequence[Shard | Task]]
+    make: Callable[[Task, Running], Receipt]
+    prepare: Callable[[Sequence[Task]], None] | None = None
+    accept: Callable[[Sequence[Receipt]], Json] | None = None
+    describe: Callable[[Sequence[Added]], Json] | None = None
+    parameters: Json = field(default_factory=dict)
+    pinned: bool = False
+
+
+class MadeShards:
+    """What the reports of such operations have in common: an entry, if any, and what was made."""
+
+    __slots__ = ()
+    entry: Entry | None
+    made: tuple[Shard, ...]
+
+    @property
+    def snapshot(self) -> int | None:
+        """The snapshot that it made."""
+        return None if self.entry is None else self.entry.snapshot
+
+    @property
+    def records(self) -> int:
+        """How many records were made."""
+        return sum(shard.records for shard in self.made)
+
+    @property
+    def bytes(self) -> int:
+        """How many bytes were written."""
+        return sum(shard.bytes for shard in self.made)
+
+
+@dataclass(frozen=True, slots=True)
+class Derived:
+    """What became of a derivation. `entry` is None if there was nothing to do."""
+
+    entry: Entry | None
+    made: tuple[Shard, ...] = ()
+    reused: tuple[Shard, ...] = ()
+    receipts: tuple[Receipt, ...] = ()
+    created: bool = False
+
+
+def derive(work: Derivation[Task], engine: Engine, progress: Listener | None = None) -> Derived:
+    """Make of a version what it is to become, and commit that.
+
+    Others may commit to it meanwhile: then it is planned again for the difference. Raises
+    SchemaMismatchError if it has another schema, ConflictError if it was appended to.
+    """
+    into = work.into
+    created = False
+    for _ in range(_ROUNDS):
+        into.refresh()
+        refuse_other_schema(into, work.schema)
+        refuse_appended(into, work.operation)
+        head = into.state.snapshot
+        target = work.wanted(into.state)
+        tasks = [one for one in target if not isinstance(one, Shard)]
+        if work.prepare is not None:
+            work.prepare(tasks)
+        receipts = make_fresh(into, tasks, work.make, engine, progress)
+        told = work.accept(receipts) if work.accept is not None else {}
+        made = iter(receipts)
+        shards = [one if isinstance(one, Shard) else next(made).shard for one in target]
+        added, removed = edit(into.state, [shard for shard in shards if shard is not None])
+        told |= work.describe(added) if work.describe is not None else {}
+        if work.pinned:
+            hold_inputs(into, work.origins)
+        stood = refuse_erased(work.origins)
+        created |= not into.exists and into.create(work.schema, work.checks) is not None
+        reused = tuple(one for one in target if isinstance(one, Shard))
+        counts = {"computed": len(receipts), "reused": len(reused)}
+        change = Derive(
+            head=head,
+            removed=removed,
+            added=added,
+            operation=work.operation,
+            parameters={**work.parameters, **told, **counts},
+            inputs=tuple(origin.input() for origin in work.origins),
+        )
+        try:
+            entry = into.commit(change)
+        except (CondemnedShardError, ConflictError):
+            continue  # someone else moved the version on: plan again for the difference
+        shards_made = tuple(one.shard for one in receipts if one.shard is not None)
+        if entry is not None:
+            take_back_erased(into, entry, shards_made, zip(work.origins, stood, strict=True))
+        if work.pinned:
+            _hold_again(into, entry, work.origins)
+            let_go(into, work.origins)
+        return Derived(entry, shards_made, reused, tuple(receipts), created)
+    raise ConflictError(
+        f"{into.name}: others committed to it each time this was done; nothing was changed, "
+        "try again when they have finished"
+    )
+
+
+def refuse_erased(origins: Sequence[Origin]) -> list[int]:
+    """Refuse what was made of a snapshot of which records were erased meanwhile, or before.
+
+    Says where the log of each origin stood when it was looked at.
+    """
+    stood = []
+    for origin in origins:
+        origin.version.refresh()
+        what = f"nothing can be made of snapshot {origin.snapshot.number} any more: "
+        refuse_condemned(origin.version.state, origin.snapshot.shards, what)
+        stood.append(origin.version.state.number)
+    return stood
+
+
+def take_back_erased(
+    into: Version, entry: Entry, made: Sequence[Shard], origins: Iterable[tuple[Origin, int]]
+) -> None:
+    """Take back what was committed, if records that it is made of were erased just before it.
+
+    No commit sees two logs at once: so who derives looks at the origins before and behind its
+    entry, and who erases looks at all versions behind its own. Whoever is second sees the other.
+    Raises CondemnedShardError.
+    """
+    for origin, stood in origins:
+        names = {shard.name for shard in origin.snapshot.shards}
+        later = origin.version.log.entries(stood + 1)
+        if any(one.operation == ERASE and names & set(one.condemned) for one in later):
+            break
+    else:
+        return
+    what = f"records of {origin.snapshot} were erased while it was made"
+    into.reject(entry.snapshot, reason=what)
+    gone = tuple(shard.name for shard in made)
+    _give_up(into, gone)
+    raise CondemnedShardError(
+        f"{into.name}: {what}: snapshot {entry.snapshot} was rejected, and its new shards were "
+        "given up for good. Do it again, of the newest snapshot",
+        gone,
+    )
+
+
+def _hold_again(into: Version, entry: Entry | None, origins: Sequence[Origin]) -> None:
+    """Pin what a commit needs once more: vacuum may let go of a pin that nothing needs yet.
+
+    If it came so far as to take the shards, the commit is taken back. Raises CondemnedShardError.
+    """
+    try:
+        hold_inputs(into, origins)
+    except CondemnedShardError as error:
+        if entry is None:
+            raise
+        into.reject(entry.snapshot, reason="vacuum took what it is read with while it was made")
+        raise CondemnedShardError(
+            f"{into.name}: vacuum took what it is read with while it was made: snapshot "
+            f"{entry.snapshot} was rejected. Do it again, of the newest snapshot",
+            error.names,
+        ) from error
+
+
+def _give_up(into: Version, names: Sequence[str]) -> None:
+    """Say that shards never come back: they hold records that were erased where they came from."""
+    parameters: Json = {"erasure": secrets.token_hex(16), "features": [], "of": [], "records": []}
+    for attempt in range(_ROUNDS):
+        into.refresh()
+        try:
+            into.commit(
+                Derive(
+                    head=into.state.snapshot,
+                    removed=(),
+                    added=(),
+                    operation=ERASE,
+                    parameters=parameters,
+                    condemned=names,
+                )
+            )
+        except ConflictError:
+            if attempt + 1 == _ROUNDS:
+                raise
+        else:
+            return
+
+
+def make_fresh(
+    version: Version,
+    tasks: Sequence[Task],
+    make: Callable[[Task, Running], Receipt],
+    engine: Engine,
+    progress: Listener | None,
+) -> list[Receipt]:
+    """Make shards under names that the version's log does not know."""
+    tasks = [_with_fresh_name(version.state, task) for task in tasks]
+    while True:
+        made = list(engine.run(make, tasks, progress))
+        stale = [one.shard is not None and version.state.knows(one.shard.name) for one in made]
+        if not any(stale):
+            return made
+        tasks = [
+            _with_fresh_name(version.state, task.at(task.attempt + known))
+            for task, known in zip(tasks, stale, strict=True)
+        ]
+
+
+def _with_fresh_name(state: State, task: Task) -> Task:
+    return task.at(fresh_attempt(state, [task.plan], task.attempt))
+
+
+def kept_or_made(state: State, tasks: Sequence[Task]) -> list[Shard | Task]:
+    """Each task, or the shard that it would make if the version has it, or had it before.
+
+    One of which a check says that it is no good is made anew.
+    """
+    live = state.stays.at(state.snapshot)
+    there = {stem_in(stay.shard.name): stay.shard for stay in live if not stay.failed}
+    stems = [task.plan.stem for task in tasks]
+    missing = set(stems) - set(there)
+    if missing and state.snapshot:
+        there |= _had_before(state, missing)
+    return [there.get(stem, task) for stem, task in zip(stems, tasks, strict=True)]
+
+
+def _had_before(state: State, stems: set[str]) -> dict[str, Shard]:
+    """Shards that were in the list once, and are good: not rejected, nor gone to vacuum."""
+    names = [name for name in state.stays.names().to_pylist() if stem_in(name) in stems]
+    known = state.stays.named(names) if names else {}
+    return {stem_in(name): stay.shard for name, stay in known.items() if not stay.failed}
+
+
+def with_rebuilt(log: Log, state: State, wanted: Sequence[Shard | Task]) -> list[Shard | Task]:
+    """The same, with shards that were rebuilt in place where those stood that they are made of.
+
+    Else what follows an input would undo each rebuild of its version.
+    """
+    stems = [stem_in(o.name) if isinstance(o, Shard) else o.plan.stem for o in wanted]
+    live = {stay.shard.name: stay for stay in state.stays.at(state.snapshot) if not stay.failed}
+    others = [stay for name, stay in live.items() if stem_in(name) not in set(stems)]
+    kept = list(wanted)
+    for number in sorted({stay.landed for stay in others}):
+        entry = log.entry(number)
+        rebuilt = [live.get(one.shard.name) for one in entry.added]
+        run = _rebuilt_of(log, state, entry)
+        if not run or None in rebuilt or run[0] not in stems:
+            continue
+        first = stems.index(run[0])
+        if stems[first : first + len(run)] == run:
+            kept[first : first + len(run)] = [stay.shard for stay in rebuilt if stay is not None]
+            stems[first : first + len(run)] = [""] * len(rebuilt)
+    return kept
+
+
+def _rebuilt_of(log: Log, state: State, entry: Entry) -> list[str]:
+    """The stems of the shards that a rebuild in place is made of; none if it is no such entry."""
+    if entry.operation != "rebuild" or entry.inputs:
+        return []
+    stays = state.stays.named(entry.removed)
+    stems = []
+    for name in entry.removed:
+        landed = log.entry(stays[name].landed)
+        stems += _rebuilt_of(log, state, landed) or [stem_in(name)]
+    return list(dict.fromkeys(stems))
+
+
+def refuse_other_schema(into: Version, schema: Schema) -> None:
+    """Refuse to make of a version something that does not have its schema."""
+    if into.exists and into.schema.fingerprint != schema.fingerprint:
+        raise SchemaMismatchError(
+            f"{into.name} exists already, and its features are not those that it would get:\n"
+            + "\n".join(line.rpartition(": ")[0] for line in compare(into.schema, schema).lines())
+            + "\nName a version that is not there yet (into=)"
+        )
+
+
+def refuse_appended(into: Version, operation: str) -> None:
+    """Refuse to take out what was appended, be it rebuilt since: nothing would bring it back."""
+    if next(into.state.sources.items(), None) is not None:
+        raise ConflictError(
+            f"{into.name} was appended to, and this would take that out ({operation}): choose a "
+            "version that holds nothing but what is derived"
+        )

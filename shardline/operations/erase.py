@@ -1,0 +1,307 @@
+"""Erase: records go from every version of a dataset, and cannot come back.
+
+Each shard that holds them is written once more without them, in its place; the old one is given up
+for good in the same entry, and so are the shards of older snapshots that hold them. Nobody can
+restore, tag, pin or build on those any more, and vacuum deletes their files. What lies beyond the
+dataset's own shards is told, with what to do about it.
+"""
+
+from __future__ import annotations
+
+import secrets
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from shardline.errors import ConflictError, LogError
+from shardline.execution.engine import Threads
+from shardline.files.reader import DEFAULT_LIMITS
+from shardline.log.changes import Derive, edit
+from shardline.log.facts import Base
+from shardline.log.version import utc_now
+from shardline.operations.derive import Origin, make_fresh
+from shardline.operations.erasing.history import ERASE
+from shardline.operations.erasing.plan import (
+    ErasePlan,
+    ShardErasure,
+    VersionErasure,
+    plan_erase,
+    plan_late,
+)
+from shardline.operations.erasing.quarantined import strike_out
+from shardline.operations.erasing.relations import spans_of
+from shardline.operations.erasing.shards import EraseTask, make_erased
+from shardline.operations.needs import let_go_of_erased
+from shardline.operations.pins import hold_inputs
+from shardline.readers.records import records_of
+from shardline.readers.shards import shard_file
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+    from pathlib import Path
+
+    from shardline.execution.engine import Engine, Listener
+    from shardline.fields import Fields
+    from shardline.files.reader import Limits
+    from shardline.log.entry import Entry
+    from shardline.log.facts import Json, Shard
+    from shardline.log.version import Version
+    from shardline.operations.erasing.holders import Holder
+    from shardline.readers.records import Records
+    from shardline.storage import Store
+
+_ROUNDS = 8
+_MOST_SPANS = 4096
+"""So many spans of rows of older shards an entry tells, and none if there are more."""
+
+__all__ = ["ErasePlan", "EraseReport", "ErasedVersion", "carry_out", "erase", "plan_erase"]
+
+
+@dataclass(frozen=True, slots=True)
+class ErasedVersion:
+    """What was done in one version: its entry, and the shards that were written."""
+
+    plan: VersionErasure
+    entry: Entry
+    made: tuple[Shard, ...]
+
+    @property
+    def snapshot(self) -> int | None:
+        """The snapshot that it made; None if its newest one held none of the records."""
+        return self.entry.snapshot if self.entry.changes_data else None
+
+
+@dataclass(frozen=True, slots=True)
+class EraseReport:
+    """What an erase did. `erasure` is what its entries have in common.
+
+    `lines` were struck out of quarantine files. `holders` hold the records still, or may.
+    """
+
+    plan: ErasePlan
+    erasure: str
+    versions: tuple[ErasedVersion, ...] = ()
+    lines: int = 0
+    holders: tuple[Holder, ...] = ()
+
+    @property
+    def open(self) -> list[Holder]:
+        """Those about which there is something to do before the records count as gone."""
+        return [one for one in self.holders if one.open]
+
+    @property
+    def records(self) -> int:
+        """How many records went from the newest snapshots."""
+        return sum(one.plan.records for one in self.versions)
+
+
+def erase(
+    root: Store | Path | str,
+    dataset: str,
+    *,
+    where: str | Fields | None = None,
+    key: str | None = None,
+    values: Sequence[int | str | bytes] = (),
+    request: str = "",
+    quarantine: bool = False,
+    limits: Limits = DEFAULT_LIMITS,
+    engine: Engine | None = None,
+    progress: Listener | None = None,
+) -> EraseReport:
+    """Erase records from every version of a dataset; see `plan_erase` for which.
+
+    `request` is told in the log for people: name no one there. With `quarantine`, lines of
+    quarantine files of which it cannot be told whether they are meant go as well. The new shards
+    are not published before they are checked. Run it again if it was stopped: what was written is
+    used, and what was done is not done twice. Raises ConflictError if someone else committed to a
+    version meanwhile: versions before it are done then, and asking again does the rest.
+    """
+    engine = engine or Threads()
+    plan = plan_erase(
+        root,
+        dataset,
+        where=where,
+        key=key,
+        values=values,
+        limits=limits,
+        engine=engine,
+        progress=progress,
+    )
+    return carry_out(
+        plan,
+        request=request,
+        quarantine=quarantine,
+        limits=limits,
+        engine=engine,
+        progress=progress,
+    )
+
+
+def carry_out(
+    plan: ErasePlan,
+    *,
+    request: str = "",
+    quarantine: bool = False,
+    limits: Limits = DEFAULT_LIMITS,
+    engine: Engine | None = None,
+    progress: Listener | None = None,
+) -> EraseReport:
+    """Do what was planned: write all shards, then commit version by version; see `erase`."""
+    work = _Work(plan, request, secrets.token_hex(16), limits, engine or Threads(), progress)
+    done = list(work.done())
+    store = plan.history.store
+    lines = sum(strike_out(store, file, doubtful=quarantine) for file in plan.quarantine)
+    holders = [one for one in plan.holders if not quarantine or one.kind != "quarantine"]
+    if done:
+        holders += _done_late(work, done)
+    return EraseReport(plan, work.erasure, tuple(done), lines, tuple(holders))
+
+
+def _done_late(work: _Work, done: list[ErasedVersion]) -> tuple[Holder, ...]:
+    """Erase also what others made of the old shards while it was planned, and say who came.
+
+    Whoever commits such a thing behind our entries sees them, and takes it back itself.
+    """
+    for _ in range(_ROUNDS):
+        gone: dict[str, list[str]] = {}
+        for one in done:
+            gone.setdefault(one.plan.version.split("/")[1], []).extend(one.plan.gone)
+        late = plan_late(work.plan, gone)
+        if not late.versions:
+            return late.holders
+        with suppress(ConflictError):
+            done += replace(work, plan=late, made={}).done()
+    raise ConflictError(
+        f"{work.plan.dataset}: what was planned is erased, and others made new shards of the old "
+        "ones each time it was looked: ask again when they have finished"
+    )
+
+
+@dataclass(frozen=True)
+class _Work:
+    """An erase that is being done. `made` are new shards by the names of the old ones."""
+
+    plan: ErasePlan
+    request: str
+    erasure: str
+    limits: Limits
+    engine: Engine
+    progress: Listener | None
+    made: dict[str, Shard] = field(default_factory=dict)
+
+    def done(self) -> Iterator[ErasedVersion]:
+        """Write everything, and then commit: bases before what lies beside them."""
+        for one in self.plan.versions:
+            self._make(one)
+        for one in self.plan.versions:
+            self._refuse_moved(one)
+        for one in self.plan.versions:
+            entry = self._commit(one)
+            if entry is not None:
+                shards = tuple(self.made[part.shard.name] for part in one.shards)
+                yield ErasedVersion(one, entry, shards)
+
+    def _version(self, one: VersionErasure) -> Version:
+        return self.plan.history.versions[one.version.split("/")[1]].version
+
+    def _make(self, one: VersionErasure) -> None:
+        version = self._version(one)
+        tasks = [self._task(version, part) for part in one.shards]
+        receipts = make_fresh(version, tasks, make_erased, self.engine, self.progress)
+        for part, receipt in zip(one.shards, receipts, strict=True):
+            shard = receipt.shard
+            if shard is None or shard.records != part.shard.records - len(part.rows):
+                raise LogError(
+                    f"{version.name}: shard {part.shard.name} did not become what was planned: "
+                    "nothing was committed; ask again"
+                )
+            self.made[part.shard.name] = shard
+
+    def _task(self, version: Version, part: ShardErasure) -> EraseTask:
+        shard = part.shard
+        base = self._base(part)
+        snapshot = version.newest()
+        records: Records = shard_file(snapshot, shard)
+        if shard.base is not None and base is None:
+            alone = replace(snapshot, list_shards=lambda: (shard,))
+            (records,) = records_of(alone)
+        place = (version.store, version.log.dataset, version.log.version)
+        return EraseTask(*place, shard, records, part.rows, base, self.limits)
+
+    def _base(self, part: ShardErasure) -> Base | None:
+        """The base of an overlay without the same rows; None if its owner's head has none."""
+        told = part.shard.base
+        if told is None:
+            return None
+        history = self.plan.history
+        name = told.name
+        while name not in self.made and name in history.replaced:
+            name = history.replaced[name]
+        found = self.made.get(name)
+        if found is None:
+            found = next((one for one in history.owner(name).live if one.name == name), None)
+        if found is None or found.records != part.shard.records - len(part.rows):
+            return None
+        return Base(found.name, found.content)
+
+    def _refuse_moved(self, one: VersionErasure) -> None:
+        version = self._version(one)
+        version.refresh()
+        if version.state.snapshot != one.head:
+            raise ConflictError(
+                f"{version.name}: snapshot {version.state.snapshot} was committed while the erase "
+                f"was planned on snapshot {one.head}; nothing was erased: ask again, what was "
+                "written is used again"
+            )
+
+    def _commit(self, one: VersionErasure) -> Entry | None:
+        version = self._version(one)
+        new = {part.shard.name: self.made[part.shard.name] for part in one.shards}
+        counts = {part.shard.name: len(part.rows) for part in one.shards}
+        live = [stay.shard for stay in version.state.stays.at(version.state.snapshot)]
+        added, removed = edit(version.state, [new.get(shard.name, shard) for shard in live])
+        bases = self._bases(new.values())
+        hold_inputs(version, bases)
+        old = {shard.name: name for name, shard in new.items()}
+        of = [old[place.shard.name] for place in added]
+        parameters: Json = {
+            "erasure": self.erasure,
+            "features": list(self.plan.features),
+            "of": of,
+            "records": [counts[name] for name in of],
+        }
+        parameters |= {"request": self.request} if self.request else {}
+        refused = sorted({source for file in self.plan.quarantine for source in file.sources})
+        parameters |= {"refused_of": refused} if refused else {}
+        older = self._older(one)
+        parameters |= {"older": older} if older else {}
+        entry = version.commit(
+            Derive(
+                head=one.head,
+                removed=removed,
+                added=added,
+                operation=ERASE,
+                parameters=parameters,
+                condemned=one.gone,
+            )
+        )
+        for base in bases:
+            let_go_of_erased(version, base.version, utc_now())
+        return entry
+
+    def _older(self, one: VersionErasure) -> Json:
+        """The rows of shards that are given up, which no receipt will tell."""
+        rows = self.plan.rows
+        spans = {s.name: spans_of(rows[s.name]) for s in one.given_up if s.name in rows}
+        few = sum(map(len, spans.values())) <= _MOST_SPANS
+        return {name: [list(span) for span in some] for name, some in spans.items() if few}
+
+    def _bases(self, shards: Iterable[Shard]) -> list[Origin]:
+        """The newest snapshots that hold the bases of new overlays."""
+        owners = sorted({shard.base.owner for shard in shards if shard.base is not None})
+        found = []
+        for owner in owners:
+            base = self.plan.history.versions[owner].version
+            base.refresh()
+            found.append(Origin(base, base.newest()))
+        return found

@@ -1,0 +1,305 @@
+"""What an erase would do: which rows go, which shards and snapshots hold them, and the rest."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from shardline.errors import SchemaMismatchError, VersionMissingError
+from shardline.execution.engine import Threads
+from shardline.files.reader import DEFAULT_LIMITS
+from shardline.operations.erasing.condition import condition_of
+from shardline.operations.erasing.history import read_history
+from shardline.operations.erasing.holders import (
+    Holder,
+    descendants,
+    plan_holders,
+    snapshot_holders,
+    source_holders,
+)
+from shardline.operations.erasing.origins import origin_holders
+from shardline.operations.erasing.plans import search_plans
+from shardline.operations.erasing.quarantined import look_through
+from shardline.operations.erasing.relations import erased_before, reached, relations_of, spread
+from shardline.operations.erasing.search import search, search_tasks
+from shardline.storage import check_name, object_uri, open_store
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from shardline.execution.engine import Engine, Listener
+    from shardline.fields import Fields
+    from shardline.files.reader import Limits
+    from shardline.kernel.types import IntArray
+    from shardline.log.facts import Shard
+    from shardline.operations.erasing.condition import Condition
+    from shardline.operations.erasing.history import DatasetHistory, VersionHistory
+    from shardline.operations.erasing.quarantined import QuarantineFile
+    from shardline.operations.erasing.relations import Rows
+    from shardline.storage import Store
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ShardErasure:
+    """A shard of a newest snapshot, and the rows of it that go."""
+
+    shard: Shard
+    rows: IntArray
+
+
+@dataclass(frozen=True, slots=True)
+class VersionErasure:
+    """What an erase does in one version, as it stands at snapshot `head`.
+
+    `shards` are written anew. `given_up` are shards that only older snapshots hold: those with
+    records that go, and those that cannot be read and so not searched (`unreadable` of them).
+    `snapshots` hold one or the other, and cannot be restored any more.
+    """
+
+    version: str
+    head: int
+    shards: tuple[ShardErasure, ...]
+    given_up: tuple[Shard, ...]
+    snapshots: tuple[int, ...]
+    unreadable: int = 0
+
+    @property
+    def records(self) -> int:
+        """How many records go from the newest snapshot."""
+        return sum(len(one.rows) for one in self.shards)
+
+    @property
+    def bytes(self) -> int:
+        """How many bytes the shards have that are written anew."""
+        return sum(one.shard.bytes for one in self.shards)
+
+    @property
+    def gone(self) -> list[str]:
+        """The shards that never come back."""
+        return [*(one.shard.name for one in self.shards), *(one.name for one in self.given_up)]
+
+
+@dataclass(frozen=True, slots=True)
+class ErasePlan:
+    """What an erase would do. `features` are what the records are chosen by, `shown` how.
+
+    `rows` go of each shard, or went before. `holders` are beyond its reach. It does nothing if
+    `versions` and `quarantine` are empty.
+    """
+
+    dataset: str
+    features: tuple[str, ...]
+    shown: str
+    versions: tuple[VersionErasure, ...]
+    holders: tuple[Holder, ...]
+    quarantine: tuple[QuarantineFile, ...]
+    history: DatasetHistory = field(repr=False)
+    rows: Rows = field(repr=False, default_factory=dict)
+
+    @property
+    def idle(self) -> bool:
+        """Whether it would do nothing, but for lines of which it cannot be told what they are."""
+        return not self.versions and not any(file.meant for file in self.quarantine)
+
+    @property
+    def records(self) -> int:
+        """How many records go, of all newest snapshots together."""
+        return sum(one.records for one in self.versions)
+
+
+def plan_erase(
+    root: Store | Path | str,
+    dataset: str,
+    *,
+    where: str | Fields | None = None,
+    key: str | None = None,
+    values: Sequence[int | str | bytes] = (),
+    limits: Limits = DEFAULT_LIMITS,
+    engine: Engine | None = None,
+    progress: Listener | None = None,
+) -> ErasePlan:
+    """Find the records that are meant in every version of a dataset, and tell what would be done.
+
+    They are meant if a predicate is true of them (`where="label == 3"`), if a maker of one int64
+    says so, or if their `key` has one of `values`. Every file of every version that has the
+    features is read; a record that is meant in one version is followed into the others.
+    """
+    condition = condition_of(where, key, values)
+    store = open_store(root)
+    history = read_history(store, check_name(dataset, "dataset"))
+    if not history.versions:
+        raise VersionMissingError(f"there is no dataset {dataset} in {store.uri}")
+    plans = search_plans(history, condition, limits)
+    tasks = [*search_tasks(history, condition, limits), *plans.tasks.values()]
+    _refuse_unknown(history, condition, searched=bool(tasks))
+    found = list((engine or Threads()).run(search, tasks, progress))
+    relations = [*relations_of(history), *plans.relations]
+    meant = spread({one.name: one.rows for one in found}, relations)
+    rows = spread(_and_erased_before(meant.rows, history), relations).rows
+    problems = plans.unsearched(found)
+    unreadable = {one.name for one in found if one.problem} | set(problems)
+    known = reached((one.name for one in found if not one.problem), relations) - set(problems)
+    versions = tuple(_planned(history, rows, unreadable - known))
+    files = tuple(look_through(history, condition, rows))
+    sources = {path for file in files for path in file.sources}
+    unread = _unread(versions, rows)
+    holders = (
+        *(one for version in versions for one in _holders(history, version)),
+        *plan_holders(history, meant, plans.holding(found)),
+        *descendants(history, {one.version.split("/")[1]: one.gone for one in versions}, rows),
+        *origin_holders(history, meant.rows, unread),
+        *source_holders(history, meant.rows, sources, unread),
+        *_doubtful(history, files),
+        *_unsearched(history, known, problems),
+    )
+    asked = (condition.reads, condition.shown)
+    return ErasePlan(dataset, *asked, versions, holders, files, history, rows)
+
+
+def plan_late(plan: ErasePlan, done: Mapping[str, Collection[str]]) -> ErasePlan:
+    """What is left to do when a plan was carried out, for what others committed meanwhile.
+
+    Nothing is searched: what was made of old shards follows from the rows that are known of them.
+    `done` are the shards that were given up, by their versions. Holders are only those that came.
+    """
+    history = read_history(plan.history.store, plan.dataset)
+    found = spread(_and_erased_before(plan.rows, history), relations_of(history))
+    rows = found.rows
+    known = {(one.kind, one.where) for one in plan.holders}
+    holding = (*plan_holders(history, found), *descendants(history, done, rows))
+    came = (one for one in holding if (one.kind, one.where) not in known)
+    return replace(
+        plan,
+        versions=tuple(_planned(history, rows, set())),
+        holders=tuple(came),
+        quarantine=(),
+        history=history,
+        rows=rows,
+    )
+
+
+def _and_erased_before(rows: Rows, history: DatasetHistory) -> Rows:
+    """The rows together with those that earlier erasures took out."""
+    found = dict(rows)
+    for name, some in erased_before(history).items():
+        found[name] = np.union1d(found.get(name, np.zeros(0, np.int64)), some)
+    return found
+
+
+def _refuse_unknown(history: DatasetHistory, condition: Condition, *, searched: bool) -> None:
+    """Refuse a condition that fits the records of no version, and say why it does not."""
+    schemas = {one.name: one.version.schema for one in history.versions.values()}
+    for schema in schemas.values():
+        if all(schema.find(name, sequence=False) is not None for name in condition.reads):
+            condition.bind(schema).close()
+            return
+    if not searched:
+        has = "; ".join(
+            f"{name} has {', '.join(feature.name for feature in schema.features) or 'none'}"
+            for name, schema in schemas.items()
+        )
+        unknown = [
+            name
+            for name in condition.reads
+            if all(schema.find(name, sequence=False) is None for schema in schemas.values())
+        ]
+        asked = ", ".join(map(repr, unknown or condition.reads))
+        together = "" if unknown or len(condition.reads) == 1 else " together"
+        raise SchemaMismatchError(f"no version of {history.dataset} has {asked}{together}: {has}")
+
+
+def _planned(history: DatasetHistory, rows: Rows, unreadable: set[str]) -> Iterator[VersionErasure]:
+    """What is to be done in each version, those first that others lie beside."""
+    for one in _bases_first(history):
+        live = {shard.name for shard in one.live}
+        anew = tuple(
+            ShardErasure(shard, rows[shard.name])
+            for shard in one.live
+            if shard.name in rows and not shard.virtual
+        )
+        old = [
+            shard
+            for name, shard in one.shards.items()
+            if name not in live and not one.is_gone(name) and (name in rows or name in unreadable)
+        ]
+        if anew or old:
+            gone = {*(shard.shard.name for shard in anew), *(shard.name for shard in old)}
+            yield VersionErasure(
+                one.name,
+                one.version.state.snapshot,
+                anew,
+                tuple(old),
+                tuple(one.holding(gone)),
+                sum(shard.name not in rows for shard in old),
+            )
+
+
+def _unread(versions: Sequence[VersionErasure], rows: Rows) -> set[str]:
+    """The shards that are given up since they cannot be read."""
+    given_up = (shard.name for one in versions for shard in one.given_up)
+    return {name for name in given_up if name not in rows}
+
+
+def _bases_first(history: DatasetHistory) -> list[VersionHistory]:
+    """The versions, each behind those whose shards its overlays lie beside."""
+    ordered: dict[str, VersionHistory] = {}
+
+    def put(name: str) -> None:
+        one = history.versions.get(name)
+        if one is None or name in ordered:
+            return
+        for owner in sorted({s.base.owner for s in one.shards.values() if s.base is not None}):
+            put(owner)
+        ordered[name] = one
+
+    for name in sorted(history.versions):
+        put(name)
+    return list(ordered.values())
+
+
+def _holders(history: DatasetHistory, version: VersionErasure) -> Iterator[Holder]:
+    return snapshot_holders(history.versions[version.version.split("/")[1]], version.gone)
+
+
+def _doubtful(history: DatasetHistory, files: Sequence[QuarantineFile]) -> Iterator[Holder]:
+    for file in files:
+        if file.doubtful:
+            yield Holder(
+                "quarantine",
+                object_uri(history.store, file.name),
+                f"{len(file.doubtful):,} of its lines cannot be searched",
+                "look into it; or let such lines go too: --quarantine (quarantine=True)",
+                certain=False,
+            )
+
+
+def _unsearched(
+    history: DatasetHistory, known: set[str], problems: Mapping[str, str]
+) -> Iterator[Holder]:
+    """What could not be searched of the newest snapshots, and follows from nothing that was."""
+    for one in history.versions.values():
+        where = f"{one.name}@{one.version.state.snapshot}"
+        for why in dict.fromkeys(problems[s.name] for s in one.live if s.name in problems):
+            yield Holder(
+                "unsearched",
+                where,
+                f"its plan pairs records that cannot be read: {why}",
+                "mend what it pairs and erase again, or combine it anew",
+                certain=False,
+            )
+        left = [s for s in one.live if s.name not in known | set(problems) and s.records]
+        if left:
+            records = sum(shard.records for shard in left)
+            are = "record has" if records == 1 else "records have"
+            yield Holder(
+                "unsearched",
+                where,
+                f"{records:,} of its {are} no such feature, and nothing tells of which records "
+                "they are made",
+                "if they may be made of the erased ones, make the version anew of what is left, or "
+                "erase by a feature that it has",
+                certain=False,
+            )

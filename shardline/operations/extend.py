@@ -1,0 +1,170 @@
+"""Extend: new fields for old records, in a version of their own.
+
+As an overlay only the new fields are written, record for record beside the shards of the base,
+which are not copied. As a rewrite, each shard of the base becomes one that holds old and new.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, get_args
+
+from shardline.errors import FieldsError, SchemaMismatchError, UnreadableSnapshotError
+from shardline.execution.engine import Threads
+from shardline.fields.bound import is_maker, maker_told
+from shardline.files.reader import DEFAULT_LIMITS
+from shardline.operations.change_shards import Mode, ShardChange, packing
+from shardline.operations.transform import Transform, unchanged
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from shardline.execution.engine import Engine, Listener
+    from shardline.fields.bound import Fields
+    from shardline.files.compression import Compression
+    from shardline.files.reader import Limits
+    from shardline.log.facts import Checks, Json
+    from shardline.log.schema import Schema
+    from shardline.log.version import Version
+    from shardline.operations.change_shards import ChangeReport
+
+
+def extend(
+    base: Version,
+    fields: Fields | Iterable[Fields],
+    into: Version,
+    *,
+    which: str | int = "published",
+    mode: Mode = "overlay",
+    replaces: Sequence[str] = (),
+    drop: Sequence[str] = (),
+    compression: Compression | str | None = None,
+    quarantine_share: float = 0.0,
+    checks: Checks | None = None,
+    limits: Limits = DEFAULT_LIMITS,
+    engine: Engine | None = None,
+    progress: Listener | None = None,
+) -> ChangeReport:
+    """Give the records of a snapshot new fields, as the content of another version.
+
+    `fields` are made by `record_fields`, `batch_fields`, `tensor_fields` and `joined_fields`. With
+    mode "overlay" only they are written, and the base is pinned; it must be of the same dataset.
+    With "rewrite" whole records are; some features may be left out (`drop`), and a new field may
+    have the name of an old one (`replaces`). When the base has grown, only what is new in it is
+    computed; that needs a code version of every function. A new version gets `checks`, or those of
+    the base.
+
+    A record for which a function raises, or gives what does not fit, stops it with BadRecordsError
+    and nothing is committed; or up to a share of them go to quarantine. They are missing in the
+    new version then; in an overlay they are there without the new fields, which must be optional.
+    """
+    work = planned_extend(
+        base,
+        fields,
+        into,
+        which=which,
+        mode=mode,
+        replaces=replaces,
+        drop=drop,
+        compression=compression,
+        quarantine_share=quarantine_share,
+        checks=checks,
+        limits=limits,
+    )
+    return work.done(engine or Threads(), progress)
+
+
+def planned_extend(
+    base: Version,
+    fields: Fields | Iterable[Fields],
+    into: Version,
+    *,
+    which: str | int = "published",
+    mode: Mode = "overlay",
+    replaces: Sequence[str] = (),
+    drop: Sequence[str] = (),
+    compression: Compression | str | None = None,
+    quarantine_share: float = 0.0,
+    checks: Checks | None = None,
+    limits: Limits = DEFAULT_LIMITS,
+) -> ShardChange:
+    """The same, ready to be done: its `plan` tells what it would do."""
+    if mode not in get_args(Mode):
+        raise ValueError(f"mode {mode!r} is none of {', '.join(get_args(Mode))}")
+    makers = settled(fields)
+    base.refresh()
+    snapshot = base.find(which)
+    if mode == "overlay" and (drop or replaces):
+        raise ValueError(
+            "an overlay leaves what is there as it is: to drop or replace, use mode='rewrite'"
+        )
+    if mode == "overlay" and any(shard.virtual for shard in snapshot.shards):
+        raise UnreadableSnapshotError(
+            f"{snapshot} is virtual: there are no records beside which an overlay could lie; use "
+            "mode='rewrite', or give the fields to combine"
+        )
+    transform = extension(snapshot.schema, makers, replaces=replaces, drop=drop)
+    if mode == "overlay" and quarantine_share and any(f.required for f in transform.new.features):
+        raise ValueError(
+            "in an overlay a record that is refused stays without the new fields: declare them "
+            "with required=False, or use mode='rewrite'"
+        )
+    told: Json = {"mode": mode, "fields": [maker_told(one) for one in makers]}
+    told |= {"drop": list(drop)} if drop else {}
+    return ShardChange(
+        "extend",
+        base,
+        snapshot,
+        into,
+        transform,
+        mode,
+        packing(compression),
+        quarantine_share,
+        limits,
+        told,
+        checks,
+    )
+
+
+def settled(fields: Fields | Iterable[Fields]) -> tuple[Fields, ...]:
+    """One or several makers of fields, with what lies outside of this process read."""
+    makers: tuple[Any, ...] = (fields,)
+    if not isinstance(fields, str) and isinstance(fields, Iterable):
+        makers = tuple(fields)
+    for one in makers:
+        if not is_maker(one):
+            raise FieldsError(
+                f"a value of type {type(one).__name__} does not say which fields it makes: put "
+                "record_fields(...), batch_fields(...) or tensor_fields(...) before a function, "
+                "and give a table as joined_fields(...)"
+            )
+    return tuple(one.settled() for one in makers)
+
+
+def extension(
+    schema: Schema, fields: Sequence[Fields], *, replaces: Sequence[str], drop: Sequence[str]
+) -> Transform:
+    """The transform that adds fields to records of a schema."""
+    if schema.payload == "opaque":
+        raise SchemaMismatchError("the records are opaque: they have no features to extend")
+    if not fields:
+        raise ValueError(
+            "there are no fields to add: see record_fields, batch_fields, joined_fields"
+        )
+    names = unchanged(schema)
+    for name in (*drop, *replaces):
+        names[schema.feature(name).key] = None
+    new = [feature for one in fields for feature in one.features]
+    for name in replaces:
+        if name not in {feature.name for feature in new}:
+            raise SchemaMismatchError(f"feature {name!r} is to be replaced, and nothing makes it")
+    for feature in new:
+        if names.get(feature.key) is not None:
+            raise SchemaMismatchError(
+                f"feature {feature.name!r} is there already: give the new field another name, or "
+                f"replace the old one: mode='rewrite', replaces=[{feature.name!r}]"
+            )
+    kept = [feature for feature in schema.features if names[feature.key] is not None]
+    after = replace(schema, features=(*kept, *new))
+    return Transform(schema, after, names, tuple(fields))

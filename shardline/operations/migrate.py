@@ -1,0 +1,221 @@
+"""Migrate: the records of a version under another schema, in a version of their own.
+
+Features are renamed, left out, cast to another kind, or given a value where they are missing. What
+is not named goes on byte for byte.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from shardline.errors import SchemaMismatchError
+from shardline.execution.engine import Threads
+from shardline.files.reader import DEFAULT_LIMITS
+from shardline.log.meanings import Array, Image
+from shardline.operations.change_shards import ShardChange, packing
+from shardline.operations.recast import Cast, Constant, Filled, declared_value
+from shardline.operations.transform import Transform, unchanged
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from shardline.execution.engine import Engine, Listener
+    from shardline.fields.bound import Fields
+    from shardline.files.compression import Compression
+    from shardline.files.reader import Limits
+    from shardline.log.facts import Json
+    from shardline.log.schema import Feature, Kind, Schema
+    from shardline.log.version import Version
+    from shardline.operations.change_shards import ChangeReport
+
+
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """What a migration changes; every feature is named as the old version calls it.
+
+    `default` is the value of records that lack the feature, which is required from then on. If no
+    record has it, all get it.
+    """
+
+    rename: Mapping[str, str] = field(default_factory=dict)
+    drop: Sequence[str] = ()
+    cast: Mapping[str, Kind] = field(default_factory=dict)
+    default: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Take what is to be dropped twice for once."""
+        object.__setattr__(self, "drop", tuple(dict.fromkeys(self.drop)))
+
+    def to_json(self) -> Json:
+        """The steps as an entry tells them."""
+        told: Json = {
+            "rename": dict(self.rename),
+            "drop": list(self.drop),
+            "cast": dict(self.cast),
+            "default": sorted(self.default),
+        }
+        return {name: steps for name, steps in told.items() if steps}
+
+    def lines(self) -> list[str]:
+        """The steps in words, in the order in which they are named here."""
+        lines = [f"rename {old!r} to {new!r}" for old, new in self.rename.items()]
+        lines += [f"drop {name!r}" for name in self.drop]
+        lines += [f"cast {name!r} to {kind}" for name, kind in self.cast.items()]
+        lines += [f"give {name!r} a value where it is missing" for name in self.default]
+        return lines
+
+
+def migrate(
+    base: Version,
+    into: Version,
+    steps: Steps,
+    *,
+    which: str | int = "published",
+    compression: Compression | str | None = None,
+    quarantine_share: float = 0.0,
+    limits: Limits = DEFAULT_LIMITS,
+    engine: Engine | None = None,
+    progress: Listener | None = None,
+) -> ChangeReport:
+    """Make the records of a snapshot those of another version, with another schema.
+
+    What is there already is not made again, so that the new version can follow the old one. A
+    value that the new kind cannot hold stops it with BadRecordsError, and nothing is committed; or
+    up to a share of such records go to quarantine, and are missing in the new version.
+    """
+    work = planned_migration(
+        base,
+        into,
+        steps,
+        which=which,
+        compression=compression,
+        quarantine_share=quarantine_share,
+        limits=limits,
+    )
+    return work.done(engine or Threads(), progress)
+
+
+def planned_migration(
+    base: Version,
+    into: Version,
+    steps: Steps,
+    *,
+    which: str | int = "published",
+    compression: Compression | str | None = None,
+    quarantine_share: float = 0.0,
+    limits: Limits = DEFAULT_LIMITS,
+) -> ShardChange:
+    """The same, ready to be done: its `plan` tells what it would do."""
+    base.refresh()
+    snapshot = base.find(which)
+    return ShardChange(
+        "migrate",
+        base,
+        snapshot,
+        into,
+        migration(snapshot.schema, steps),
+        "rewrite",
+        packing(compression),
+        quarantine_share,
+        limits,
+        steps.to_json(),
+    )
+
+
+def migration(schema: Schema, steps: Steps) -> Transform:
+    """The transform that migrates records of a schema. Raises SchemaMismatchError if none can."""
+    if schema.payload == "opaque":
+        raise SchemaMismatchError("the records are opaque: they have no features to migrate")
+    if not steps.lines():
+        raise ValueError("there is nothing to change: rename, drop, cast or default something")
+    _refuse_contradictions(steps)
+    names = unchanged(schema)
+    after = {feature.key: feature for feature in schema.features}
+    fields: list[Fields] = []
+    for old, new in steps.rename.items():
+        feature = schema.feature(old)
+        names[feature.key] = new
+        after[feature.key] = replace(feature, name=new)
+    for name in steps.drop:
+        key = schema.feature(name).key
+        names[key] = None
+        del after[key]
+    for name, kind in steps.cast.items():
+        feature = schema.feature(name)
+        cast = Cast(_cast(feature, kind, steps.rename.get(name, name)), name)
+        names[feature.key] = None
+        after[feature.key] = cast.feature
+        fields.append(cast)
+    for name, value in steps.default.items():
+        made = _given(schema, name, steps.rename.get(name, name), value)
+        known = schema.find(name)
+        key = made.feature.key if known is None else known.key
+        after[key] = replace(made.feature, required=True)
+        fields.append(made)
+    return Transform(schema, replace(schema, features=tuple(after.values())), names, tuple(fields))
+
+
+def _refuse_contradictions(steps: Steps) -> None:
+    for old, new in steps.rename.items():
+        if not new:
+            raise SchemaMismatchError(f"feature {old!r} is to be renamed to nothing: name it")
+    for name in steps.drop:
+        for other, what in (
+            (steps.rename, "renamed"),
+            (steps.cast, "cast"),
+            (steps.default, "set"),
+        ):
+            if name in other:
+                raise SchemaMismatchError(f"feature {name!r} is to be dropped and to be {what}")
+    for name in steps.cast:
+        if name in steps.default:
+            raise SchemaMismatchError(
+                f"feature {name!r} is to be cast and to be given a default: migrate twice"
+            )
+
+
+def _cast(feature: Feature, kind: Kind, name: str) -> Feature:
+    """The feature with values of another kind."""
+    if feature.sequence:
+        raise SchemaMismatchError(
+            f"feature {feature.name!r} is in the feature_lists: only features of the context can "
+            "be cast"
+        )
+    if "bytes" in {feature.kind, kind}:
+        raise SchemaMismatchError(
+            f"feature {feature.name!r} holds {feature.kind} values, which cannot be cast to "
+            f"{kind!r}: int64 to float and float to int64 can; for others, compute a new field"
+        )
+    if feature.kind == kind:
+        raise SchemaMismatchError(f"feature {feature.name!r} holds {kind} values already")
+    meaning = feature.meaning
+    if meaning is not None and kind not in meaning.kinds:
+        meaning = None
+    return replace(feature, name=name, kind=kind, meaning=meaning, nan=False)
+
+
+def _given(schema: Schema, old: str, name: str, value: object) -> Constant | Filled:
+    """What gives records a value: all of them, or those that lack it."""
+    feature = schema.find(old)
+    if feature is None:
+        return Constant(declared_value(old, value), value)
+    return Filled(_fillable(feature, name), old, value)
+
+
+def _fillable(feature: Feature, name: str) -> Feature:
+    if feature.sequence:
+        raise SchemaMismatchError(
+            f"feature {feature.name!r} is in the feature_lists: only features of the context can "
+            "be given a default"
+        )
+    if feature.required:
+        raise SchemaMismatchError(
+            f"feature {feature.name!r} is required: no record lacks it, so there is nothing to give"
+        )
+    if isinstance(feature.meaning, Array | Image):
+        raise SchemaMismatchError(
+            f"feature {feature.name!r} is {feature.meaning}: a default can be given as numbers or "
+            "text; for others, compute a new field"
+        )
+    return replace(feature, name=name)

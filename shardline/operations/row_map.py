@@ -1,0 +1,156 @@
+"""The row map beside a shard: of which records or rows each of its records is, one by one.
+
+It is written where counting does not tell: where pairs were chosen, where a text has blank lines,
+where a damaged shard was salvaged. All entries have one width, so that one is found by its place.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from shardline import kernel
+from shardline.errors import ObjectMissingError, StorageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from shardline.kernel.types import IntArray
+    from shardline.storage import Store
+    from shardline.storage.store import ObjectWriter
+
+ROWS = ".rows"
+NOTHING = -1
+"""Stands for no record: the right of a record that has no match."""
+_MAGIC = b"SHARDRM1"
+_HEADER = struct.Struct("<8sBBHI")
+_BLOCK = 512
+_CRC_BYTES = 4
+_BLOCKS_AT_ONCE = 256
+
+
+class RowMapError(Exception):
+    """A row map that is not there, or not what was written."""
+
+
+def narrow(most: int) -> int:
+    """How many bytes a number takes, if none is `most` or more."""
+    return 4 if most < 2**32 else 8
+
+
+class RowMapWriter:
+    """Writes a row map, whose entries are so many numbers of so many bytes each."""
+
+    def __init__(self, file: ObjectWriter, columns: int, width: int) -> None:
+        self.bytes = 0
+        self._file = file
+        self._columns = columns
+        self._width = width
+        self._hash = hashlib.sha256()
+        self._left = b""
+        head = _HEADER.pack(_MAGIC, columns, width, 0, 0)[:-_CRC_BYTES]
+        self._write(head + struct.pack("<I", kernel.crc32c(head)))
+
+    def add(self, *numbers: IntArray) -> None:
+        """Add the entries of some records: for each column the numbers; -1 is for none."""
+        rows = np.stack(numbers, axis=1)
+        self._left += rows.astype(f"<i{self._width}").tobytes()
+        size = _BLOCK * self._columns * self._width
+        done = 0
+        while len(self._left) - done >= size:
+            self._write_block(self._left[done : done + size])
+            done += size
+        self._left = self._left[done:]
+
+    def finish(self) -> None:
+        """Write what is left."""
+        if self._left:
+            self._write_block(self._left)
+            self._left = b""
+
+    @property
+    def sha256(self) -> str:
+        """The digest of what was written."""
+        return self._hash.hexdigest()
+
+    def _write_block(self, data: bytes) -> None:
+        self._write(data + struct.pack("<I", kernel.crc32c(data)))
+
+    def _write(self, data: bytes) -> None:
+        self._hash.update(data)
+        self.bytes += len(data)
+        self._file.write(data)
+
+
+@dataclass(frozen=True, slots=True)
+class RowMap:
+    """The row map at `name`, of a shard with so many records; `columns` is what it should have."""
+
+    store: Store
+    name: str
+    records: int
+    columns: int
+
+    def find(self, record: int) -> tuple[int, ...]:
+        """The numbers of one record: its head and one block are read, however long it is.
+
+        Raises RowMapError if it is not there or damaged.
+        """
+        block = record // _BLOCK
+        width = self._width(self._read((0, _HEADER.size)))
+        data = self._read(self._span(block, block + 1, width))
+        rows = self._numbers(data, width)
+        return tuple(int(one) for one in rows[record - block * _BLOCK])
+
+    def lots(self) -> Iterator[tuple[int, IntArray]]:
+        """All entries, some at a time: the number of the first record, and rows of numbers.
+
+        Raises RowMapError if it is not there or damaged.
+        """
+        blocks = -(-self.records // _BLOCK)
+        width = self._width(self._read((0, _HEADER.size))) if blocks else 8
+        for first in range(0, blocks, _BLOCKS_AT_ONCE):
+            last = min(first + _BLOCKS_AT_ONCE, blocks)
+            data = self._read(self._span(first, last, width))
+            size = _BLOCK * self.columns * width + _CRC_BYTES
+            parts = [data[at : at + size] for at in range(0, len(data), size)]
+            rows = np.concatenate([self._numbers(part, width) for part in parts])
+            yield first * _BLOCK, rows
+
+    def _span(self, first: int, last: int, width: int) -> tuple[int, int]:
+        """Where blocks lie, and how many bytes they have."""
+        each = self.columns * width
+        size = _BLOCK * each + _CRC_BYTES
+        records = min(last * _BLOCK, self.records) - first * _BLOCK
+        return _HEADER.size + first * size, records * each + (last - first) * _CRC_BYTES
+
+    def _read(self, span: tuple[int, int]) -> bytes:
+        try:
+            return self.store.read_ranges(self.name, [span])[0]
+        except ObjectMissingError:
+            raise RowMapError(
+                "its row map is not there: it was deleted, or an earlier release made the shard, "
+                "which kept none"
+            ) from None
+        except StorageError as error:
+            raise RowMapError(f"its row map cannot be read ({error})") from None
+
+    def _width(self, head: bytes) -> int:
+        magic, columns, width, _, checksum = _HEADER.unpack(head)
+        whole = kernel.crc32c(head[:-_CRC_BYTES]) == checksum
+        if not whole or magic != _MAGIC or columns != self.columns or width not in {4, 8}:
+            raise RowMapError(f"its row map is damaged ({self.name})")
+        return int(width)
+
+    def _numbers(self, block: bytes, width: int) -> IntArray:
+        data, checksum = block[:-_CRC_BYTES], block[-_CRC_BYTES:]
+        if struct.pack("<I", kernel.crc32c(data)) != checksum:
+            raise RowMapError(f"its row map is damaged ({self.name})")
+        # All bits of 4 bytes mean none, as those of 8 do.
+        kind = "<u4" if width == 4 else "<i8"
+        rows = np.frombuffer(data, kind).astype(np.int64).reshape(-1, self.columns)
+        return np.where(rows == 2**32 - 1, NOTHING, rows) if width == 4 else rows

@@ -1,0 +1,58 @@
+"""Some records of a snapshot by their numbers, in any order."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from shardline.files.reader import DEFAULT_LIMITS, Limits
+from shardline.readers.batches import Batches
+from shardline.readers.chosen import chosen_features
+from shardline.readers.records import records_of
+from shardline.wording import counted
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from shardline.kernel.types import IntArray
+    from shardline.log.snapshot import Snapshot
+
+
+def take(
+    snapshot: Snapshot,
+    numbers: Sequence[int] | IntArray,
+    columns: Sequence[str] | None = None,
+    *,
+    limits: Limits | None = None,
+) -> pa.Table:
+    """The records of these numbers; see `Snapshot.take`."""
+    features = chosen_features(snapshot.schema, columns, "read them with to_tf(parse=False)")
+    asked, places = np.unique(_checked(snapshot, numbers), return_inverse=True)
+    ends = np.cumsum([shard.records for shard in snapshot.shards], dtype=np.int64)
+    owners = np.searchsorted(ends, asked, "right")
+    hit = np.unique(owners).tolist()
+    shards = tuple(snapshot.shards[place] for place in hit)
+    part = replace(snapshot, list_shards=lambda: shards)
+    batches = Batches(features)
+    found = []
+    for place, records in zip(hit, records_of(part, features), strict=True):
+        inside = asked[owners == place] - (ends[place] - records.shard.records)
+        picked = records.pick(inside, limits=limits or DEFAULT_LIMITS)
+        found += [batches.of(records, some) for some in picked]
+    return pa.Table.from_batches(found, batches.schema).take(pa.array(places))
+
+
+def _checked(snapshot: Snapshot, numbers: Sequence[int] | IntArray) -> IntArray:
+    """Refuse what are no numbers of records that the snapshot has."""
+    found = np.asarray(numbers) if len(numbers) else np.zeros(0, np.int64)
+    if found.ndim != 1 or found.dtype.kind not in "iu":
+        raise TypeError("the numbers of records are a list of whole numbers, as [3, 0, 3]")
+    for number in found[(found < 0) | (found >= snapshot.records)][:1].tolist():
+        raise IndexError(
+            f"{snapshot} has {counted(snapshot.records, 'record')}, numbered from 0: there is no "
+            f"record {number}"
+        )
+    return found.astype(np.int64)

@@ -1,0 +1,208 @@
+"""The records of a virtual combination: pairs that are made when they are read."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from shardline.errors import (
+    DamagedFileError,
+    ObjectMissingError,
+    ShardlineError,
+    UnreadableSnapshotError,
+)
+from shardline.files.reader import DEFAULT_LIMITS, Block
+from shardline.log.version import Version
+from shardline.operations.advice.again import again_advice
+from shardline.operations.combining.grid import Grid
+from shardline.operations.combining.laying import Laying
+from shardline.operations.combining.lots import Sides
+from shardline.operations.combining.names import Names
+from shardline.operations.combining.plan import estimate
+from shardline.operations.combining.recipe import make_recipe
+from shardline.operations.combining.shards import shards_of, spool_folder
+from shardline.operations.combining.virtual import PairPlan
+from shardline.readers.below import told_below
+from shardline.readers.picked import Picked
+from shardline.storage.store import object_uri
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Generator, Iterator, Mapping
+
+    from shardline.files.reader import Limits
+    from shardline.kernel.types import IntArray
+    from shardline.log.facts import Input, Shard
+    from shardline.log.schema import Schema
+    from shardline.log.snapshot import Snapshot
+    from shardline.operations.combining.names import Key
+    from shardline.operations.combining.parts import Numbered
+    from shardline.operations.combining.recipe import Recipe
+    from shardline.readers.shards import ShardFile
+    from shardline.storage import Store
+
+_LOT_BYTES = 1024 * 1024
+
+
+@dataclass(frozen=True)
+class VirtualShard:
+    """The pairs of a plan, which lies at `name` in the store; only the `wanted` features of them.
+
+    `snapshot` is what is read, as people name it.
+    """
+
+    snapshot: str
+    shard: Shard
+    store: Store
+    name: str
+    wanted: frozenset[Key] | None = None
+
+    @property
+    def path(self) -> str:
+        """Where the plan lies."""
+        local = self.store.local_path(self.name)
+        return str(object_uri(self.store, self.name) if local is None else local)
+
+    @property
+    def files(self) -> tuple[ShardFile, ...]:
+        """The files of which the pairs are made, each once."""
+        return self.opened.files
+
+    @cached_property
+    def opened(self) -> Opened:
+        """The plan with what it needs; UnreadableSnapshotError if that is no longer there."""
+        try:
+            plan = PairPlan.decode(self.store.read(self.name))
+            return open_plan(self.store, plan, self.wanted)
+        except (ValueError, ObjectMissingError, ShardlineError) as error:
+            raise UnreadableSnapshotError(
+                f"{self.snapshot} cannot be read: its plan {self.path} does not lead to its pairs: "
+                f"{error}. Read a snapshot from before, or {self._again()}"
+            ) from error
+
+    def _again(self) -> str:
+        name, _, number = self.snapshot.rpartition("@")
+        return again_advice(self.store, name, int(number))
+
+    def look(self) -> None:
+        """Look at each file of which the pairs are made."""
+        for file in self.files:
+            file.look()
+
+    def blocks(self, *, limits: Limits, block_bytes: int) -> Generator[Block, None, None]:
+        """Every pair, in order. Raises as reading the records does of which they are made."""
+        offset = record = 0
+        with self._told(), self._sides(limits, block_bytes) as (sides, laying):
+            for framed in laying.records(sides.lots()):
+                yield Block(memoryview(framed.data), offset, record, framed.starts, framed.lengths)
+                offset += len(framed.data)
+                record += len(framed.starts)
+
+    def pick(
+        self, numbers: IntArray, *, limits: Limits = DEFAULT_LIMITS
+    ) -> Generator[Picked, None, None]:
+        """The pairs of these numbers; only the records that stand in them are read."""
+        if not len(numbers):
+            return
+        lefts, rights = self.opened.locate(numbers)
+        done = 0
+        with self._told(), self._sides(limits, _LOT_BYTES) as (sides, laying):
+            for framed in laying.records(sides.sampled(lefts, rights)):
+                some = numbers[done : done + len(framed.starts)]
+                yield Picked(framed.data, framed.starts, framed.lengths, some)
+                done += len(some)
+
+    @contextmanager
+    def _told(self) -> Iterator[None]:
+        """At damage to what it pairs, tell how to go on."""
+        try:
+            yield
+        except DamagedFileError as error:
+            raise told_below(self.snapshot, self.store, self.files, error) from None
+
+    @contextmanager
+    def _sides(self, limits: Limits, lot_bytes: int) -> Iterator[tuple[Sides, Laying]]:
+        opened = self.opened
+        with ExitStack() as stack:
+            sides = Sides(
+                opened.left,
+                opened.right,
+                opened.recipe,
+                limits,
+                stack,
+                spool_folder(self.store),
+                lot_bytes=lot_bytes,
+            )
+            yield sides, Laying(opened.recipe, limits.max_record_bytes, workers=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """A plan, the records of both sides that it pairs, and the schema of the pairs."""
+
+    plan: PairPlan
+    recipe: Recipe
+    schema: Schema
+    left: tuple[Numbered, ...]
+    right: tuple[Numbered, ...]
+    grid: Grid
+
+    @property
+    def files(self) -> tuple[ShardFile, ...]:
+        """The files of which the pairs are made, each once."""
+        found = {
+            file.file.name: file
+            for one in (*self.left, *self.right)
+            for file in one.unit.files  # type: ignore[attr-defined] # a shard's records have them
+        }
+        return tuple(found.values())
+
+    @property
+    def pairs(self) -> int:
+        """How many pairs there are."""
+        return estimate(self.grid, self.plan.cover).pairs
+
+    def locate(self, numbers: IntArray) -> tuple[IntArray, IntArray]:
+        """The numbers of the two records of some pairs, each on its side."""
+        cover = self.plan.cover
+        return self.grid.locate(numbers, cover.left, cover.right)
+
+
+def open_plan(store: Store, plan: PairPlan, wanted: Collection[Key] | None = None) -> Opened:
+    """Find what a plan pairs. Raises LogError or ValueError if that is not what it was."""
+    left, right = (_snapshot(store, told) for told in (plan.left, plan.right))
+    recipe, schema = make_recipe(plan.rule, left.schema, right.schema)
+    if wanted is not None:
+        names = Names(_only(recipe.names.left, wanted), _only(recipe.names.right, wanted))
+        recipe = replace(recipe, names=names)
+    sides = [
+        shards_of(snapshot, names)
+        for snapshot, names in ((left, recipe.names.left), (right, recipe.names.right))
+    ]
+    cover = plan.cover
+    if cover.left[1] > len(sides[0].units) or cover.right[1] > len(sides[1].units):
+        raise ValueError("it pairs shards that the snapshots do not have")
+    return Opened(
+        plan,
+        recipe,
+        schema,
+        sides[0].units[slice(*cover.left)],
+        sides[1].units[slice(*cover.right)],
+        Grid(sides[0].extents, sides[1].extents, plan.once),
+    )
+
+
+def _only(names: Mapping[Key, str | None], wanted: Collection[Key]) -> dict[Key, str | None]:
+    return {
+        key: name if name is not None and (key[0], name) in wanted else None
+        for key, name in names.items()
+    }
+
+
+def _snapshot(store: Store, told: Input) -> Snapshot:
+    version = Version(store, told.shown)
+    snapshot = version.snapshot(told.snapshot)
+    if version.log.entry(snapshot.entry).digest != told.entry:
+        raise ValueError(f"{snapshot} is not the snapshot that was combined")
+    return snapshot

@@ -1,0 +1,205 @@
+"""`shardline audit` as a person or a script runs it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from shardline.operations.extend import extend
+from tests.cli.command import shardline
+from tests.cli.datasets import entry_file, here, narrow, squeezed
+from tests.operations.extensions import base_of, double, grown, version_in
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+DOUBLE = "tests.operations.extensions:double"
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """Two versions in order: one that was appended to twice, and its overlay."""
+    base = base_of(tmp_path, (0, 5))
+    grown(base, tmp_path / "landing", (5, 9))
+    extend(base, double, version_in(tmp_path))
+    return tmp_path / "root"
+
+
+def test_a_history_in_order_is_told_so_with_exit_code_0(root: Path) -> None:
+    result = here(root, "audit")
+    assert (result.code, result.err) == (0, "")
+    assert result.out.startswith("ok: 2 versions, 8 entries and 4 shards (")
+    assert result.out.endswith("; no findings\n")
+    quick = here(root, "audit", "digits/v1", "--quick")
+    assert quick.code == 0
+    assert "1 version, 6 entries and 2 shards (" in quick.out
+    assert "not read" in quick.out
+
+
+def test_json_tells_all_of_it(root: Path) -> None:
+    told = here(root, "audit", "digits", "--json").json
+    assert told.pop("time")
+    assert told.pop("bytes") > 0
+    assert told == {
+        "ok": True,
+        "versions": ["digits/v1", "digits/v2"],
+        "lower": [],
+        "not_asked": [],
+        "entries": 8,
+        "shards": 4,
+        "recomputed": 0,
+        "left_out": [],
+        "findings": [],
+    }
+
+
+def test_versions_that_were_not_asked_are_counted_below_the_result(root: Path) -> None:
+    alone = here("/nowhere", "audit", "digits/v1", "--root", root)
+    assert alone.code == 0
+    what = "what was made of this also tells whether its log was written anew"
+    command = f"shardline audit --root {root}"
+    assert alone.out.endswith(f"\nnot asked: 1 other version; {what}: {command}\n")
+    assert here(root, "audit", "digits/v1", "--json").json["not_asked"] == ["digits/v2"]
+    for name in ("digits", "digits/v2"):
+        assert "not asked" not in here(root, "audit", name).out
+
+
+def test_a_finding_is_told_with_place_and_advice_and_exit_code_1(root: Path) -> None:
+    path = entry_file(root, 2, "digits/v1")
+    path.write_bytes(path.read_bytes().replace(b'"append"', b'"apbend"'))
+    result = here(root, "audit", "digits/v1")
+    assert result.code == 1
+    assert "ERROR   edited-entry: digits/v1, entry 2" in result.out
+    assert "it does not match its digest" in result.out
+    assert "get the entry back from a copy of the root" in result.out
+    assert "NOT PROVED: " in result.out
+    (found,) = here(root, "audit", "digits/v1", "--json").json["findings"]
+    assert (found["severity"], found["kind"], found["entry"]) == ("error", "edited-entry", 2)
+
+
+def test_advice_has_the_root_if_it_was_given_and_is_not_told_twice(root: Path) -> None:
+    entry_file(root, 3, "digits/v1").unlink()
+    version = f"shardline verify digits/v1 --root {root}"
+    for command in (["status"], ["report", "-o", str(root.parent / "page.html")]):
+        told = here("/nowhere", *command, "--root", root)
+        assert told.code == 1
+        assert told.out.count("shardline verify digits/v1") == told.out.count(version) == 1
+    refused = here("/nowhere", "head", "digits/v1", "--root", root)
+    assert refused.err.endswith(f": {version}\n")
+
+
+def test_the_process_ends_with_the_exit_code(root: Path) -> None:
+    """Once as a process of its own, where everything is loaded as a person loads it."""
+    assert shardline("audit", "--root", root, "--quick").code == 0
+    entry_file(root, 2, "digits/v1").unlink()
+    result = shardline("audit", "--root", root, "--quick")
+    assert (result.code, result.err) == (1, "")
+
+
+def test_deep_makes_shards_again_and_lists_what_it_cannot(root: Path) -> None:
+    result = here(root, "audit", "--deep")
+    assert result.code == 0
+    left = "not made again: 2 shards of digits/v2: function 'double' is not at hand"
+    assert f"{left}: name it with --fields {DOUBLE}\n" in result.out
+    assert "2 shards made again" in result.out
+    told = here(root, "audit", "--deep", "--fields", DOUBLE, "--sample", "3", "--json").json
+    assert (told["recomputed"], told["left_out"]) == (3, [])
+
+
+def test_deep_joins_a_table_again_if_it_is_the_one_that_was_joined(tmp_path: Path) -> None:
+    base_of(tmp_path, (0, 5))
+    root, names, other = tmp_path / "root", tmp_path / "names.csv", tmp_path / "old" / "names.csv"
+    names.write_text("id,word\n" + "".join(f"{number},w{number}\n" for number in range(5)))
+    other.parent.mkdir()
+    other.write_text(names.read_text().replace("w3", "w4"))
+    extended = here(root, "extend", "digits/v1", "--into", "v2", "--join", names, "--key", "id")
+    assert extended.code == 0
+
+    def told(*tables: Path) -> tuple[int, list[str]]:
+        joins = [part for table in tables for part in ("--join", table)]
+        found = here(root, "audit", "digits/v2", "--deep", *joins, "--json").json
+        assert found["ok"]
+        return found["recomputed"], [one["why"] for one in found["left_out"]]
+
+    assert told() == (0, [f"table {names} is not at hand: hand it with --join"])
+    assert told(names) == told(other, names) == (1, [])
+    moved = names.rename(tmp_path / "moved.csv")
+    assert told(moved) == (1, [])
+    (recomputed, (why,)) = told(other)
+    assert recomputed == 0
+    assert f"the table {other} is another one than table {names} was: its sha256 is " in why
+    refused = here(root, "audit", "--deep", "--fields", moved)
+    assert (refused.code, "hand a table with --join" in refused.err) == (2, True)
+
+
+def test_sources_may_be_gone_if_told(root: Path, tmp_path: Path) -> None:
+    for source in (tmp_path / "landing").iterdir():
+        source.unlink()
+    told = here(root, "audit", "--json")
+    assert told.code == 1
+    assert {found["kind"] for found in told.json["findings"]} == {"missing-source"}
+    assert here(root, "audit", "--no-sources").code == 0
+
+
+def test_since_leaves_out_what_was_before(root: Path, tmp_path: Path) -> None:
+    (tmp_path / "landing/000000-000005.jsonl").unlink()
+    assert here(root, "audit", "digits/v1").code == 1
+    assert here(root, "audit", "digits/v1", "--since", "2").code == 0
+    assert here(root, "audit", "--since", "2020-01-01").code == 1
+    assert here(root, "audit", "--since", "2999-01-01T04:00").code == 0
+
+
+def test_dagster_home_is_compared_with(root: Path, tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    home.mkdir()
+    (home / "dagster.yaml").write_text("telemetry:\n  enabled: false\n")
+    result = here(root, "audit", "--dagster-home", home)
+    assert result.code == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["nothing"], "there is no dataset nothing"),
+        (["digits/v9"], "digits/v9 does not exist"),
+        (["digits/v1@2"], "leave out @2"),
+        (["--since", "3"], "each version counts its own"),
+        (["digits/v1", "--since", "99"], "digits/v1 has 2 snapshots, and none of that number"),
+        (["digits/v1", "--since", "0"], "none of that number"),
+        (["--join", "names.csv"], "are for --deep"),
+        (["--deep", "--join", "nowhere.csv"], "no such file"),
+        (["--since", "yesterday"], "write a time"),
+        (["--sample", "3"], "are for --deep"),
+        (["--deep", "--fields", "nowhere:none"], "no module 'nowhere'"),
+        (["--dagster-home", "/nowhere"], "does not exist"),
+    ],
+)
+def test_wrong_usage_is_told_with_exit_code_2(root: Path, arguments: list[str], said: str) -> None:
+    result = here(root, "audit", *arguments)
+    assert result.code == 2
+    assert said in squeezed(result.err)
+
+
+def test_help_fits_80_columns(root: Path) -> None:
+    assert "Prove the whole history" in narrow(root, "audit", "--help").out
+
+
+def test_the_report_page_has_the_findings_and_other_files_are_left_alone(root: Path) -> None:
+    page, other = root.parent / "report.html", root.parent / "mine.txt"
+    path = entry_file(root, 2, "digits/v1")
+    path.write_bytes(path.read_bytes().replace(b'"append"', b'"apbend"'))
+    told = here(root, "audit", "--report", str(page))
+    assert told.code == 1
+    assert f"the report page: {page}\n" in told.out
+    assert here(root, "audit", "--report", page, "--json").json["page"] == str(page)
+    assert "edited-entry" in page.read_text()
+    for inside in (root / "page.html", root / "digits" / "page.html"):
+        refused = here(root, "audit", "--report", inside)
+        assert (refused.code, inside.exists()) == (2, False)
+        assert "lies in the root" in squeezed(refused.err)
+    other.write_text("mine")
+    refused = here(root, "audit", "--report", str(other))
+    assert refused.code == 2
+    assert "is no report" in refused.err
+    assert other.read_text() == "mine"

@@ -1,0 +1,370 @@
+"""`shardline combine`."""
+
+from __future__ import annotations
+
+import re
+import sys
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import tensorflow as tf
+
+from shardline.log.version import Version
+from tests.cli.command import inside, on_terminal
+from tests.cli.datasets import damage, file_of, here, land, landed, squeezed
+from tests.files.samples import example_of, made, read_by_tensorflow
+from tests.kernel.frames import framed
+from tests.log.versions import NAME
+from tests.operations.extensions import table
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+PREFIXED = ("--on-collision", "prefix", "--left-prefix", "a_", "--right-prefix", "b_")
+UNVERSIONED = (
+    "function 'total' has no code version, so all is made anew each time: declare one, as in "
+    'code="1"'
+)
+PAIR_MAKERS = b"""
+import pyarrow.compute as pc
+from shardline import Feature, batch_fields, record_fields
+
+@batch_fields(Feature("wanted", "int64"), reads=["a_x", "b_x"], code="1")
+def ascending(batch):
+    return {"wanted": pc.cast(pc.less(batch["a_x"], batch["b_x"]), "int64")}
+
+@record_fields(Feature("sum", "int64"), reads=["a_x", "b_x"])
+def total(record):
+    return {"sum": record["a_x"] + record["b_x"]}
+
+@record_fields(Feature("wanted", "bytes"), reads=["a_x"])
+def wordy(record):
+    return {"wanted": b"yes"}
+
+both = [ascending, total]
+"""
+
+
+@pytest.fixture(autouse=True)
+def _same_path_afterwards(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "path", list(sys.path))
+
+
+def two_files(folder: Path) -> None:
+    """Three records in left-0 and left-1, two in right, and functions for their pairs."""
+    made(folder / "left-0.tfrecord", framed(example_of(x=0), example_of(x=1)))
+    made(folder / "left-1.tfrecord", framed(example_of(x=2)))
+    made(folder / "right.tfrecord", framed(example_of(x=1), example_of(x=5)))
+    made(folder / "pairing.py", PAIR_MAKERS)
+
+
+def pairs_in(path: Path, *names: str, compression: str = "") -> list[tuple[Any, ...]]:
+    """The first values of features of each record of a file; None where there is none."""
+    found = []
+    for payload in read_by_tensorflow(path, compression):
+        features = tf.train.Example.FromString(payload).features.feature
+        found.append(
+            tuple(
+                features[name].int64_list.value[0] if name in features else None for name in names
+            )
+        )
+    return found
+
+
+def test_files_are_combined_in_the_order_of_nested_loops(tmp_path: Path) -> None:
+    two_files(tmp_path)
+    command = ("combine", "left-*", "right.tfrecord", "--output", "out", *PREFIXED)
+    result = inside(*command, "--dry-run", cwd=tmp_path)
+    plan = "2 files (3 records) with right.tfrecord (2 records) → out"
+    lines = result.out.splitlines()
+    assert (result.code, lines[:4]) == (0, [plan, "a pair has:", "  a_x", "  b_x"])
+    assert re.fullmatch(r"work: 6 pairs, about \d+ bytes to write", lines[4])
+    assert lines[5:] == ["Nothing was changed. To do it, leave out --dry-run"]
+    assert not (tmp_path / "out").exists()
+    result = inside(*command, cwd=tmp_path)
+    assert (result.code, result.err) == (0, "")
+    written = result.out.splitlines()
+    assert written[:2] == [plan, lines[4]]
+    assert written[2] == f"out: 6 pairs, {(tmp_path / 'out').stat().st_size} bytes"
+    assert re.fullmatch(r"  \d+\.\d\d s, [\d,]+ pairs/s, .*/s", written[3])
+    assert pairs_in(tmp_path / "out", "a_x", "b_x") == [
+        (left, right) for left in range(3) for right in (1, 5)
+    ]
+
+
+OF_FILES: dict[str, tuple[list[str], tuple[str, ...], list[tuple[int | None, ...]]]] = {
+    "kept of the left": (["--on-collision", "keep-left"], ("x",), [(0,), (0,), (1,), (1,)]),
+    "kept of the right": (["--on-collision", "keep-right"], ("x",), [(1,), (5,), (1,), (5,)]),
+    "matched": (["--on", "x"], ("x",), [(1,)]),
+    "matched, and the rest of the left": (
+        [*PREFIXED, "--on", "x", "--how", "left"], ("a_x", "b_x"), [(0, None), (1, 1)],
+    ),
+    "chosen, with a field": (
+        [*PREFIXED, "--where", "pairing.py:ascending", "--fields", "pairing.py:total"],
+        ("a_x", "b_x", "sum"),
+        [(0, 1, 1), (0, 5, 5), (1, 5, 6)],
+    ),
+    "the first": ([*PREFIXED, "--limit", "3"], ("a_x", "b_x"), [(0, 1), (0, 5), (1, 1)]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", OF_FILES)
+def test_files_are_combined_as_asked(tmp_path: Path, what: str) -> None:
+    two_files(tmp_path)
+    options, names, pairs = OF_FILES[what]
+    command = ("combine", "left-0.tfrecord", "right.tfrecord", "--output", "out", *options)
+    told = inside(*command, "--compression", "gzip", "--json", cwd=tmp_path).json
+    assert (told["ok"], told["records"], told["compression"]) == (True, len(pairs), "gzip")
+    assert pairs_in(tmp_path / "out", *names, compression="GZIP") == pairs
+
+
+def test_a_sample_is_the_same_for_the_same_seed_and_each_two_are_paired_once(
+    tmp_path: Path,
+) -> None:
+    two_files(tmp_path)
+    for out, seed in (("one", "7"), ("two", "7")):
+        options = ("--output", out, "--sample", "4", "--seed", seed, *PREFIXED)
+        assert inside("combine", "left-*", "right.tfrecord", *options, cwd=tmp_path).code == 0
+    assert len(pairs_in(tmp_path / "one", "a_x", "b_x")) == 4
+    assert (tmp_path / "one").read_bytes() == (tmp_path / "two").read_bytes()
+    once = ("--output", "three", "--once", *PREFIXED)
+    assert inside("combine", "left-*", "left-*", *once, cwd=tmp_path).code == 0
+    assert pairs_in(tmp_path / "three", "a_x", "b_x") == [(0, 1), (0, 2), (1, 2)]
+
+
+def test_versions_are_combined_and_published_and_followed(tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    left = landed(root, "one", "two")
+    landed(root, "three", name="other/v1")
+    command = ("combine", NAME, "other/v1", "--into", "pairs/v1", *PREFIXED)
+    options = ("--target-size", "600")
+    result = here(root, *command, *options)
+    assert (result.code, result.err) == (0, "")
+    lines = result.out.splitlines()
+    sides = "digits/v1@2 (6 records) with other/v1@1 (3 records)"
+    assert lines[0] == f"{sides} → pairs/v1, which is new"
+    assert re.fullmatch(
+        r"work: 2 shards to compute, 0 to use again; 18 pairs, about \d+ bytes to write",
+        lines[1],
+    )
+    assert lines[2] == "created pairs/v1"
+    assert re.fullmatch(r"pairs/v1@1: 2 shards computed; 18 pairs, \d+ bytes written", lines[3])
+    assert lines[6:] == ["pairs/v1@1 is published", "To read it: shardline files pairs/v1"]
+    first = Version(root, "pairs/v1").published()
+    of_shard = [(left, right) for left in range(3) for right in range(3)]
+    pairs = table(first)
+    assert list(zip(pairs["a_x"], pairs["b_x"], strict=True)) == of_shard * 2
+    land(left, "four", [example_of(x=9)])
+    assert here(root, "check", NAME).code == 0
+    again = here(root, *command, *options, "--json").json
+    assert (again["records"], again["reused_shards"]) == (3, len(first.shards))
+    assert (again["published"], again["incremental"]) == (True, True)
+    log = squeezed(here(root, "log", "pairs/v1").out)
+    assert "combined: 1 shard computed, 2 reused; from digits/v1@3 and other/v1@1" in log
+    done = here(root, *command, *options).out.splitlines()
+    assert done[1:] == [
+        "work: 0 shards to compute, 3 to use again",
+        "pairs/v1 follows digits/v1@3 and other/v1@1 already: nothing to do",
+    ]
+
+
+def test_a_dry_run_of_versions_tells_pairs_and_bytes_and_changes_nothing(tmp_path: Path) -> None:
+    root = landed(tmp_path / "root", "one", "two").store.uri
+    made(tmp_path / "pairing.py", PAIR_MAKERS)
+    command = ("combine", f"{NAME}@1", NAME, "--into", "pairs/v1", *PREFIXED, "--dry-run")
+    fields = ("--fields", "pairing.py:total", "--limit", "5")
+    result = here(root, *command, *fields, cwd=tmp_path)
+    assert (result.code, result.err) == (0, "")
+    lines = result.out.splitlines()
+    assert lines[:5] == [
+        "digits/v1@1 (3 records) with digits/v1@2 (6 records) → pairs/v1, which is new",
+        "a pair has:",
+        "  a_x: int64 [] required",
+        "  b_x: int64 [] required",
+        "  sum: int64 [] required",
+    ]
+    assert re.fullmatch(
+        r"work: 1 shard to compute, 0 to use again; 5 pairs, about \d+ bytes to write", lines[5]
+    )
+    assert lines[6:] == [
+        "  --limit is not incremental: all is made anew when a side has changed",
+        f"  {UNVERSIONED}",
+        "Nothing was changed. To do it, leave out --dry-run",
+    ]
+    told = here(root, *command, "--where", "pairing.py:ascending", "--json", cwd=tmp_path).json
+    assert (told["ok"], told["new"], told["compute_shards"]) == (True, True, 1)
+    assert (told["estimate"]["pairs"], told["estimate"]["most"]) == (18, True)
+    assert not Version(root, "pairs/v1").exists
+
+
+def test_the_log_tells_which_pairs_were_taken(tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    landed(root, "one")
+    for name, options, words in (
+        (
+            "matched/v1",
+            ["--on", "x"],
+            "combined (by x): 1 shard computed, 0 reused; from digits/v1",
+        ),
+        ("once/v1", [*PREFIXED, "--once"], "combined (each two once): 1 shard computed"),
+        ("some/v1", [*PREFIXED, "--sample", "2"], "combined (a sample of 2 pairs): 1 shard"),
+        ("left/v1", [*PREFIXED, "--on", "x", "--how", "left"], "(by x, with all of the left)"),
+    ):
+        assert here(root, "combine", NAME, NAME, "--into", name, *options).code == 0
+        log = squeezed(here(root, "log", name).out)
+        assert words in log
+        assert "from digits/v1@1 and itself" in log
+
+
+def test_over_the_budget_nothing_is_written(tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    landed(root, "one")
+    two_files(tmp_path)
+    for command in (
+        ["combine", NAME, NAME, "--into", "pairs/v1"],
+        ["combine", "left-*", "right.tfrecord", "--output", "out"],
+        ["combine", "left-*", "right.tfrecord", "--output", "out", "--dry-run"],
+    ):
+        result = here(root, *command, *PREFIXED, "--budget", "100", cwd=tmp_path)
+        assert result.code == 2
+        assert "over the budget of 100 bytes" in result.err
+        assert "--limit, --sample" in result.err
+        told = here(root, *command, *PREFIXED, "--budget", "100", "--json", cwd=tmp_path).json
+        assert (told["ok"], told["pairs"] in {6, 9}, told["bytes"] > 100) == (False, True, True)
+    assert not (tmp_path / "out").exists()
+    assert not Version(root, "pairs/v1").exists
+
+
+def test_damage_is_code_1_and_leaves_nothing(tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    landed(root, "one")
+    two_files(tmp_path)
+    damage(file_of(root, "one"))
+    damage(tmp_path / "right.tfrecord")
+    result = here(root, "combine", NAME, NAME, "--into", "pairs/v1", *PREFIXED)
+    assert (result.code, "data-crc at record 0" in result.err) == (1, True)
+    assert not Version(root, "pairs/v1").exists
+    result = inside(
+        "combine", "left-*", "right.tfrecord", "--output", "out", *PREFIXED, cwd=tmp_path
+    )
+    assert (result.code, "data-crc at record 0" in result.err) == (1, True)
+    assert not (tmp_path / "out").exists()
+
+
+def test_without_a_check_it_is_not_published(tmp_path: Path) -> None:
+    landed(tmp_path, "one")
+    result = here(tmp_path, "combine", NAME, NAME, "--into", "p/v1", *PREFIXED, "--no-check")
+    assert result.out.endswith("To check it, and so publish it: shardline check p/v1@1\n")
+    assert Version(tmp_path, "p/v1").state.published is None
+
+
+FILES = ["left-0.tfrecord", "right.tfrecord", "--output", "o"]
+VERSIONS = [NAME, NAME, "--into", "pairs/v1"]
+MIXED_UP = {
+    "one side": ([NAME, "--into", "pairs/v1"], "Missing argument 'RIGHT'"),
+    "nowhere to": ([NAME, NAME], "where to? Say --into NAME/VERSION"),
+    "no dataset": (
+        [NAME, NAME, "--into", "v9"],
+        "--into v9 names no dataset for the pairs: write NAME/VERSION, as digits-pairs/v9",
+    ),
+    "two places": ([*FILES, "--into", "pairs/v1"], "choose one"),
+    "versions overwritten": ([*VERSIONS, "--overwrite"], "in a dataset nothing is overwritten"),
+    "files in shards": ([*FILES, "--target-size", "1MB"], "--target-size is for versions"),
+    "files checked": ([*FILES, "--no-check"], "--no-check is for versions"),
+    "names that collide": (
+        FILES, "both sides have 'x': put a prefix before the names of a side (--on-collision prefix"
+    ),
+    "names of versions that collide": (VERSIONS, "both sides have 'x'"),
+    "a prefix without the rule": (
+        [*FILES, "--left-prefix", "a_"], "go with --on-collision prefix: say that too",
+    ),
+    "the rule without a prefix": ([*FILES, "--on-collision", "prefix"], "which? Say --left-prefix"),
+    "a prefix that does not help": (
+        [*FILES, "--on-collision", "prefix", "--left-prefix", "a_", "--right-prefix", "a_"],
+        "with these prefixes both sides still have 'a_x'",
+    ),
+    "a seed alone": ([*FILES, *PREFIXED, "--seed", "1"], "--seed goes with --sample N"),
+    "how alone": ([*FILES, *PREFIXED, "--how", "left"], "--how left goes with --on KEY"),
+    "half a key": ([*FILES, *PREFIXED, "--on", "x="], "write --on KEY, or --on LEFT_KEY=RIGHT_KEY"),
+    "a key twice": ([*FILES, *PREFIXED, "--on", "x", "--on", "x=x"], "--on names 'x' twice"),
+    "a key that is not there": (
+        [*FILES, *PREFIXED, "--on", "x=y"], "the right has no feature 'y' to match by",
+    ),
+    "a sample of matches": (
+        [*FILES, *PREFIXED, "--on", "x", "--sample", "2"],
+        "a sample is taken of all pairs: --sample cannot stand with --on, --where or --limit",
+    ),
+    "no pairs": ([*FILES, *PREFIXED, "--limit", "0"], "0 is not in the range"),
+    "once of two": ([*FILES, *PREFIXED, "--once"], "--once pairs records among themselves"),
+    "once of two versions": (
+        [NAME, "other/v1", "--into", "pairs/v1", *PREFIXED, "--once"], "name one for both sides",
+    ),
+    "what chooses nothing": (
+        [*FILES, *PREFIXED, "--where", "pairing.py:wordy"],
+        "function 'wordy' cannot choose pairs: --where declares one feature, an int64",
+    ),
+    "several that choose": (
+        [*FILES, *PREFIXED, "--where", "pairing.py:both"], "is a list of 2: name one of them",
+    ),
+    "what is not there": (
+        [*FILES, *PREFIXED, "--where", "pairing.py:nothing"],
+        "--where pairing.py:nothing: pairing.py has no 'nothing'",
+    ),
+    "versions for files": (
+        [NAME, "other/v1", "--output", "o", *PREFIXED],
+        f"no such file: {NAME}. If the version of a dataset is meant, say --into VERSION",
+    ),
+    "a missing file": (["left-0.tfrecord", "no", "--output", "o"], "no such file: no"),
+    "a file to read and write": (
+        ["left-*", "right.tfrecord", "--output", "right.tfrecord", "--overwrite"],
+        "right.tfrecord is one of the files to read",
+    ),
+    "a file that is there": (["left-*", "left-*", "--output", "pairing.py"], "--overwrite"),
+    "a folder": (["left-*", "right.tfrecord", "--output", "."], "is a folder: name a file"),
+    "into a side": ([NAME, "other/v1", "--into", "other/v1"], "is one of the versions to read"),
+    "a missing version": ([NAME, "digits/v9", "--into", "pairs/v1"], "digits has v1"),
+    "files for versions": (["left-*", NAME, "--into", "pairs/v1"], "'left-*' names no version"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", MIXED_UP)
+def test_what_is_mixed_up_is_told_with_code_2(tmp_path: Path, what: str) -> None:
+    root = tmp_path / "root"
+    landed(root, "one")
+    landed(root, "two", name="other/v1")
+    two_files(tmp_path)
+    before = sorted(file.name for file in tmp_path.iterdir())
+    arguments, words = MIXED_UP[what]
+    result = here(root, "combine", *arguments, cwd=tmp_path)
+    assert (result.code, result.out) == (2, "")
+    assert words in squeezed(result.err)
+    assert not Version(root, "pairs/v1").exists
+    assert sorted(file.name for file in tmp_path.iterdir()) == before
+
+
+def test_a_terminal_gets_progress_bars(tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    landed(root, "one")
+    command = ("combine", NAME, NAME, "--into", "pairs/v1", *PREFIXED)
+    code, drawn = on_terminal(*command, "--root", root)
+    assert (code, "combining" in drawn, "checking" in drawn) == (0, True, True)
+    file = file_of(root, "one")
+    code, drawn = on_terminal("combine", file, file, "--output", tmp_path / "out", *PREFIXED)
+    assert (code, "combining" in drawn) == (0, True)
+
+
+def test_a_virtual_combination_writes_a_plan_that_is_read_as_the_pairs(tmp_path: Path) -> None:
+    version = landed(tmp_path, "one", "two")
+    prefixes = ("--on-collision", "prefix", "--left-prefix", "a_", "--right-prefix", "b_")
+    asked = ("combine", NAME, NAME, "--into", "pairs/v1", *prefixes, "--once", "--mode", "virtual")
+    result = here(tmp_path, *asked)
+    assert result.code == 0, result.err
+    records = version.newest().records
+    assert f"{records * (records - 1) // 2} pairs" in result.out
+    assert "To make plain files of it: shardline rebuild pairs/v1 --into v1-plain" in result.out
+    told = here(tmp_path, "head", "pairs/v1", "-n", "1")
+    assert told.code == 0, told.err
+    assert "a_" in told.out
+    assert here(tmp_path, *asked).out.endswith("nothing to do\n")
+    refused = here(tmp_path, *asked[:-3], "--limit", "3", "--mode", "virtual")
+    assert (refused.code, "--limit" in refused.err) == (2, True)

@@ -1,0 +1,135 @@
+"""`shardline lineage`."""
+
+from __future__ import annotations
+
+import shutil
+from typing import TYPE_CHECKING
+
+import pytest
+
+from shardline.log.version import Version
+from shardline.operations.extend import extend
+from shardline.operations.rebuild import rebuild
+from tests.cli.command import inside, on_terminal
+from tests.cli.datasets import damage, entry_file, here, narrow, on, squeezed
+from tests.operations.extensions import base_of, double, version_in
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    base = base_of(tmp_path, (0, 3), (3, 6))
+    extend(base, double, version_in(tmp_path))
+    rebuild(version_in(tmp_path), "newest", into=version_in(tmp_path, "other/v1"))
+    return tmp_path / "root"
+
+
+def test_a_tree_shows_both_ways(root: Path) -> None:
+    result = here(root, "lineage", "digits/v2")
+    assert (result.code, result.err) == (0, "")
+    lines = [line.lstrip("│├└─ ") for line in result.out.splitlines()]
+    starts = (
+        "digits/v2: 6 records, ",
+        "made of",
+        "digits/v1: 6 records, ",
+        "extend, entry 2, ",
+        "2 sources: ",
+        "append, 6 records, entry 2, ",
+        "made into",
+        "other/v1: 6 records, ",
+        "rebuild, entry 2, ",
+    )
+    found = [start for line in lines for start in starts if line.startswith(start)]
+    assert found == list(starts)
+    up = here(root, "lineage", "digits/v2", "--up").out
+    assert "made into" not in up
+    down = here(root, "lineage", "other/v1", "--down").out
+    assert "made into: nothing that the logs tell of" in down
+
+
+@pytest.mark.parametrize("level", ["versions", "snapshots", "shards", "fields"])
+def test_every_level_has_a_tree_json_and_dot(root: Path, level: str) -> None:
+    asked = ("lineage", "digits/v2@1", "--level", level)
+    assert "made of" in here(root, *asked).out
+    told = here(root, *asked, "--json").json
+    assert told["ok"]
+    assert told["level"] == level
+    names = {node["id"] for node in told["nodes"]}
+    assert {end for edge in told["edges"] for end in (edge["of"], edge["made"])} <= names
+    dot = here(root, *asked, "--dot").out
+    assert dot.startswith("digraph lineage {\n")
+    assert dot.count(" -> ") == len(told["edges"])
+
+
+def test_it_fits_a_narrow_terminal(root: Path) -> None:
+    result = narrow(root, "lineage", "digits/v2", "--level", "fields")
+    assert "computed by function 'double'" in squeezed(result.out.replace("│", ""))
+
+
+def test_a_long_history_is_cut_off_and_that_is_said(tmp_path: Path) -> None:
+    version = base_of(tmp_path, (0, 3))
+    for turn in range(14):
+        rebuild(version, "newest", compression="none" if turn % 2 else "gzip")
+    root = tmp_path / "root"
+    shown = here(root, "lineage", "digits/v1@15", "--level", "snapshots").out
+    assert "digits/v1@3:" in shown
+    assert "digits/v1@2:" not in shown
+    assert "… and more before it: --json tells all" in shown
+    told = here(root, "lineage", "digits/v1@15", "--level", "snapshots", "--json").json
+    assert len(told["nodes"]) == 16
+
+
+def test_what_is_gone_is_said(root: Path) -> None:
+    shutil.rmtree(root / "digits/v1")
+    result = here(root, "lineage", "digits/v2")
+    assert result.code == 0
+    assert "digits/v1 [GONE: there is no log of it in this root]" in result.out
+
+
+def test_a_damaged_log_is_said_and_is_a_problem(root: Path) -> None:
+    damage(entry_file(root, 2, "digits/v1"), 40 * 8)
+    for level in ("versions", "snapshots", "shards"):
+        result = here(root, "lineage", "digits/v2", "--level", level)
+        assert (result.code, result.err) == (1, "")
+        assert "[DAMAGED: " in result.out.replace("\n", " ")
+    told = here(root, "lineage", "digits/v2", "--json")
+    assert (told.code, told.json["ok"]) == (1, False)
+    assert list(told.json["unread"]) == ["digits/v1"]
+    assert here(root, "lineage", "digits/v2", "--down").code == 1
+
+
+def test_a_damaged_log_that_may_have_read_it_is_named(root: Path) -> None:
+    damage(entry_file(root, 2, "other/v1"), 40 * 8)
+    result = inside("lineage", "digits/v2", "--down", "--root", root)
+    assert result.code == 1
+    assert "made into: nothing that the logs tell of" in result.out
+    (line,) = result.err.splitlines()
+    assert line.startswith("shardline: what other/v1 was made of is not told: its log cannot be ")
+    assert line.endswith(f"shardline verify other/v1 --root {root}")
+    assert here(root, "lineage", "digits/v2", "--up").code == 0
+
+
+def test_wrong_usage_is_said(root: Path) -> None:
+    assert here(root, "lineage", "digits/v9").code == 2
+    assert here(root, "lineage", "digits/v1@9").code == 2
+    assert here(root, "lineage", "digits/v1", "--dot", "--json").code == 2
+    assert Version(root, "digits/v9").exists is False
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("digits/v1", "--dot", "--json"), "two forms of the same"),
+        (("digits/v9", "--json"), "digits/v9 does not exist"),
+    ],
+)
+def test_an_error_is_told_once_to_who_sees_both_outputs(
+    root: Path, arguments: tuple[str, ...], words: str
+) -> None:
+    code, drawn = on_terminal("lineage", *arguments, "--root", root, both=True)
+    assert (code, drawn.count(words)) == (2, 1)
+    apart = on(root, "lineage", *arguments)
+    assert words in apart.json["error"]
+    assert words in apart.err

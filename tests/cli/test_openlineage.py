@@ -1,0 +1,88 @@
+"""`shardline openlineage`."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.cli.datasets import damage, entry_file, here, landed, on
+from tests.lineage.endpoints import server
+from tests.log.versions import NAME
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def test_events_go_to_a_file_to_the_terminal_and_to_a_server(tmp_path: Path) -> None:
+    root, file = tmp_path / "root", tmp_path / "events.jsonl"
+    landed(root, "one", "two")
+    landed(root, "three", name="faces/v1")
+    told = here(root, "openlineage", "--file", file)
+    assert (told.code, told.out) == (0, f"{file}: 12 events of 6 entries\n")
+    lines = file.read_text()
+    assert here(root, "openlineage", "--file", "-").out == lines
+    events = [json.loads(line) for line in lines.splitlines()]
+    assert {event["job"]["namespace"] for event in events} == {root.as_uri()}
+    with server() as (url, posted):
+        sent = here(root, "openlineage", "digits", "--url", url, "--namespace", "lab", "--json")
+    assert sent.json == {"ok": True, "entries": 4, "events": 8}
+    assert {event["job"]["name"] for _, _, event in posted} == {f"{NAME}.append", f"{NAME}.attest"}
+    assert {event["job"]["namespace"] for _, _, event in posted} == {"lab"}
+    ids = {event["run"]["runId"] for event in events if event["job"]["name"].startswith("digits")}
+    assert {event["run"]["runId"] for _, _, event in posted} == ids
+    one = here(root, "openlineage", "faces/v1", "--file", "-").out.splitlines()
+    assert len(one) == 4
+
+
+def test_a_file_that_is_there_is_replaced_only_if_told(tmp_path: Path) -> None:
+    landed(tmp_path / "root", "one")
+    file = tmp_path / "thesis.tex"
+    file.write_text("mine")
+    refused = here(tmp_path / "root", "openlineage", "--file", file)
+    assert (refused.code, file.read_text()) == (2, "mine")
+    assert f"{file} exists already: choose another name, or say --overwrite" in refused.err
+    assert here(tmp_path / "root", "openlineage", "--file", file, "--overwrite").code == 0
+    assert file.read_text().startswith("{")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ([], "Say --file FILE or --url URL"),
+        (["--file", "x", "--url", "http://x"], "one of them"),
+        (["--file", "-", "--json"], "leave out --json"),
+        (["--url", "http://x", "--overwrite"], "--overwrite is for --file FILE"),
+        (["faces", "--file", "-"], "there is no dataset faces"),
+        (["digits/v9", "--file", "-"], "digits/v9 does not exist"),
+        (["--url", "marquez"], "'marquez' is no address of a server: write http://"),
+    ],
+)
+def test_what_cannot_be_done_is_told_with_code_2(
+    tmp_path: Path, arguments: list[str], words: str
+) -> None:
+    landed(tmp_path, "one")
+    result = here(tmp_path, "openlineage", *arguments)
+    assert result.code == 2
+    assert words in result.err
+
+
+def test_a_log_that_is_damaged_is_told_with_code_1_and_no_file_is_left(tmp_path: Path) -> None:
+    landed(tmp_path, "one")
+    damage(entry_file(tmp_path, 2))
+    result = here(tmp_path, "openlineage", "--file", tmp_path / "events.jsonl")
+    assert result.code == 1
+    assert "entry 2" in result.err
+    assert not (tmp_path / "events.jsonl").exists()
+
+
+def test_a_server_that_is_not_there_is_told_in_one_line(tmp_path: Path) -> None:
+    landed(tmp_path, "one")
+    with server() as (url, _):
+        pass
+    result = on(tmp_path, "openlineage", "--url", url)
+    assert (result.code, result.out) == (2, "")
+    (line,) = result.err.splitlines()
+    assert line.startswith(f"shardline: {url}/api/v1/lineage could not be reached (")
+    assert "0 events had been taken" in line

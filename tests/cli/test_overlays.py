@@ -1,0 +1,89 @@
+"""Overlays on the command line: shown whole, listed never, and verified with what lies below."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from shardline.log.version import Version
+from tests.cli.datasets import damage, here
+from tests.files.samples import example_of
+from tests.readers.overlays import SCORE, extended, lay, mixed, score, scored, tagged
+from tests.readers.snapshots import NUMBERS, numbers, published
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def test_head_shows_whole_records_of_every_depth(tmp_path: Path) -> None:
+    mixed(tmp_path)
+    lines = here(tmp_path, "head", "digits/v3", "--json", "-n", "30").out.splitlines()
+    told = [json.loads(line) for line in lines]
+    assert [one["record"] for one in told] == list(range(20))
+    assert [one["features"]["x"]["values"] for one in told] == [[x] for x in range(20)]
+    assert [one["features"]["score"]["values"] for one in told] == [[x / 4] for x in range(20)]
+    (last,) = here(tmp_path, "head", "digits/v3", "--json", "--skip", "19").out.splitlines()
+    assert json.loads(last) == told[19]
+
+
+def test_files_names_rebuild_and_to_tf_instead(tmp_path: Path) -> None:
+    scored(tmp_path)
+    result = here(tmp_path, "files", "digits/v2")
+    assert result.code == 2
+    assert "'shardline rebuild digits/v2 --into'" in result.err
+    assert "to_tf()" in result.err
+
+
+def test_a_sound_version_is_verified_with_its_bases(tmp_path: Path) -> None:
+    tagged(tmp_path)
+    result = here(tmp_path, "verify", "digits/v3")
+    assert result.code == 0
+    assert "digits/v3@1: 4 shards, 0 damaged; 8 base shards, 0 damaged; 9 records, " in result.out
+    told = here(tmp_path, "verify", "digits/v3", "--json").json["versions"][0]
+    assert [one["ok"] for one in told["bases"]] == [True] * 8
+    assert told["shards"][0]["base"] in {one["shard"] for one in told["bases"]}
+    assert (
+        "base"
+        not in here(tmp_path, "verify", "digits/v1", "--json").json["versions"][0]["shards"][0]
+    )
+
+
+def test_a_damaged_base_is_told_as_one_with_what_to_do(tmp_path: Path) -> None:
+    (first, *_) = scored(tmp_path).shards
+    assert first.base is not None
+    damage(tmp_path / "digits" / "shards" / first.base.name)
+    result = here(tmp_path, "verify", "digits/v2")
+    assert result.code == 1
+    named = f"DAMAGED digits/shards/{first.base.name} (a base shard, of digits/v1)\n"
+    assert f"{named}        data-crc at record 0, offset 0: " in result.out
+    assert "digits/v2@1: 4 shards, 0 damaged; 4 base shards, 1 damaged; " in result.out
+    assert "make it anew with 'shardline repair digits/v1'" in result.out
+    assert "check digits/v2" not in result.out
+
+
+def test_a_feature_that_the_base_has_too_is_wrong_and_not_damaged(tmp_path: Path) -> None:
+    base = published(tmp_path, NUMBERS, numbers(0, 2))
+    bad = [score(0), example_of(score=0.5, x=7)]
+    lay(base, "digits/v2", extended(NUMBERS, SCORE), bad)
+    result = here(tmp_path, "verify", "digits/v2")
+    assert result.code == 1
+    why = "record 1, feature 'x': is in its base too, and must not be in both"
+    assert f".tfrecord\n        {why}\n" in result.out
+    assert "\nWRONG   digits/shards/v2." in result.out
+    assert "digits/v2@1: 1 shard, 0 damaged, 1 wrong; 1 base shard, 0 damaged; " in result.out
+    assert "shardline repair" not in result.out
+    checked = here(tmp_path, "check", "digits/v2")
+    assert checked.code == 1
+    assert why in checked.out
+    assert "rejected snapshot 1" in checked.out
+
+
+def test_repair_is_not_proposed_for_a_damaged_overlay(tmp_path: Path) -> None:
+    (first, *_) = scored(tmp_path).shards
+    damage(tmp_path / Version(tmp_path, "digits/v2").shard_name(first))
+    for command in ("verify", "check"):
+        again = ["--again"] * (command == "check")
+        result = here(tmp_path, command, "digits/v2", *again)
+        assert result.code == 1
+        assert "data-crc at record 0" in result.out
+        assert "shardline repair" not in result.out

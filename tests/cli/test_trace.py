@@ -1,0 +1,254 @@
+"""`shardline trace`."""
+
+from __future__ import annotations
+
+import shlex
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from shardline.log.version import Version
+from shardline.operations.append import append
+from shardline.operations.combine import combine
+from shardline.operations.consumers import register, release
+from shardline.operations.extend import extend
+from shardline.operations.rebuild import rebuild
+from shardline.operations.restore import restore_version
+from tests.cli.command import inside
+from tests.cli.datasets import HOSTILE, here
+from tests.lineage.histories import PREFIXES, SCHEMA, as_json_lines, erased
+from tests.operations.damages import flip
+from tests.operations.extensions import double
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    root = tmp_path / "root"
+    version = Version(root, "digits/v1", run="run-1", code="c0ffee")
+    append(
+        version, as_json_lines(tmp_path / "in.jsonl", 0, 20), schema=SCHEMA, quarantine_share=0.5
+    )
+    extend(version, double, Version(root, "digits/v2"), which="newest")
+    return root
+
+
+def test_the_way_back_is_told_line_by_line(tmp_path: Path, root: Path) -> None:
+    result = here(root, "trace", "digits/v2@1", "8")
+    assert (result.code, result.err) == (0, "")
+    lines = result.out.splitlines()
+    assert lines[0] == "digits/v2@1 record 8"
+    assert lines[1].startswith("│ extend, entry 2, ")
+    assert lines[3:5] == ["│ kept: id and name", "│ double: computed by function 'double' of id"]
+    assert lines[5] == "digits/v1@1 record 8"
+    assert lines[6].endswith("run run-1, code c0ffee")
+    assert lines[8].startswith(f"{tmp_path}/in.jsonl, line 13 (")
+    assert lines[8].endswith("…); 2 rows before it went to quarantine")
+
+
+def test_machines_get_the_same(root: Path) -> None:
+    told = here(root, "trace", "digits/v2", "8", "--json").json
+    assert told["ok"]
+    first, second = told["steps"]
+    assert (first["operation"], first["of"]) == ("extend", [{"step": 1}])
+    assert first["fields"]["double"]["of"] == ["digits/v1:id"]
+    (leaf,) = second["of"]
+    assert (leaf["row"], leaf["where"], leaf["refused_before"]) == (12, "line 13", 2)
+    assert set(leaf["source"]) == {"path", "size", "sha256"}
+
+
+def test_both_records_of_a_pair_are_told(root: Path) -> None:
+    one, two = Version(root, "digits/v1"), Version(root, "digits/v2")
+    pairs: dict[str, Any] = {**PREFIXES, "on": "id"}
+    combine(one, two, Version(root, "pairs/v1"), **pairs)
+    lines = here(root, "trace", "pairs/v1", "3").out.splitlines()
+    assert "  left: digits/v1@1 record 3" in lines
+    assert "  right: digits/v2@1 record 3" in lines
+    assert sum("in.jsonl, line 6" in line for line in lines) == 2
+
+
+def test_what_was_made_of_it_is_told_and_who_saw_it(root: Path) -> None:
+    version = Version(root, "digits/v1")
+    register(version, 1, "cnn", run="7")
+    register(version, 1, "old")
+    release(version, "old")
+    result = here(root, "trace", "digits/v1@1", "8", "--down")
+    title, *lines = result.out.splitlines()
+    assert title == "records that are it, or were made of it, by version:"
+    assert lines[:5] == [
+        "version    now  ever  snapshots",
+        "digits/v1    1     1  1",
+        "digits/v2    1     1  1",
+        "seen by cnn 7 on 1 of digits/v1",
+        "seen by old on 1 (released) of digits/v1",
+    ]
+    assert lines[5:7] == ["", "digits/v1"]
+    assert lines[7].startswith("  digits/v1@1 record 8; append, entry 2, ")
+    assert lines[8:10] == ["", "digits/v2"]
+    assert lines[10].startswith("  digits/v2@1 record 8; extend, entry 2, ")
+    told = here(root, "trace", "digits/v1@1", "8", "--down", "--json").json
+    assert told["complete"]
+    first, second = told["places"]
+    assert [first["version"], second["version"]] == ["digits/v1", "digits/v2"]
+    assert first["of"] is None
+    assert second["of"] == {key: first[key] for key in ("version", "shard", "shard_record")}
+    assert first["consumers"] == ["cnn 7 on 1", "old on 1 (released)"]
+
+
+def test_each_version_is_counted_before_the_first_of_many_pairs_are_listed(root: Path) -> None:
+    version, pairs = Version(root, "digits/v1"), Version(root, "pairs/v1")
+    combine(version, version, pairs, **PREFIXES)
+    rebuild(pairs, "newest", into=Version(root, "zebra/v1"))
+    result = here(root, "trace", "digits/v1@1", "8", "--down")
+    lines = result.out.splitlines()[1:]
+    assert [line.split()[:3] for line in lines[:5]] == [
+        ["version", "now", "ever"],
+        ["digits/v1", "1", "1"],
+        ["digits/v2", "1", "1"],
+        ["pairs/v1", "39", "39"],
+        ["zebra/v1", "39", "39"],
+    ]
+    more = "  … and 34 more: shardline trace digits/v1@1 8 --down --all"
+    assert lines.count(more) == 2
+    assert len(lines) < 30
+    told = here(root, "trace", "digits/v1", "8", "--down", "--json", "--most", "7").json
+    assert not told["complete"]
+    assert [(one["ever"], one["listed"]) for one in told["versions"]] == [
+        *((1, 1), (1, 1)),
+        *((39, 7), (39, 7)),
+    ]
+    assert len(told["places"]) == 16
+    everything = here(root, "trace", "digits/v1", "8", "--down", "--all", "--json").json
+    assert (everything["complete"], len(everything["places"])) == (True, 80)
+    assert here(root, "trace", "digits/v1", "8", "--down", "--all").out.count("record ") == 80
+
+
+def test_where_a_record_was_lost_on_the_way_is_told(root: Path) -> None:
+    erased(Version(root, "digits/v1"), lambda number: number == 8)
+    lines = here(root, "trace", "digits/v1@1", "8", "--down").out.splitlines()[1:]
+    assert lines[:2] == ["version    now  ever  gaps  snapshots", "digits/v1    0     1     1  1"]
+    assert any(line.startswith("  it was erased (v1.") for line in lines)
+    assert here(root, "trace", "digits/v1@1", "8", "--down").code == 0
+
+
+def test_a_record_that_was_erased_says_so_at_every_step(root: Path) -> None:
+    one, two = Version(root, "digits/v1"), Version(root, "digits/v2")
+    rebuild(one, "newest", compression="gzip")
+    extend(one, double, two, which="newest")
+    old: dict[str, Any] = {**PREFIXES, "which_left": 1, "which_right": 1, "on": "id"}
+    combine(one, one, Version(root, "pairs/v1"), **old)
+    number = one.newest().take([8]).to_pydict()["id"][0]
+    assert here(root, "erase", "digits", "--where", f"id == {number}", "--yes").code == 1
+    for version, snapshot, steps in (
+        ("digits/v1", 1, 1),
+        ("digits/v1", 2, 2),
+        ("digits/v2", 1, 2),
+        ("digits/v2", 2, 3),
+    ):
+        result = here(root, "trace", f"{version}@{snapshot}", "8")
+        assert result.code == 0
+        assert result.out.splitlines()[0].startswith(
+            f"{version}@{snapshot} record 8: ERASED in entry "
+        )
+        assert result.out.count("its file is there until vacuum deletes it") == steps
+        told = here(root, "trace", f"{version}@{snapshot}", "8", "--json").json
+        assert told["erased"]
+        assert [one["erased"] for one in told["steps"]] == [True] * steps
+        assert {one["given_up"]["operation"] for one in told["steps"]} == {"erase"}
+    pair = here(root, "trace", "pairs/v1", "8").out.splitlines()[0]
+    assert pair == "pairs/v1@1 record 8: made of digits/v1@1 record 8, which was ERASED"
+
+
+def test_a_record_beside_an_erased_one_is_not_said_to_be_erased(root: Path) -> None:
+    number = Version(root, "digits/v1").newest().take([8]).to_pydict()["id"][0]
+    here(root, "erase", "digits", "--where", f"id == {number}", "--yes")
+    for record in (7, 9):
+        shown = here(root, "trace", "digits/v2@1", f"{record}").out
+        assert "ERASED" not in shown
+        assert shown.count("for erased records; its file is there until vacuum") == 2
+        assert not here(root, "trace", "digits/v2@1", f"{record}", "--json").json["erased"]
+    assert "erased records" not in here(root, "trace", "digits/v2", "8").out.split("digits/v2@1")[0]
+
+
+def test_an_erased_record_whose_file_is_deleted_says_that(root: Path) -> None:
+    number = Version(root, "digits/v1").newest().take([8]).to_pydict()["id"][0]
+    here(root, "erase", "digits", "--where", f"id == {number}", "--yes")
+    here(root, "vacuum", "digits", "--delete", "--keep", "0")
+    here(root, "vacuum", "digits", "--delete", "--keep", "0")
+    shown = here(root, "trace", "digits/v1@1", "8").out.splitlines()[0]
+    assert shown.startswith("digits/v1@1 record 8: ERASED in entry ")
+    assert shown.endswith("; its file is deleted")
+    (step,) = here(root, "trace", "digits/v1@1", "8", "--json").json["steps"]
+    assert step["given_up"]["file_there"] is False
+    assert step["given_up"]["operation"] == "erase"
+
+
+def test_the_entry_that_a_shard_first_came_by_is_told_both_ways(root: Path) -> None:
+    one, two = Version(root, "digits/v1"), Version(root, "digits/v2")
+    rebuild(one, "newest", compression="gzip")
+    extend(one, double, two, which="newest")
+    restore_version(one, "1")
+    extend(one, double, two, which="newest")
+    (step, _) = here(root, "trace", "digits/v2@3", "8", "--json").json["steps"]
+    assert (step["operation"], step["entry"], step["reused_in"]) == ("extend", 2, 4)
+    assert (
+        here(root, "trace", "digits/v2@3", "8").out.splitlines()[1].endswith("; reused in entry 4")
+    )
+    places = here(root, "trace", "digits/v1@3", "8", "--down", "--json").json["places"]
+    (down,) = (place for place in places if place["shard"] == step["shard"])
+    assert (down["entry"], down["snapshots"]) == (2, [[1, 1], [3, 3]])
+
+
+@pytest.mark.parametrize("how", ["damaged", "not there"])
+def test_pairs_without_a_row_map_are_told_with_advice_that_works(root: Path, how: str) -> None:
+    one, pairs = Version(root, "digits/v1"), Version(root, "pairs/v1")
+    combine(one, one, pairs, on="id", **PREFIXES)
+    (rows,) = (root / "pairs/shards").glob("*.rows")
+    if how == "damaged":
+        flip(rows)
+    else:
+        rows.unlink()
+    up = inside("trace", "pairs/v1", "5", "--root", root)
+    down = inside("trace", "digits/v1", "5", "--down", "--root", root)
+    assert (up.code, down.code) == (1, 1)
+    assert f"its row map is {how}" in up.out
+    assert ("earlier release" in up.out) == (how == "not there")
+    advice = [line.partition(": shardline ")[2] for line in (up.out + down.out).splitlines()]
+    (command,) = {one for one in advice if one.startswith("combine ")}
+    assert not here(root, "trace", "digits/v1", "5", "--down", "--json").json["ok"]
+    assert inside(*shlex.split(command)).code == 0
+    assert here(root, "trace", "pairs/v1anew", "5").code == 0
+
+
+def test_a_way_back_that_is_lost_is_a_problem(root: Path) -> None:
+    for receipt in (root / "digits/shards").glob("v1.*.receipt"):
+        receipt.unlink()
+    result = here(root, "trace", "digits/v1", "8")
+    assert result.code == 1
+    assert "not known: it came from" in result.out
+    assert not here(root, "trace", "digits/v1", "8", "--json").json["ok"]
+
+
+def test_wrong_usage_is_said(root: Path) -> None:
+    result = here(root, "trace", "digits/v1", "20")
+    assert result.code == 2
+    assert "digits/v1@1 has 20 records, numbered from 0: there is no record 20" in result.err
+    for number in ("-1", "abc", "1.5"):
+        refused = here(root, "trace", "digits/v1", number)
+        assert refused.code == 2
+        assert f"'{number}' is no number of a record: they are whole numbers" in refused.err
+    assert "--all is for --down" in here(root, "trace", "digits/v1", "1", "--all").err
+    assert here(root, "trace", "digits/v9", "1").code == 2
+    named = here(root, "trace", "digits", "1")
+    assert named.code == 2
+    assert "digits is a dataset: name a version of it: digits/v1, digits/v2" in named.err
+
+
+def test_names_cannot_speak_to_the_terminal(tmp_path: Path) -> None:
+    version = Version(tmp_path, "digits/v1", run=HOSTILE)
+    append(version, [{"x": 1}], batch=HOSTILE)
+    result = here(tmp_path, "trace", "digits/v1", "0")
+    assert "\x1b" not in result.out
+    assert "\\x1b[31mred" in result.out

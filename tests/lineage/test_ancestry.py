@@ -1,0 +1,262 @@
+"""Ancestry: what the graph tells at each level, and that what is gone is in it, and says so."""
+
+from __future__ import annotations
+
+import shutil
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from shardline.lineage.ancestry import LEVELS, ancestry
+from shardline.lineage.catalog import Catalog
+from shardline.lineage.dot import to_dot
+from shardline.lineage.graph import Edge, Graph, Node
+from shardline.operations.append import append
+from shardline.operations.combine import combine
+from shardline.operations.extend import extend
+from shardline.operations.migrate import Steps, migrate
+from shardline.operations.rebuild import rebuild
+from shardline.operations.restore import restore_version
+from shardline.operations.vacuum import vacuum
+from tests.operations.extensions import base_of, double, grown, version_in
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from shardline.log.version import Version
+
+NEWEST: dict[str, Any] = {"which": "newest"}
+
+
+@pytest.fixture
+def base(tmp_path: Path) -> Version:
+    """A version that was rebuilt in place, extended, migrated into another dataset and paired."""
+    base = base_of(tmp_path, (0, 3), (3, 6))
+    extended, other = version_in(tmp_path), version_in(tmp_path, "other/v1")
+    extend(base, double, extended)
+    migrate(extended, other, Steps(rename={"name": "title"}, drop=["double"]), **NEWEST)
+    rebuild(base, "newest")
+    grown(base, tmp_path / "landing", (6, 8))
+    pairs: dict[str, Any] = {"which_left": "newest", "which_right": "newest"}
+    prefixes: dict[str, Any] = {"on_collision": "prefix", "left_prefix": "a_", "right_prefix": "b_"}
+    combine(base, other, version_in(tmp_path, "pairs/v1"), **pairs, **prefixes)
+    return base
+
+
+def test_a_shard_that_is_paired_with_itself_is_one_parent_with_its_pairs_once(
+    tmp_path: Path,
+) -> None:
+    base, pairs = base_of(tmp_path, (0, 3)), version_in(tmp_path, "pairs/v1")
+    prefixes: dict[str, Any] = {"on_collision": "prefix", "left_prefix": "a_", "right_prefix": "b_"}
+    combine(base, base, pairs, mode="virtual", **prefixes)
+    graph = told(pairs, level="shards", down=False)
+    (edge,) = graph.parents(graph.start[0])
+    assert edge.records == 9
+
+
+def told(version: Version, *asked: Any, **options: Any) -> Graph:  # noqa: ANN401 - as they come
+    return ancestry(Catalog(version.store), version.name, *asked, **options)
+
+
+def arrows(graph: Graph) -> set[tuple[str, str, str]]:
+    return {(edge.of, edge.operation, edge.made) for edge in graph.edges}
+
+
+def test_versions_are_made_of_versions_and_of_sources(tmp_path: Path, base: Version) -> None:
+    graph = told(base)
+    assert arrows(graph) == {
+        ("sources of digits/v1", "append", "digits/v1"),
+        ("digits/v1", "extend", "digits/v2"),
+        ("digits/v2", "migrate", "other/v1"),
+        ("digits/v1", "combine", "pairs/v1"),
+        ("other/v1", "combine", "pairs/v1"),
+    }
+    assert len(graph.nodes["sources of digits/v1"].facts["sources"]) == 3
+    (appended,) = graph.parents("digits/v1")
+    assert (appended.records, len(appended.entries)) == (8, 2)
+    up = told(version_in(tmp_path, "other/v1"), down=False)
+    assert arrows(up) == {
+        ("sources of digits/v1", "append", "digits/v1"),
+        ("digits/v1", "extend", "digits/v2"),
+        ("digits/v2", "migrate", "other/v1"),
+    }
+
+
+def test_a_version_at_a_snapshot_is_told_without_what_came_later(
+    tmp_path: Path, base: Version
+) -> None:
+    first = told(base, 1)
+    assert arrows(first) == {
+        ("sources of digits/v1@1", "append", "digits/v1@1"),
+        ("digits/v1@1", "extend", "digits/v2@1"),
+        ("digits/v2@1", "migrate", "other/v1@1"),
+        ("other/v1@1", "combine", "pairs/v1@1"),
+    }
+    assert first.nodes["digits/v1@1"].facts["records"] == 6
+    assert len(first.nodes["sources of digits/v1@1"].facts["sources"]) == 2
+    (appended,) = first.parents("digits/v1@1")
+    assert appended.records == 6
+    migrated = told(version_in(tmp_path, "other/v1"), 1, down=False)
+    (appended,) = migrated.parents("digits/v1@1")
+    assert appended.records == 6
+
+
+def test_a_version_at_a_snapshot_that_was_rebuilt_in_place_is_made_of_its_sources(
+    base: Version,
+) -> None:
+    graph = told(base, 3)
+    assert arrows(graph) == {
+        ("sources of digits/v1@3", "append", "digits/v1@3"),
+        ("digits/v1@3", "combine", "pairs/v1@1"),
+    }
+    (appended,) = graph.parents("digits/v1@3")
+    assert (appended.records, len(appended.entries)) == (8, 2)
+    assert len(graph.nodes["sources of digits/v1@3"].facts["sources"]) == 3
+
+
+def test_a_shard_that_is_reused_has_its_records_once(tmp_path: Path) -> None:
+    base, extended = base_of(tmp_path, (0, 3)), version_in(tmp_path)
+    extend(base, double, extended)
+    grown(base, tmp_path / "landing", (3, 5))
+    rebuild(base, "newest")
+    extend(base, double, extended, **NEWEST)
+    restore_version(base, "1")
+    extend(base, double, extended, **NEWEST)
+    graph = told(extended, level="shards")
+    (edge,) = graph.parents(graph.start[0])
+    assert (edge.records, len(edge.entries)) == (3, 2)
+    down = told(base, level="shards", up=False)
+    (edge,) = (one for one in down.edges if one.made == graph.start[0])
+    assert edge.records == 3
+
+
+def test_a_snapshot_is_made_of_those_that_its_shards_were_made_of(base: Version) -> None:
+    graph = told(base, 3, level="snapshots")
+    assert graph.start == ("digits/v1@3",)
+    assert arrows(graph) == {
+        ("digits/v1@1", "rebuild", "digits/v1@3"),
+        ("sources of digits/v1@1", "append", "digits/v1@1"),
+        ("sources of digits/v1@3", "append", "digits/v1@3"),
+        ("digits/v1@3", "combine", "pairs/v1@1"),
+    }
+    down = told(base, 1, level="snapshots", up=False)
+    assert ("digits/v1@1", "extend", "digits/v2@1") in arrows(down)
+    assert ("other/v1@1", "combine", "pairs/v1@1") in arrows(down)
+    assert told(base, level="snapshots").start == ("digits/v1@1", "digits/v1@3")
+
+
+def test_shards_are_made_of_shards_and_those_of_sources(tmp_path: Path, base: Version) -> None:
+    pairs = version_in(tmp_path, "pairs/v1")
+    (made,) = pairs.newest().shards
+    graph = told(pairs, level="shards", down=False)
+    assert graph.start == (f"pairs/{made.name}",)
+    of = {edge.of for edge in graph.parents(graph.start[0])}
+    other = version_in(tmp_path, "other/v1").newest().shards
+    rebuilt, grown_by = base.newest().shards
+    assert of == {
+        *(f"digits/{shard.name}" for shard in (rebuilt, grown_by)),
+        *(f"other/{shard.name}" for shard in other),
+    }
+    first = base.snapshot(1).shards
+    assert {edge.of for edge in graph.parents(f"digits/{rebuilt.name}")} == {
+        f"digits/{shard.name}" for shard in first
+    }
+    (source,) = graph.parents(f"digits/{first[0].name}")
+    assert source.of == f"source {tmp_path}/landing/000000-000003.jsonl"
+    down = told(base, 1, level="shards", up=False)
+    assert {edge.made for edge in down.children(f"digits/{first[1].name}")} == {
+        f"digits/{version_in(tmp_path).newest().shards[1].name}",
+        f"digits/{rebuilt.name}",
+    }
+
+
+def test_fields_are_made_of_fields(tmp_path: Path, base: Version) -> None:
+    graph = told(version_in(tmp_path), level="fields")
+    assert {(edge.of, edge.how, edge.made) for edge in graph.edges} == {
+        ("digits/v1:id", "kept", "digits/v2:id"),
+        ("digits/v1:name", "kept", "digits/v2:name"),
+        ("digits/v1:id", "computed by function 'double'", "digits/v2:double"),
+        ("digits/v2:id", "kept", "other/v1:id"),
+        ("digits/v2:name", "renamed", "other/v1:title"),
+        ("other/v1:id", "renamed", "pairs/v1:b_id"),
+        ("other/v1:title", "renamed", "pairs/v1:b_title"),
+    }
+    assert told(base, level="fields", down=False).edges == ()
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_an_input_that_is_gone_is_shown_as_gone(tmp_path: Path, base: Version, level: str) -> None:
+    shutil.rmtree(tmp_path / "root/digits/v1")
+    graph = told(version_in(tmp_path), level=level, down=False)
+    gone = [node for node in graph.nodes.values() if node.gone]
+    assert gone
+    assert "no log" in gone[0].gone
+    assert all(edge.made in graph.nodes and edge.of in graph.nodes for edge in graph.edges)
+    assert base.name in gone[0].id or base.name in gone[0].gone
+
+
+def test_a_log_that_cannot_be_read_is_shown_so(tmp_path: Path, base: Version) -> None:
+    del base
+    entry = tmp_path / "root/digits/v2/log/00000000000000000001.json"
+    entry.write_bytes(entry.read_bytes().replace(b"create", b"crEate"))
+    graph = told(version_in(tmp_path, "other/v1"), up=True, down=False)
+    assert "cannot be read" in graph.nodes["digits/v2"].gone
+    assert graph.nodes["digits/v2"].to_json()["damaged"] == graph.unread["digits/v2"]
+    assert arrows(graph) == {("digits/v2", "migrate", "other/v1")}
+
+
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("up", [True, False])
+def test_a_log_that_cannot_be_read_is_told_at_every_level_and_both_ways(
+    tmp_path: Path,
+    base: Version,
+    level: str,
+    up: bool,  # noqa: FBT001 - a parameter
+) -> None:
+    entry = tmp_path / "root/digits/v2/log/00000000000000000002.json"
+    entry.write_bytes(entry.read_bytes().replace(b"extend", b"extent"))
+    asked = version_in(tmp_path, "other/v1") if up else base
+    graph = told(asked, level=level, up=up, down=not up)
+    assert list(graph.unread) == ["digits/v2"]
+    assert any(node.lack == "damaged" for node in graph.nodes.values()) == up
+
+
+def test_what_went_to_vacuum_is_shown_so(base: Version) -> None:
+    base.pin("digits/v2 on 1", None)
+    later = datetime.now(UTC) + timedelta(days=1)
+    vacuum(base.store, "digits", keep=timedelta(0), delete=True, clock=lambda: later)
+    base.refresh()
+    old = told(base, level="snapshots").nodes["digits/v1@1"]
+    assert old.gone == "2 of its 2 shards were erased or given to vacuum"
+    shards = [f"digits/{shard.name}" for shard in base.snapshot(1).shards]
+    graph = told(base, level="shards", down=False)
+    assert ["vacuum" in graph.nodes[shard].gone for shard in shards] == [True, True]
+
+
+def test_who_registered_on_it_is_shown(base: Version) -> None:
+    base.pin("consumer training", 3, "run 9")
+    assert ("digits/v1", "read", "consumer training") in arrows(told(base))
+    assert ("digits/v1@3", "read", "consumer training") in arrows(told(base, level="snapshots"))
+    assert ("digits/v1", "read", "consumer training") not in arrows(told(base, 1))
+
+
+def test_appends_since_are_told_in_their_number(base: Version) -> None:
+    append(base, [{"id": 100, "name": "x"}], batch="more")
+    (edge,) = told(base, down=False).edges
+    assert len(edge.entries) == 3
+    assert told(base, 1, down=False).edges[0].entries == (edge.entries[0],)
+
+
+def test_names_that_dot_would_obey_are_quoted() -> None:
+    hostile = 'a"] b\\l\x1b'
+    graph = Graph(
+        "versions",
+        (hostile,),
+        {hostile: Node(hostile, "version"), "x": Node("x", "version", gone="it is\nlost")},
+        (Edge("x", hostile, "extend", how='by "f"'),),
+    )
+    lines = to_dot(graph).splitlines()
+    assert lines[3] == ('  "a\\"] b\\\\l�" [shape=box, label="a\\"] b\\\\l�", style="bold"];')
+    assert lines[4] == '  "x" [shape=box, label="x\\nit is\\nlost", style="dashed"];'
+    assert lines[5] == '  "x" -> "a\\"] b\\\\l�" [label="by \\"f\\""];'

@@ -1,0 +1,305 @@
+"""What an audit proves of a history that is in order, and how it deals with what it cannot."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import replace
+from datetime import timedelta
+from hashlib import sha256
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import pytest
+
+from shardline.errors import StorageError
+from shardline.fields import batch_fields, record_fields
+from shardline.lineage.audit import audit
+from shardline.lineage.auditing.audited_logs import AuditedLogs
+from shardline.lineage.auditing.deep import Deep, LeftOut
+from shardline.lineage.auditing.names import name_findings
+from shardline.lineage.catalog import Catalog
+from shardline.log.schema import Feature
+from shardline.log.state import content_digest
+from shardline.log.version import Version
+from shardline.operations.append import append
+from shardline.operations.check import check_version
+from shardline.operations.combine import combine
+from shardline.operations.erase import erase
+from shardline.operations.extend import extend
+from shardline.operations.rebuild import rebuild
+from shardline.operations.repair import repair
+from shardline.storage.local_store import LocalStore
+from tests.files.samples import records_of
+from tests.kernel.frames import framed
+from tests.lineage.roots import (
+    BASE,
+    PAIRS,
+    PLANNED,
+    RENAMED,
+    SINGLE,
+    WHOLE,
+    WIDE,
+    Root,
+    forge,
+    half,
+    rechain,
+)
+from tests.operations import extensions
+from tests.operations.extensions import SCHEMA, base_of, double, version_in
+from tests.operations.landings import rows
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+NAMES = (SINGLE, BASE, WIDE, RENAMED, WHOLE, PLANNED, PAIRS)
+
+
+class ReadOnlyStore(LocalStore):
+    """A store that nobody may write to."""
+
+    def _refuse(self, *_: object, **__: object) -> NoReturn:
+        raise StorageError("this store is read-only")
+
+    create = replace = delete = writer = check_conditions = _refuse
+
+
+def test_an_untouched_history_has_no_findings_and_stays_as_it_is(untouched: Root) -> None:
+    before = untouched.state()
+    report = audit(Catalog(ReadOnlyStore(untouched.folder)), deep=Deep(100, fields=(double, half)))
+    assert (report.findings, report.ok) == ((), True)
+    assert report.versions == NAMES
+    assert report.entries == sum(untouched.version(name).state.number for name in NAMES)
+    assert report.shards > 50
+    assert report.recomputed > 35
+    assert untouched.state() == before
+
+
+def test_without_reading_shards_nothing_is_found_either(untouched: Root) -> None:
+    assert untouched.findings(shards=False) == []
+
+
+def test_some_versions_are_audited_by_themselves(untouched: Root) -> None:
+    report = audit(Catalog(untouched.folder), [WIDE])
+    assert (report.versions, report.findings) == ((WIDE,), ())
+
+
+@pytest.mark.parametrize("operation", ["append", "rebuild", "extend", "migrate", "combine"])
+def test_a_name_follows_from_nothing_but_what_its_entry_tells(
+    untouched: Root, operation: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Were names hashed otherwise, every shard but those of a batch would be told."""
+    monkeypatch.setattr("shardline.lineage.auditing.names.stem_of", lambda _: "other")
+    logs = AuditedLogs(Catalog(untouched.folder))
+    found: dict[str, int] = {}
+    for name in NAMES:
+        history = logs.of(name)
+        assert history is not None
+        for one in name_findings(history, logs):
+            entry = history.entry(one.entry)
+            assert entry is not None
+            found[entry.operation] = found.get(entry.operation, 0) + 1
+    added = sum(
+        len(entry.added)
+        for name in NAMES
+        for entry in untouched.version(name).log.entries(1)
+        if entry.operation == operation
+    )
+    assert found[operation] == added - (operation == "append")
+
+
+def test_what_went_to_vacuum_is_explained(untouched: Root) -> None:
+    entries = list(untouched.version().log.entries(1))
+    condemned = {name for entry in entries for name in entry.condemned}
+    assert condemned
+    there = {path.name for path in (untouched.folder / "digits/shards").iterdir()}
+    assert not condemned & there
+    assert untouched.findings(BASE) == []
+
+
+def test_a_source_that_was_changed_for_an_erasure_is_explained(tmp_path: Path) -> None:
+    version = base_of(tmp_path, (0, 5), (5, 9))
+    for source in (tmp_path / "landing").iterdir():
+        source.unlink()
+    erase(version.store, version.log.dataset, key="id", values=[6])
+    found = {one.place: one for one in Root(tmp_path / "root", tmp_path / "landing").findings()}
+    first, second = (found[place] for place in sorted(found))
+    assert {first.kind, second.kind} == {"missing-source"}
+    assert (first.severity, second.severity) == ("warning", "note")
+    assert "were erased in entry" in second.detail
+
+
+def test_only_what_came_since_is_told_but_the_chain_is_proved_whole(root: Root) -> None:
+    version = root.version()
+    shard = version.newest().shards[0]
+    (root.folder / version.shard_name(shard)).unlink()
+    landed = version.state.stays.named([shard.name])[shard.name].landed
+    snapshot = version.state.timeline.of_entry(landed)
+    time = version.snapshot(snapshot).time
+    for since in (snapshot, time):
+        assert root.kinds(BASE, since=since) == {("missing-shard", BASE)}
+    for later in (snapshot + 1, time + timedelta(microseconds=1)):
+        assert root.findings(BASE, since=later) == []
+    root.entry_file(4).write_bytes(b"{}\n")
+    assert root.findings(BASE, since=1)
+
+
+def test_a_damaged_log_does_not_keep_others_from_being_proved(root: Root) -> None:
+    root.entry_file(2, RENAMED).write_bytes(b"no JSON\n")
+    root.shard_file(0, SINGLE).unlink()
+    assert root.kinds() == {("edited-entry", RENAMED), ("missing-shard", SINGLE)}
+
+
+def test_a_log_of_a_newer_release_is_told_and_the_others_are_proved(root: Root) -> None:
+    rechain(root.folder / RENAMED / "log", 1, lambda told: told.update(format=2))
+    assert root.kinds() == {("unreadable-log", RENAMED)}
+
+
+def test_a_version_that_is_not_there_is_told_by_what_was_made_of_it(root: Root) -> None:
+    shutil.rmtree(root.folder / SINGLE)
+    found = root.kinds()
+    assert ("missing-input", PAIRS) in found
+
+
+def test_what_was_made_of_an_unpublished_snapshot_is_told_for_ever(tmp_path: Path) -> None:
+    base, into = base_of(tmp_path, (0, 5)), version_in(tmp_path)
+    append(base, rows(5, 8), batch="more")
+    rebuild(base, "newest", into=into)
+    catalog = Catalog(tmp_path / "root")
+    (found,) = audit(catalog).findings
+    assert (found.severity, found.kind, found.version) == (
+        "warning",
+        "unpublished-input",
+        into.name,
+    )
+    assert found.place == "entry 2, input digits/v1@2"
+    assert check_version(base).ok
+    (later,) = audit(Catalog(tmp_path / "root")).findings
+    assert later == found
+
+
+def test_an_input_that_was_unpublished_later_was_published_then(tmp_path: Path) -> None:
+    base, into = base_of(tmp_path, (0, 5)), version_in(tmp_path)
+    rebuild(base, into=into)
+    base.reject(1, reason="on second thoughts")
+    assert audit(Catalog(tmp_path / "root")).findings == ()
+
+
+def test_a_shard_that_was_forged_with_its_whole_log_is_not_reproduced(root: Root) -> None:
+    """Shard, entry, receipt and chain all agree; only what it was made of tells."""
+    into = root.version("digits/forged")
+    rebuild(root.version(), into=into)
+    (made,) = into.newest().shards
+    place = root.folder / into.shard_name(made)
+    first, *others = records_of(place)
+    data = framed(*others, first)
+    place.write_bytes(data)
+    forged = replace(made, sha256=sha256(data).hexdigest())
+
+    def tell(told: dict[str, Any]) -> None:
+        told["added"][0]["sha256"] = forged.sha256
+        told["content"] = content_digest(told["fingerprint"], [forged])
+
+    rechain(root.folder / into.name / "log", 2, tell)
+    receipt = place.with_name(f"{place.name}.receipt")
+    forge(receipt, lambda told: told["shard"].update(sha256=forged.sha256))
+    assert root.findings(into.name) == []
+    (found,) = root.findings(into.name, deep=Deep())
+    assert (found.kind, found.place) == ("not-reproduced", f"shard {made.name}")
+
+
+def test_a_sample_is_the_same_for_the_same_seed(untouched: Root) -> None:
+    def recomputed(sample: int) -> int:
+        return audit(Catalog(untouched.folder), shards=False, deep=Deep(sample)).recomputed
+
+    assert [recomputed(sample) for sample in (1, 3)] == [1, 3]
+
+
+def test_what_cannot_be_made_again_is_listed_with_its_reason(untouched: Root) -> None:
+    report = audit(Catalog(untouched.folder), shards=False, deep=Deep(1000))
+    lacking = "function 'double' is not at hand: name it with --fields"
+    assert {(one.version, one.why) for one in report.left_out} == {
+        (BASE, "its rows were in memory"),
+        (WIDE, f"{lacking} {extensions.__name__}:double"),
+        (WHOLE, "function 'half' is declared not to be deterministic"),
+        (PAIRS, "what it was made of went to vacuum"),
+    }
+    assert report.findings == ()
+
+
+def test_a_function_that_was_changed_under_its_old_code_version_is_not_reproduced(
+    untouched: Root,
+) -> None:
+    @batch_fields(Feature("double", "int64"), reads=["id"], code="1")
+    def double(batch: pa.RecordBatch) -> dict[str, Any]:
+        return {"double": batch["id"]}
+
+    double.function.__module__ = extensions.__name__
+    kinds = untouched.kinds(WIDE, shards=False, deep=Deep(100, fields=(double,)))
+    assert kinds == {("not-reproduced", WIDE)}
+
+
+def test_pairs_that_were_chosen_sampled_and_computed_are_made_again(tmp_path: Path) -> None:
+    @record_fields(Feature("sum", "int64"), reads=["a_id", "b_id"], code="1")
+    def added(record: dict[str, Any]) -> dict[str, Any]:
+        return {"sum": record["a_id"] + record["b_id"]}
+
+    @record_fields(Feature("wanted", "int64"), reads=["a_id", "b_id"], code="1")
+    def unlike(record: dict[str, Any]) -> dict[str, Any]:
+        return {"wanted": int(record["a_id"] != record["b_id"])}
+
+    base = base_of(tmp_path, (0, 4), (4, 8))
+    names: dict[str, Any] = {"on_collision": "prefix", "left_prefix": "a_", "right_prefix": "b_"}
+    ways: dict[str, dict[str, Any]] = {
+        "all": {"fields": added, "where": unlike},
+        "few": {"sample": 5, "seed": 3},
+        "first": {"limit": 7},
+        "packed": {"compression": "gzip", "target_bytes": 500},
+    }
+    for name, options in ways.items():
+        combine(base, base, version_in(tmp_path, f"pairs/{name}"), **names, **options)
+    report = audit(Catalog(tmp_path / "root"), deep=Deep(100, fields=(added, unlike)))
+    assert (report.findings, report.left_out) == ((), ())
+    assert report.recomputed == report.shards
+    kept = audit(Catalog(tmp_path / "root"), shards=False, deep=Deep(100)).left_out
+    assert [one.why.split(" is")[0] for one in kept] == ["function 'added'"]
+
+
+def test_a_function_that_is_not_deterministic_says_so_in_the_log(tmp_path: Path) -> None:
+    base, into = base_of(tmp_path, (0, 3)), version_in(tmp_path)
+    extend(base, [double, half], into)
+    told = into.log.entry(2).parameters["fields"]
+    assert [one.get("deterministic", True) for one in told] == [True, False]
+
+
+def test_what_was_repaired_is_explained_and_can_be_made_again(tmp_path: Path) -> None:
+    base = base_of(tmp_path, (0, 5))
+    Path(base.newest().files()[0]).write_bytes(b"")
+    assert repair(base).repaired
+    report = audit(Catalog(tmp_path / "root"), deep=Deep())
+    assert [(one.severity, one.kind) for one in report.findings] == [("note", "repaired-shard")]
+    assert (report.ok, report.recomputed) == (True, 2)
+    assert audit(Catalog(tmp_path / "root"), shards=False).findings == ()
+
+
+def test_a_version_of_nothing_but_a_schema_is_in_order(tmp_path: Path) -> None:
+    Version(tmp_path, "digits/v1").create(SCHEMA)
+    report = audit(Catalog(tmp_path))
+    assert (report.versions, report.findings) == (("digits/v1",), ())
+
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "format-1"
+
+
+def test_a_history_of_another_writer_gets_one_note_for_each_version() -> None:
+    for shards in (True, False):
+        report = audit(Catalog(GOLDEN), shards=shards)
+        assert [(one.severity, one.kind, one.version) for one in report.findings] == [
+            ("note", "other-writer", name) for name in ("pets/v1", "pets/v2", "walks/v1")
+        ]
+        assert report.ok
+
+
+def test_entries_of_another_writer_are_left_out_of_what_is_made_again() -> None:
+    report = audit(Catalog(GOLDEN), deep=Deep(100))
+    why = "its entry tells how it was made in a form of another writer"
+    assert LeftOut("pets/v2", 1, why) in report.left_out

@@ -1,0 +1,249 @@
+"""What an audit says of what was damaged, of what lies on that, and of what was repaired."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from shardline.lineage.audit import audit
+from shardline.lineage.auditing.deep import Deep
+from shardline.lineage.catalog import Catalog
+from shardline.log.facts import Attestation
+from shardline.log.version import Version
+from shardline.operations.check import INTEGRITY, SCHEMA, check_version
+from shardline.operations.combine import combine
+from shardline.operations.consumers import register
+from shardline.operations.erase import erase
+from shardline.operations.extend import extend
+from shardline.operations.rebuild import rebuild
+from shardline.operations.repair import repair
+from tests.cli.datasets import MISFIT, damage, entry_file, here, land, landed
+from tests.lineage.roots import rechain
+from tests.operations.extensions import base_of, double, grown, version_in
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from shardline.lineage.audit import AuditReport
+
+BASE, WIDE, PLAN, WHOLE = "digits/v1", "digits/v2", "pairs/plan", "digits/whole"
+
+
+@pytest.fixture
+def base(tmp_path: Path) -> Version:
+    """A base, an overlay on it, and a plan that pairs the overlay; two snapshots of each."""
+    base = base_of(tmp_path, (0, 5))
+    follow(base)
+    grown(base, tmp_path / "landing", (5, 9))
+    follow(base)
+    return base
+
+
+def follow(base: Version) -> None:
+    wide, plan = Version(base.store, WIDE), Version(base.store, PLAN)
+    extend(base, double, wide)
+    assert check_version(wide).ok
+    combine(wide, wide, plan, mode="virtual", once=True, on_collision="prefix", right_prefix="b_")
+    assert check_version(plan).ok
+
+
+def audited(base: Version, *names: str, **options: Any) -> AuditReport:  # noqa: ANN401 - as they come
+    return audit(Catalog(base.store), names or None, **options)
+
+
+def kinds(base: Version, *names: str, **options: Any) -> set[tuple[str, str, str]]:  # noqa: ANN401 - as above
+    found = audited(base, *names, **options).findings
+    return {(one.severity, one.kind, one.version) for one in found}
+
+
+def file_of(version: Version, snapshot: int = 1, place: int = 0) -> Path:
+    return Path(version.snapshot(snapshot).files()[place])
+
+
+def edited(entry: Path, _: Path) -> None:
+    entry.write_bytes(entry.read_bytes().replace(b'"time":"2', b'"time":"1'))
+
+
+def removed(entry: Path, _: Path) -> None:
+    entry.unlink()
+
+
+def swapped(entry: Path, other: Path) -> None:
+    first, second = entry.read_bytes(), other.read_bytes()
+    entry.write_bytes(second)
+    other.write_bytes(first)
+
+
+@pytest.mark.parametrize("change", [edited, removed, swapped])
+def test_what_lies_on_a_damaged_log_through_others_is_not_judged(
+    base: Version, tmp_path: Path, change: Callable[[Path, Path], None]
+) -> None:
+    root = tmp_path / "root"
+    change(entry_file(root, 2, BASE), entry_file(root, 3, BASE))
+    found = kinds(base)
+    assert {(severity, version) for severity, _, version in found if severity != "note"} == {
+        ("error", BASE)
+    }
+    assert {one for one in found if one[0] == "note"} == {
+        ("note", "not-judged", WIDE),
+        ("note", "not-judged", PLAN),
+    }
+
+
+def test_no_one_attested_falsely_what_was_lost_since(base: Version) -> None:
+    file_of(base).unlink()
+    assert kinds(base) == {("error", "missing-shard", BASE)}
+    repair(base)
+    assert check_version(base).ok
+    follow(base)
+    assert kinds(base) == {("note", "repaired-shard", BASE)}
+
+
+def test_what_was_made_of_a_shard_that_was_repaired_is_not_made_again(base: Version) -> None:
+    whole = Version(base.store, WHOLE)
+    rebuild(base)
+    assert check_version(base).ok
+    extend(base, double, whole, mode="rewrite", which=2)
+    base.restore(2)
+    damage(file_of(base))
+    repair(base)
+    assert check_version(base).ok
+    follow(base)
+    deep = Deep(20, fields=(double,))
+    for names in ((), (BASE,), (WIDE,), (WHOLE,)):
+        report = audited(base, *names, deep=deep)
+        assert report.ok
+        assert report.left_out
+        assert all("what it was made of, of digits/v" in one.why for one in report.left_out)
+    (left,) = audited(base, BASE, deep=deep).left_out
+    assert (left.version, left.shards) == (BASE, 1)
+    (left,) = audited(base, WHOLE, deep=deep).left_out
+    assert left.why.endswith("is damaged: entry 13 of digits/v1 repaired that")
+
+
+def test_a_snapshot_that_is_held_and_cannot_be_read_any_more_is_told_until_it_is_let_go_of(
+    base: Version, tmp_path: Path
+) -> None:
+    wide, root = Version(base.store, WIDE), tmp_path / "root"
+    wide.tag("best", 1)
+    register(base, 1, "cnn", run="42")
+    base.pin("of a person", 1)
+    whole = file_of(base).read_bytes()
+    damage(file_of(base))
+    repair(base)
+    assert check_version(base).ok
+    follow(base)
+    lost = {("warning", "unreadable-snapshot", name) for name in (BASE, WIDE)}
+    assert kinds(base) == {*lost, ("note", "repaired-shard", BASE)}
+    assert kinds(base, shards=False) == lost
+    file, damaged = file_of(base), file_of(base).read_bytes()
+    file.write_bytes(whole)
+    assert kinds(base) == set()
+    file.write_bytes(damaged)
+    told = {one.version: one for one in audited(base).findings if one.severity == "warning"}
+    assert "held by the consumer cnn and the pin 'of a person', and read from" in told[BASE].detail
+    assert "held by the tag best, and read from" in told[WIDE].detail
+    for one in told.values():
+        command = one.advice.split("'")[1]
+        assert here(root, *command.split()[1:]).code == 0
+    base.pin("of a person", None)
+    assert kinds(base) == {("note", "repaired-shard", BASE)}
+
+
+def test_a_damaged_shard_that_a_restore_brought_back_is_an_error(base: Version) -> None:
+    damage(file_of(base))
+    repair(base)
+    assert check_version(base).ok
+    base.restore(2)
+    for shards in (True, False):
+        assert ("error", "damaged-shard", BASE) in kinds(base, BASE, shards=shards)
+    repair(base)
+    assert check_version(base).ok
+    assert kinds(base, BASE) == {("note", "repaired-shard", BASE)}
+    assert kinds(base, BASE, shards=False) == set()
+
+
+def test_what_is_still_read_from_erased_shards_is_told_so_until_vacuum_took_them(
+    base: Version, tmp_path: Path
+) -> None:
+    plan = version_in(tmp_path, "pairs/erased")
+    names: dict[str, Any] = {"on_collision": "prefix", "right_prefix": "b_"}
+    combine(base, base, plan, mode="virtual", **names)
+    assert check_version(plan).ok
+    base.tag("kept", 1)
+    erase(base.store, "digits", where="id == 3")
+    found = {one.version: one for one in audited(base).findings}
+    assert BASE not in found
+    told = found["pairs/erased"]
+    assert (told.severity, told.kind) == ("warning", "expiring-snapshot")
+    assert "erased: it can still be read, and cannot when vacuum has deleted it" in told.detail
+    assert plan.published().to_arrow().read_all().num_rows == 81
+    base.refresh()
+    assert check_version(base).ok
+    combine(base, base, plan, mode="virtual", **names)
+    assert check_version(plan).ok
+    assert "pairs/erased" not in {one.version for one in audited(base).findings}
+
+
+def test_records_that_a_repair_lost_are_told_for_ever(base: Version, tmp_path: Path) -> None:
+    (tmp_path / "landing/000000-000005.jsonl").unlink()
+    damage(file_of(base))
+    repair(base, lossy=True)
+    assert check_version(base).ok
+    follow(base)
+    told = {one.kind: one for one in audited(base, sources=False).findings}
+    assert set(told) == {"lost-records", "repaired-shard"}
+    assert told["repaired-shard"].detail.endswith("repaired that, and lost 1 record")
+    (quick,) = audited(base, shards=False, sources=False).findings
+    assert (quick.severity, quick.kind) == ("note", "lost-records")
+    assert quick.detail == "its repair kept what was intact, and lost 1 record"
+
+
+def test_what_was_brought_back_since_a_snapshot_is_read(base: Version) -> None:
+    rebuild(base)
+    assert check_version(base).ok
+    damage(file_of(base))
+    assert audited(base, BASE, since=3).findings == ()
+    base.restore(2)
+    for since in (3, 4):
+        (found,) = audited(base, BASE, since=since).findings
+        assert (found.kind, found.place) == ("damaged-shard", f"shard {file_of(base).name}")
+    base.restore(3)
+    assert audited(base, BASE, since=5).findings == ()
+
+
+@pytest.mark.parametrize("how", ["forged", "removed"])
+def test_of_a_damaged_log_nothing_is_made_again_and_the_reason_says_so(
+    base: Version, tmp_path: Path, how: str
+) -> None:
+    entry = entry_file(tmp_path / "root", 5, BASE)
+    if how == "removed":
+        entry.unlink()
+    else:
+        rechain(entry.parent, 5, lambda told: told["added"][0].update(records=5))
+    report = audited(base, deep=Deep(20, fields=(double,)))
+    assert {one.version for one in report.findings if one.severity == "error"} == {BASE}
+    assert {(one.version, one.why) for one in report.left_out} == {
+        (BASE, "its own log is damaged"),
+        (WIDE, "the log of digits/v1, of which it was made, is damaged or gone"),
+        (PLAN, "the log of digits/v1, of which it was made, is damaged or gone"),
+    }
+    assert report.recomputed == 0
+
+
+def test_a_false_attestation_of_an_old_shard_is_ended_by_what_is_advised(tmp_path: Path) -> None:
+    version = landed(tmp_path, "a")
+    land(version, "b", MISFIT)
+    name = version.newest().shards[-1].name
+    version.attest(
+        [Attestation(check, passed=True, shards=(name,)) for check in (INTEGRITY, SCHEMA)]
+    )
+    version.restore(1)
+    (found,) = (one for one in audited(version).findings if one.severity == "error")
+    assert found.kind == "false-attestation"
+    command = found.advice.split("'")[1]
+    assert command == f"shardline check {version.name}@2 --again"
+    assert here(tmp_path, *command.split()[1:]).code == 1
+    assert audited(version).ok

@@ -1,0 +1,183 @@
+"""What a version is read from is audited with it, and told if it is lost."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from shardline.fields import record_fields
+from shardline.lineage.audit import audit
+from shardline.lineage.auditing.deep import Deep, LeftOut
+from shardline.lineage.catalog import Catalog
+from shardline.log.schema import Feature
+from shardline.log.version import Version
+from shardline.operations.check import check_version
+from shardline.operations.combine import combine
+from shardline.operations.extend import extend
+from shardline.operations.rebuild import rebuild
+from shardline.operations.repair import repair
+from shardline.operations.vacuum import vacuum
+from shardline.operations.verify_version import verify_version
+from tests.cli.datasets import damage, here
+from tests.operations.extensions import base_of, double, length, version_in
+
+if TYPE_CHECKING:
+    from shardline.lineage.audit import AuditReport
+
+BASE, WIDE, WIDER, PLAN, WHOLE = "digits/v1", "digits/v2", "digits/v3", "pairs/plan", "digits/whole"
+EXTEND = "shardline extend digits/v1 --into v2 --fields tests.operations.extensions:double"
+
+
+@pytest.fixture
+def base(tmp_path: Path) -> Version:
+    """A base with an overlay, one on that, a plan, and a whole copy."""
+    base = base_of(tmp_path, (0, 5), (5, 9))
+    extend(base, double, version_in(tmp_path, WIDE))
+    assert check_version(version_in(tmp_path, WIDE)).ok
+    extend(version_in(tmp_path, WIDE), length, version_in(tmp_path, WIDER))
+    names: dict[str, Any] = {"on_collision": "prefix", "right_prefix": "b_"}
+    combine(base, base, version_in(tmp_path, PLAN), mode="virtual", **names)
+    extend(base, double, version_in(tmp_path, WHOLE), mode="rewrite")
+    for name in (WIDER, PLAN, WHOLE):
+        assert check_version(version_in(tmp_path, name)).ok
+    return base
+
+
+def audited(base: Version, *names: str, **options: Any) -> AuditReport:  # noqa: ANN401 - as they come
+    return audit(Catalog(base.store), names or None, **options)
+
+
+def kinds(base: Version, *names: str, **options: Any) -> set[tuple[str, str, str]]:  # noqa: ANN401 - as above
+    found = audited(base, *names, **options).findings
+    return {(one.severity, one.kind, one.version) for one in found}
+
+
+def first_file(base: Version) -> Path:
+    return Path(base.snapshot(1).files()[0])
+
+
+def test_what_a_version_is_read_from_is_read_with_it(base: Version) -> None:
+    found = {name: audited(base, name) for name in (BASE, WIDE, WIDER, PLAN, WHOLE)}
+    assert {name: (report.lower, report.shards) for name, report in found.items()} == {
+        BASE: ((), 2),
+        WIDE: ((BASE,), 4),
+        WIDER: ((WIDE, BASE), 6),
+        PLAN: ((BASE,), 3),
+        WHOLE: ((), 2),
+    }
+    assert not any(report.findings for report in found.values())
+
+
+@pytest.mark.parametrize("name", [WIDE, WIDER, PLAN])
+def test_damage_below_is_told_of_the_shard_that_has_it(base: Version, name: str) -> None:
+    damage(first_file(base))
+    deep = Deep(10, fields=(double, length))
+    for how in (None, deep):
+        assert kinds(base, name, deep=how) == {("error", "damaged-shard", BASE)}
+    left = audited(base, name, deep=deep).left_out
+    of = WIDE if name == WIDER else BASE
+    assert left == (LeftOut(name, 1, f"what it was made of, of {of}, is damaged"),)
+    first_file(base).unlink()
+    for shards in (True, False):
+        assert kinds(base, name, shards=shards) == {("error", "missing-shard", BASE)}
+
+
+def test_a_damaged_input_of_what_is_made_again_is_told_as_that(base: Version) -> None:
+    damage(first_file(base))
+    (found,) = audited(base, WHOLE, deep=Deep(10, fields=(double,))).findings
+    assert (found.severity, found.kind, found.version) == ("error", "damaged-input", WHOLE)
+    assert f"{first_file(base)}: data-crc at record 0, offset 0" in found.detail
+    assert "salvage" not in found.detail
+
+
+def test_a_function_that_fails_now_is_not_taken_for_another_writer(base: Version) -> None:
+    @record_fields(Feature("length", "int64"), reads=["name"], code="1")
+    def length(_: dict[str, Any]) -> dict[str, Any]:
+        raise RuntimeError("no such model")
+
+    length.function.__module__ = "tests.operations.extensions"
+    report = audited(base, WIDER, deep=Deep(10, fields=(length,)))
+    assert {one.kind for one in report.findings} == {"not-reproduced"}
+    assert report.left_out == ()
+
+
+def test_after_a_repair_what_is_published_and_lies_on_the_old_shard_is_told(base: Version) -> None:
+    damage(first_file(base))
+    assert repair(base).repaired
+    assert check_version(base).ok
+    lost = {("error", "unreadable-snapshot", name) for name in (WIDE, WIDER, PLAN)}
+    assert kinds(base) == {*lost, ("note", "repaired-shard", BASE)}
+    assert kinds(base, shards=False) == lost
+    found = next(one for one in audited(base).findings if one.version == WIDE)
+    assert found.place == "snapshot 1"
+    assert "which is published, is read from shard v1." in found.detail
+    assert found.advice.endswith(f": {EXTEND}")
+
+
+def test_the_advice_of_each_finding_helps_and_then_there_is_none(
+    base: Version, tmp_path: Path
+) -> None:
+    damage(first_file(base))
+    root = tmp_path / "root"
+    for version in (BASE, WIDE, WIDER, PLAN):
+        told = here("/nowhere", "audit", "--root", root, "--json").json
+        found = next(one for one in told["findings"] if one["severity"] == "error")
+        assert found["version"] == version
+        advice = found["advice"]
+        command = advice.split("'")[1] if "'" in advice else advice.rpartition(": ")[2]
+        for one in command.split(" && "):
+            assert one.endswith(f" --root {root}")
+            assert here("/nowhere", *one.split()[1:]).code == 0
+    assert here(root, "audit").code == 0
+    again = Version(base.store, WIDER)
+    entry = again.log.entry(again.published().entry)
+    assert (entry.parameters["computed"], entry.parameters["reused"]) == (1, 1)
+
+
+def test_a_base_that_vacuum_took_is_told(base: Version, tmp_path: Path) -> None:
+    rebuild(base)
+    assert check_version(base).ok
+    for pin in list(base.state.pins):
+        base.pin(pin, None)
+    vacuum(tmp_path / "root", "digits", keep=timedelta(), delete=True)
+    for shards in (True, False):
+        found = kinds(base, shards=shards)
+        assert {("error", "unreadable-snapshot", name) for name in (WIDE, WIDER, PLAN)} <= found
+        assert {kind for _, kind, _ in found} == {"unreadable-snapshot", "missing-pin"}
+
+
+@pytest.mark.parametrize("name", [WIDE, WHOLE, PLAN])
+def test_a_damaged_shard_that_was_derived_is_made_anew_by_what_is_advised(
+    base: Version, tmp_path: Path, name: str
+) -> None:
+    root, version = tmp_path / "root", Version(base.store, name)
+    damage(root / version.shard_name(version.newest().shards[0]))
+    (found,) = audited(base, name).findings
+    assert (found.severity, found.kind, found.version) == ("error", "damaged-shard", name)
+    first, command = found.advice.split("'")[1], found.advice.rpartition(": ")[2]
+    told = here(root, *first.split()[1:])
+    assert told.code == 1
+    assert f"To make anew what is damaged: {command}\n" in told.out
+    assert here(root, *command.split()[1:]).code == 0
+    assert kinds(base, name) == {("note", "replaced-shard", name)}
+    assert audited(base, name, shards=False).findings == ()
+    assert verify_version(Version(base.store, name), "published").ok
+
+
+def test_damage_to_what_only_old_snapshots_hold_is_advised_to_be_written_down(
+    base: Version, tmp_path: Path
+) -> None:
+    old = first_file(base)
+    rebuild(base)
+    assert check_version(base).ok
+    damage(old)
+    (found,) = audited(base, BASE).findings
+    assert (found.severity, found.kind) == ("error", "damaged-shard")
+    command = found.advice.split("'")[1]
+    assert command == "shardline check digits/v1@1 --again"
+    assert here(tmp_path / "root", *command.split()[1:]).code == 1
+    assert kinds(base, BASE) == {("note", "replaced-shard", BASE)}
+    assert ("error", "unreadable-snapshot", WIDE) in kinds(base, WIDE)

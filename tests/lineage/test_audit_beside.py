@@ -1,0 +1,93 @@
+"""What lies beside shards must be there and be whole: by it records are traced."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from shardline.lineage.audit import audit
+from shardline.lineage.catalog import Catalog
+from shardline.log.version import Version
+from shardline.operations.append import append
+from shardline.operations.check import check_version
+from shardline.operations.combine import combine
+from shardline.operations.extend import extend
+from shardline.operations.repair import repair
+from tests.cli.datasets import damage
+from tests.operations.extensions import SCHEMA, base_of, double, version_in
+
+
+@pytest.fixture
+def base(tmp_path: Path) -> Version:
+    """A shard from a text with blank lines, chosen pairs of it, and what is left of a shard."""
+    base = base_of(tmp_path, (0, 5))
+    landing = tmp_path / "landing"
+    landed = landing / "000000-000005.jsonl"
+    blank = landing / "blank.jsonl"
+    blank.write_text(landed.read_text().replace("}\n", "}\n\n").replace('"id": ', '"id": 1'))
+    append(base, blank, schema=SCHEMA)
+    assert check_version(base).ok
+    pairs = version_in(tmp_path, "pairs/v1")
+    combine(base, base, pairs, on="id", on_collision="keep-left")
+    assert check_version(pairs).ok
+    landed.unlink()
+    damage(Path(base.newest().files()[0]))
+    (repaired,) = repair(base, lossy=True).repaired
+    assert (repaired.how, repaired.lost) == ("salvage", 1)
+    assert check_version(base).ok
+    return base
+
+
+def found(base: Version, *, shards: bool = True) -> list[tuple[str, str, str]]:
+    told = audit(Catalog(base.store), shards=shards, sources=False).findings
+    return [(one.severity, one.kind, one.detail) for one in told if one.severity != "note"]
+
+
+@pytest.mark.parametrize(
+    ("name", "place", "what", "listed"),
+    [
+        ("digits/v1", 0, "records of the damaged shard", True),
+        ("digits/v1", 1, "rows of its source", False),
+        ("pairs/v1", 0, "two records", True),
+    ],
+)
+def test_a_row_map_that_is_gone_or_damaged_is_told(
+    base: Version, name: str, place: int, what: str, *, listed: bool
+) -> None:
+    assert found(base) == found(base, shards=False) == []
+    row_map = Path(f"{Version(base.store, name).newest().files()[place]}.rows")
+    cannot = f"of which {what} its records are cannot be told"
+    damage(row_map, 8 * 20)
+    where = f"{name.partition('/')[0]}/shards/{row_map.name}"
+    damaged = f"its row map is damaged ({where}): {cannot}"
+    assert found(base) == [("warning", "damaged-row-map", damaged)]
+    assert found(base, shards=False) == []
+    row_map.unlink()
+    missing = [("warning", "missing-row-map", f"its row map is gone: {cannot}")]
+    assert found(base) == missing
+    assert found(base, shards=False) == (missing if listed else [])
+
+
+def test_pairs_without_a_row_map_are_combined_into_another_version_as_advised(
+    base: Version, tmp_path: Path
+) -> None:
+    lost, pairs = version_in(tmp_path, "pairs/v1"), version_in(tmp_path, "pairs/v2")
+    Path(f"{lost.newest().files()[0]}.rows").unlink()
+    (told,) = audit(Catalog(base.store), ["pairs/v1"], sources=False).findings
+    assert "combine into a version of another name" in told.advice
+    combine(base, base, pairs, on="id", on_collision="keep-left")
+    assert check_version(pairs).ok
+    assert audit(Catalog(base.store), ["pairs/v2"], sources=False).findings == ()
+
+
+def test_a_missing_receipt_is_told_by_what_it_was_for(tmp_path: Path) -> None:
+    base, wide = base_of(tmp_path, (0, 5)), version_in(tmp_path)
+    extend(base, double, wide)
+    for version in (base, wide):
+        shard = version.shard_name(version.newest().shards[0])
+        (tmp_path / "root" / f"{shard}.receipt").unlink()
+    told = {one.version: one for one in audit(Catalog(base.store)).findings}
+    assert {one.kind for one in told.values()} == {"missing-receipt"}
+    assert "rows of its source" in told["digits/v1"].detail
+    assert "which told of which records no new fields could be made" in told["digits/v2"].detail

@@ -1,0 +1,192 @@
+"""The dataset card: what people are told, and that nothing of the records is."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import yaml
+
+from shardline.errors import UnreadableSnapshotError
+from shardline.lineage.catalog import Catalog
+from shardline.lineage.exports.about import About
+from shardline.lineage.exports.card import dataset_card
+from shardline.lineage.exports.counts import LabelCounts, count_labels
+from shardline.lineage.exports.sums import sha256sums
+from shardline.log.schema import Category, Feature, Schema
+from shardline.log.version import Version
+from shardline.operations.append import append
+from shardline.operations.check import check_version
+from shardline.operations.erase import erase
+from shardline.operations.extend import extend
+from shardline.operations.rebuild import rebuild
+from shardline.operations.vacuum import vacuum
+from tests.lineage import told_roots
+from tests.lineage.told_roots import PERSON, make_history
+from tests.operations.extensions import double
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_history(tmp_path_factory.mktemp("history"))
+
+
+def card(root: Path, name: str, number: int | None = None, **about: str) -> str:
+    catalog = Catalog(root)
+    version = catalog.version(name)
+    snapshot = version.published() if number is None else version.snapshot(number)
+    counts = count_labels(snapshot)
+    return dataset_card(catalog, snapshot, about=About(**about), counts=counts)
+
+
+def header(text: str) -> dict[str, Any]:
+    _, told, _ = text.split("---\n", 2)
+    read: dict[str, Any] = yaml.safe_load(told)
+    return read
+
+
+def section(text: str, title: str) -> list[str]:
+    """The lines of a section that are not empty."""
+    _, _, rest = text.partition(f"\n## {title}\n")
+    return [line for line in rest.split("\n## ")[0].splitlines() if line]
+
+
+def test_the_header_is_what_hugging_face_reads(root: Path) -> None:
+    told = header(card(root, "numbers/v1", 2, license="apache-2.0"))
+    assert (told["pretty_name"], told["license"]) == ("numbers v1", "apache-2.0")
+    assert told["size_categories"] == ["n<1K"]
+    (split,) = told["dataset_info"]["splits"]
+    assert (split["name"], split["num_examples"]) == ("train", 9)
+    assert told["dataset_info"]["features"] == [
+        {"name": "id", "dtype": "int64"},
+        {"name": "name", "dtype": "string"},
+        {"name": "parity", "dtype": {"class_label": {"names": {"0": "even", "1": "odd"}}}},
+        {"name": "place", "dtype": "string"},
+        {"name": "vector", "sequence": {"sequence": "float32"}},
+    ]
+
+
+def test_fields_counts_checks_history_and_consumers_are_told(root: Path) -> None:
+    text = card(root, "numbers/v1", 2)
+    assert "Small numbers \\| with pipes." in text
+    assert "| id | int64 | \\[\\] | yes |  | Counts up. |" in section(text, "Fields")
+    assert section(text, "Records by parity")[2:] == [
+        "| even | 5 | 55.6% |",
+        "| odd | 4 | 44.4% |",
+    ]
+    assert section(text, "Checks")[2:] == [
+        "| integrity | each shard | passed on 2 of 2 |",
+        "| schema | each shard | passed on 2 of 2 |",
+    ]
+    first, second = section(text, "History")[2:]
+    assert "append: +1 shard, 5 records, 1 source | 5 | run run-1 |" in first
+    assert "| 9 | run run-1 |" in second
+    assert "| number-net | run-42 | 1f3c9d2 |" in section(text, "Read by")[2]
+    assert 'Version(ROOT, "numbers/v1").snapshot(2)' in text
+
+
+def test_a_derived_version_tells_what_it_was_made_from_down_to_its_fields(root: Path) -> None:
+    text = card(root, "numbers/wide")
+    made = section(text, "Made from")
+    assert made[0].startswith("- numbers/v1@2 (entry `")
+    assert "| double | computed | numbers/v1: id | function 'double' |" in made
+    assert "shardline export numbers/wide@1 FILE" in text
+    assert "Read by" not in text
+
+
+def test_a_failed_check_and_what_became_of_the_snapshot_are_told(root: Path) -> None:
+    text = card(root, "numbers/v1", 5)
+    assert "| state | rejected |" in text
+    assert section(text, "Checks")[-1] == "| counts | the snapshot | failed |"
+    assert "restore: snapshot 2 again" in section(text, "History")[-2]
+
+
+def test_nothing_of_the_records_is_told_but_how_many_have_each_declared_label(root: Path) -> None:
+    for name in Catalog(root).names():
+        assert PERSON not in card(root, name, 1)
+    assert section(card(root, "numbers/v1", 2), "Records by place")[2:] == [
+        "| 4 not declared | 6 |  |",
+        "| none | 3 |  |",
+    ]
+
+
+def test_labels_of_texts_and_of_lists_are_counted_as_they_are_declared(tmp_path: Path) -> None:
+    schema = Schema(
+        (
+            Feature("colour", "bytes", meaning=Category(("red", "blue"))),
+            Feature("tags", "int64", (None,), meaning=Category(("a", "b"))),
+        )
+    )
+    version = Version(tmp_path, "things/v1")
+    version.create(schema)
+    rows = [{"colour": "red", "tags": [0, 1, 1]}, {"colour": "red", "tags": []}]
+    append(version, rows, batch="all")
+    assert count_labels(version.newest()) == [
+        LabelCounts("colour", {"red": 2, "blue": 0}),
+        LabelCounts("tags", {"a": 1, "b": 2}),
+    ]
+
+
+def test_a_text_that_would_be_markup_stays_a_text(tmp_path: Path) -> None:
+    hostile = "<script>|`x`\n## no\x1b[31m"
+    version = Version(tmp_path, "things/v1")
+    version.create(Schema((Feature(hostile, "int64", doc=hostile),), doc=hostile))
+    append(version, [{hostile: 1}], batch="all")
+    text = dataset_card(Catalog(tmp_path), version.newest(), about=About(license=hostile))
+    assert "\\<script\\>\\|\\`x\\` \\#\\# no�\\[31m" in text
+    assert not any(line.startswith("## no") for line in text.splitlines())
+    assert "\x1b" not in text
+    assert header(text)["license"] == hostile
+
+
+def test_the_card_of_what_was_erased_tells_what_is_gone_and_no_way_to_read_it(
+    tmp_path: Path,
+) -> None:
+    version = told_roots.grown(Version(tmp_path, "numbers/v1"), tmp_path / "in", 0, 5)
+    told_roots.grown(version, tmp_path / "in", 5, 9)
+    over = Version(tmp_path, "numbers/v2")
+    extend(version, double, over)
+    assert check_version(over).ok
+    erase(tmp_path, "numbers", key="id", values=[7])
+    version.refresh()
+    first, second = version.snapshot(2).shards
+    entry = version.state.condemned_in(second.name)
+    for name, number in (("numbers/v1", 2), ("numbers/v2", 1)):
+        text = dataset_card(Catalog(tmp_path), Version(tmp_path, name).snapshot(number))
+        gone = section(text, "What is gone")
+        row = f"| numbers/v1 | `{second.name}` | 4 | erased in entry {entry}; its file waits for "
+        assert any(line.startswith(row) for line in gone)
+        assert first.name not in "".join(gone)
+        assert "; it holds what was erased or given to vacuum" in text
+        assert "How to read it" not in text
+    assert "4 of its 9 records" in card_of(tmp_path, 2)
+    assert "How to read it" in dataset_card(Catalog(tmp_path), version.newest())
+    with pytest.raises(UnreadableSnapshotError, match=rf"{second.name} of numbers/v1 \(erased in"):
+        sha256sums(version.snapshot(2))
+
+
+def card_of(root: Path, number: int) -> str:
+    return dataset_card(Catalog(root), Version(root, "numbers/v1").snapshot(number))
+
+
+@pytest.mark.parametrize("how", ["erased", "given to vacuum"])
+def test_the_card_says_so_when_the_file_was_deleted(tmp_path: Path, how: str) -> None:
+    version = told_roots.grown(Version(tmp_path, "numbers/v1"), tmp_path / "in", 0, 5)
+    if how == "erased":
+        erase(tmp_path, "numbers", key="id", values=[3])
+        version.refresh()
+    else:
+        rebuild(version, compression="gzip")
+    assert check_version(version).ok
+    later = datetime.now(UTC) + timedelta(days=1)
+    vacuum(tmp_path, "numbers", keep=timedelta(0), delete=True, clock=lambda: later)
+    version.refresh()
+    assert "; it cannot be read any more" in card_of(tmp_path, 1)
+    (row,) = section(card_of(tmp_path, 1), "What is gone")[3:]
+    entry = version.state.condemned_in(version.snapshot(1).shards[0].name)
+    first = "erased in entry 4, " if how == "erased" else ""
+    assert row.endswith(f"| 5 | {first}given to vacuum in entry {entry} |")

@@ -1,0 +1,162 @@
+"""Croissant: mlcroissant loads it, iterates the records, and holds the files against it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+from typing import TYPE_CHECKING, Any
+
+import mlcroissant as mlc
+import numpy as np
+import pytest
+
+from shardline.errors import BadNameError, UnreadableSnapshotError
+from shardline.lineage.exports.about import About
+from shardline.lineage.exports.croissant import croissant, write_croissant
+from shardline.log.schema import Feature, Image, Schema
+from shardline.log.version import Version
+from shardline.operations.append import append
+from shardline.operations.check import check_version
+from tests.assets.landings import png
+from tests.lineage.told_roots import LABELS, grown, make_history
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from shardline.log.snapshot import Snapshot
+
+ABOUT = About("https://spdx.org/licenses/Apache-2.0", "https://example.org", "Us", "Us, 2026")
+
+
+def loaded(path: Path, caplog: pytest.LogCaptureFixture) -> mlc.Dataset:
+    """The file as mlcroissant takes it: without an error, and without a warning."""
+    with caplog.at_level(logging.WARNING):
+        dataset = mlc.Dataset(path)
+    assert (dataset.metadata.ctx.issues.errors, caplog.messages) == (set(), [])
+    return dataset
+
+
+def plain(value: object) -> object:
+    """A value as JSON has it."""
+    if isinstance(value, list):
+        return [plain(one) for one in value]
+    if isinstance(value, np.generic):
+        return value.item()
+    return value.decode() if isinstance(value, bytes) else value
+
+
+def by_mlcroissant(dataset: mlc.Dataset, names: str = "records") -> list[dict[str, Any]]:
+    return [
+        {key.partition("/")[2]: plain(value) for key, value in record.items()}
+        for record in dataset.records(names)
+    ]
+
+
+def by_us(snapshot: Snapshot) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = snapshot.to_arrow().read_all().to_pylist()
+    return rows
+
+
+def test_mlcroissant_iterates_the_records_and_they_are_ours(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    version = grown(Version(tmp_path / "root", "numbers/v1"), tmp_path / "landing", 0, 7)
+    snapshot = grown(version, tmp_path / "landing", 7, 11).published()
+    dataset = loaded(write_croissant(snapshot, tmp_path / "told", about=ABOUT), caplog)
+    assert by_mlcroissant(dataset) == by_us(snapshot)
+    assert len(by_us(snapshot)) == 11
+    assert dataset.metadata.version == "2.0.0"
+    assert snapshot.content in str(dataset.metadata.description)
+
+
+@pytest.mark.parametrize("name", ["numbers/wide", "pairs/plan", "pairs/v1"])
+def test_overlays_and_virtual_pairs_are_told_with_all_their_files(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, name: str
+) -> None:
+    snapshot = Version(make_history(tmp_path), name).published()
+    path = write_croissant(snapshot, tmp_path / "told", about=ABOUT)
+    dataset = loaded(path, caplog)
+    assert by_mlcroissant(dataset) == by_us(snapshot)
+    files = by_mlcroissant(dataset, "shards")
+    told = json.loads(path.read_text())["distribution"]
+    assert [one["name"] for one in files] == [one["@id"] for one in told[:-1]]
+    for one in told:
+        data = (path.parent / one["contentUrl"]).read_bytes()
+        assert hashlib.sha256(data).hexdigest() == one["sha256"]
+        assert one["contentSize"] == f"{len(data)} B"
+    owners = {one["name"].split("/")[2].split(".")[0] for one in files}
+    assert owners == {
+        "numbers/wide": {"v1", "wide"},
+        "pairs/plan": {"plan", "wide", "v1", "v2"},
+    }.get(name, {"v1"})
+
+
+def test_a_record_that_was_changed_in_the_copy_is_refused_by_mlcroissant(tmp_path: Path) -> None:
+    version = grown(Version(tmp_path / "root", "numbers/v1"), tmp_path / "landing", 0, 3)
+    path = write_croissant(version.published(), tmp_path / "told")
+    copy = path.with_name("records.parquet")
+    copy.write_bytes(copy.read_bytes()[:-1] + b"?")
+    with pytest.raises(mlc.GenerationError, match=r"records\.parquet") as refused:
+        list(mlc.Dataset(path).records("records"))
+    assert "is not identical" in str(refused.value.__cause__)
+
+
+def test_images_are_images_and_names_may_be_anything(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    odd = "a name: x/y|ü"
+    schema = Schema(
+        (
+            Feature("image", "bytes", meaning=Image("png")),
+            Feature(odd, "int64", (None,)),
+            Feature("maybe", "int64", required=False),
+        )
+    )
+    version = Version(tmp_path / "root", "pictures/v1")
+    version.create(schema)
+    rows = [
+        {"image": png((9, 9, 9), (3, 2)), odd: [1] * count, "maybe": count or None}
+        for count in range(3)
+    ]
+    append(version, rows, batch="all")
+    assert check_version(version).ok
+    dataset = loaded(write_croissant(version.published(), tmp_path / "told", about=ABOUT), caplog)
+    found = list(dataset.records("records"))
+    assert [one["records/image"].size for one in found] == [(3, 2)] * 3
+    quoted = "records/a%20name%3A%20x%2Fy%7C%C3%BC"
+    assert [plain(one[quoted]) for one in found] == [[], [1], [1, 1]]
+    assert [plain(one["records/maybe"]) for one in found] == [None, 1, 2]
+    fields = {one.id: one.name for one in dataset.metadata.record_sets[0].fields}
+    assert fields[quoted] == odd
+
+
+def test_without_the_copy_the_shards_are_told_and_nothing_promises_records(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    version = grown(Version(tmp_path / "root", "numbers/v1"), tmp_path / "landing", 0, 3)
+    snapshot = version.published()
+    path = write_croissant(snapshot, tmp_path / "told", about=ABOUT, copy=False)
+    assert [one.name for one in path.parent.iterdir()] == ["croissant.json"]
+    dataset = loaded(path, caplog)
+    assert [one.id for one in dataset.metadata.record_sets] == ["shards"]
+    (shard,) = snapshot.shards
+    (told,) = by_mlcroissant(dataset, "shards")
+    assert (told["sha256"], told["records"], told["bytes"]) == (shard.sha256, 3, shard.bytes)
+    labels = json.dumps(croissant(snapshot))
+    assert not any(f'"{label}"' in labels for label in LABELS)
+
+
+def test_a_snapshot_that_is_not_published_is_not_told(tmp_path: Path) -> None:
+    version = grown(Version(tmp_path / "root", "numbers/v1"), tmp_path / "landing", 0, 3)
+    version.reject(1)
+    with pytest.raises(UnreadableSnapshotError, match="is not published"):
+        write_croissant(version.snapshot(1), tmp_path / "told")
+    assert not (tmp_path / "told").exists()
+
+
+def test_no_copy_of_records_is_left_in_the_root_where_erase_would_miss_it(tmp_path: Path) -> None:
+    version = grown(Version(tmp_path / "root", "numbers/v1"), tmp_path / "landing", 0, 3)
+    with pytest.raises(BadNameError, match="lies in the root"):
+        write_croissant(version.published(), tmp_path / "root" / "told")
+    assert write_croissant(version.published(), tmp_path / "root" / "told", copy=False).exists()

@@ -1,0 +1,232 @@
+"""OpenLineage events: the whole history, in facets as their published schemas want them."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+import pytest
+
+from shardline.errors import BadNameError, PackageMissingError, UnavailableError
+from shardline.lineage.catalog import Catalog
+from shardline.lineage.exports.openlineage import events
+from shardline.lineage.exports.openlineage_sending import send_events, write_events
+from tests.lineage.endpoints import server
+from tests.lineage.openlineage_schemas import misfits, published_misfits
+from tests.lineage.told_roots import PERSON, make_history
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_history(tmp_path_factory.mktemp("history"))
+
+
+@pytest.fixture(scope="module")
+def told(root: Path) -> list[dict[str, Any]]:
+    """What a file of all events holds."""
+    path = root.parent / "events.jsonl"
+    sent = write_events(events(Catalog(root), namespace="test"), path)
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    assert sent.events == len(lines) == 2 * sent.entries
+    return lines
+
+
+def done(told: list[dict[str, Any]], job: str) -> list[dict[str, Any]]:
+    return [one for one in told if one["job"]["name"] == job and one["eventType"] == "COMPLETE"]
+
+
+def test_every_event_and_facet_is_as_the_classes_made_from_the_schemas_say(
+    told: list[dict[str, Any]],
+) -> None:
+    assert [problem for event in told for problem in misfits(event)] == []
+
+
+def test_every_event_and_facet_validates_against_the_published_schemas(
+    told: list[dict[str, Any]],
+) -> None:
+    assert [problem for event in told for problem in published_misfits(event)] == []
+
+
+@pytest.mark.parametrize(
+    ("where", "value"),
+    [
+        (("run", "runId"), 7),
+        (("eventType",), "DONE"),
+        (("outputs", 0, "name"), None),
+        (("outputs", 0, "facets", "schema", "fields", 0, "name"), 1),
+        (("outputs", 0, "facets", "version", "datasetVersion"), ["1"]),
+        (("outputs", 0, "outputFacets", "outputStatistics", "rowCount"), "5"),
+    ],
+)
+def test_an_event_that_is_not_as_it_should_be_would_be_found(
+    told: list[dict[str, Any]], where: tuple[str | int, ...], value: object
+) -> None:
+    event: Any = json.loads(json.dumps(done(told, "numbers/v1.append")[0]))
+    holder = event
+    for step in where[:-1]:
+        holder = holder[step]
+    holder[where[-1]] = value
+    assert list(misfits(event))
+
+
+def test_every_entry_that_tells_something_is_a_run_with_a_start_and_an_end(
+    root: Path, told: list[dict[str, Any]]
+) -> None:
+    catalog = Catalog(root)
+    operations = {"append", "rebuild", "extend", "migrate", "combine", "attest"}
+    operations |= {"reject", "restore", "consume"}
+    entries = [one for name in catalog.names() for one in catalog.entries(name)]
+    wanted = sorted(one.digest for one in entries if one.operation in operations)
+    by_run: dict[str, list[dict[str, Any]]] = {}
+    for event in told:
+        by_run.setdefault(event["run"]["runId"], []).append(event)
+    for run, pair in by_run.items():
+        assert [event["eventType"] for event in pair] == ["START", "COMPLETE"]
+        assert UUID(run).version == 5
+    found = [pair[0]["run"]["facets"]["shardline_entry"]["digest"] for pair in by_run.values()]
+    assert sorted(found) == wanted
+    times = [event["eventTime"] for event in told]
+    assert times == sorted(times)
+
+
+def test_an_append_tells_its_sources_what_it_wrote_and_who_did(
+    root: Path, told: list[dict[str, Any]]
+) -> None:
+    first = done(told, "numbers/v1.append")[0]
+    catalog = Catalog(root)
+    entry = catalog.made_by("numbers/v1", 1)
+    (source,) = first["inputs"]
+    (output,) = first["outputs"]
+    assert (source["namespace"], source["name"]) == ("file", entry.sources[0].path)
+    assert source["facets"]["version"]["datasetVersion"] == entry.sources[0].sha256
+    assert source["inputFacets"]["inputStatistics"]["size"] == entry.sources[0].size
+    assert (output["namespace"], output["name"]) == ("test", "numbers/v1")
+    assert output["facets"]["version"]["datasetVersion"] == entry.content
+    assert output["facets"]["shardline_snapshot"]["snapshot"] == 1
+    statistics = output["outputFacets"]["outputStatistics"]
+    written = entry.added[0].shard
+    assert (statistics["rowCount"], statistics["size"]) == (5, written.bytes)
+    assert statistics["fileCount"] == 1
+    ours = first["run"]["facets"]["shardline_entry"]
+    assert (ours["run"], ours["code"], ours["entry"]) == ("run-1", "code-7", entry.number)
+    fields = output["facets"]["schema"]["fields"]
+    assert [one["name"] for one in fields] == ["id", "name", "parity", "place", "vector"]
+    assert fields[0]["description"] == "Counts up."
+
+
+def test_columns_are_followed_through_extensions_renames_and_joins(
+    told: list[dict[str, Any]],
+) -> None:
+    def of(job: str) -> dict[str, Any]:
+        (output,) = done(told, job)[0]["outputs"]
+        columns: dict[str, Any] = output["facets"]["columnLineage"]
+        return columns
+
+    def fields(job: str, column: str) -> list[tuple[str, str, str]]:
+        return [
+            (one["name"], one["field"], one["transformations"][0]["subtype"])
+            for one in of(job)["fields"][column]["inputFields"]
+        ]
+
+    assert fields("numbers/wide.extend", "double") == [("numbers/v1", "id", "TRANSFORMATION")]
+    assert fields("numbers/wide.extend", "id") == [("numbers/v1", "id", "IDENTITY")]
+    assert fields("numbers/v2.migrate", "title") == [("numbers/v1", "name", "IDENTITY")]
+    assert "vector" not in of("numbers/v2.migrate")["fields"]
+    assert fields("pairs/v1.combine", "b_title") == [("numbers/v2", "title", "IDENTITY")]
+    joined = [(one["name"], one["field"]) for one in of("pairs/v1.combine")["dataset"]]
+    assert joined == [("numbers/wide", "id"), ("numbers/v2", "id")]
+    inputs = {one["name"] for one in done(told, "pairs/v1.combine")[0]["inputs"]}
+    assert inputs == {"numbers/wide", "numbers/v2"}
+    (itself,) = done(told, "pairs/twice.combine")
+    assert [one["name"] for one in itself["inputs"]] == ["numbers/v2"]
+
+
+def test_checks_are_assertions_on_the_snapshot_that_they_were_on(
+    told: list[dict[str, Any]],
+) -> None:
+    (checked,) = done(told, "numbers/v1.attest")[0]["inputs"]
+    assertions = checked["inputFacets"]["dataQualityAssertions"]["assertions"]
+    assert {(one["assertion"], one["success"]) for one in assertions} == {
+        ("integrity", True),
+        ("schema", True),
+    }
+    (rejected,) = done(told, "numbers/v1.reject")
+    (about,) = rejected["inputs"]
+    assert about["inputFacets"]["dataQualityAssertions"]["assertions"][0]["success"] is False
+    assert about["facets"]["shardline_snapshot"]["snapshot"] == 5
+    assert rejected["outputs"][0]["facets"]["shardline_snapshot"]["snapshot"] == 6
+
+
+def test_what_is_changed_in_place_reads_itself_and_a_consumer_reads_what_it_registered(
+    told: list[dict[str, Any]],
+) -> None:
+    (rebuilt,) = done(told, "numbers/v1.rebuild")
+    assert rebuilt["inputs"][0]["facets"]["shardline_snapshot"]["snapshot"] == 2
+    (restored,) = done(told, "numbers/v1.restore")
+    assert restored["inputs"][0]["facets"]["shardline_snapshot"]["snapshot"] == 2
+    (consumed,) = done(told, "number-net")
+    assert consumed["inputs"][0]["facets"]["shardline_snapshot"]["snapshot"] == 2
+    assert consumed["outputs"] == []
+    ours = consumed["run"]["facets"]["shardline_entry"]
+    assert (ours["run"], ours["commit"]) == ("run-42", "1f3c9d2")
+
+
+def test_no_value_of_a_record_is_told(told: list[dict[str, Any]]) -> None:
+    text = json.dumps(told, ensure_ascii=False)
+    assert "numbers/v1" in text
+    assert PERSON not in text
+
+
+def test_an_endpoint_gets_the_same_events_and_the_same_runs_when_they_are_sent_again(
+    root: Path, told: list[dict[str, Any]]
+) -> None:
+    with server() as (url, posted):
+        for _ in range(2):
+            send_events(events(Catalog(root), namespace="test"), url, api_key="key-1")
+    assert [event for _, _, event in posted] == told + told
+    assert {(path, key) for path, key, _ in posted} == {("/api/v1/lineage", "Bearer key-1")}
+
+
+def test_an_endpoint_that_refuses_is_told_with_what_to_do(root: Path) -> None:
+    only = ["numbers/v2"]
+    with server(status=400) as (url, posted), pytest.raises(UnavailableError) as refused:
+        send_events(events(Catalog(root), only), f"{url}/elsewhere")
+    assert [path for path, _, _ in posted] == ["/elsewhere"]
+    assert "did not take an event: it answered 400" in str(refused.value)
+    assert "send all again" in str(refused.value)
+
+
+@pytest.mark.parametrize("status", [500, 503])
+def test_an_endpoint_that_fails_on_the_way_is_told_with_its_answer_and_what_it_took(
+    root: Path, status: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("urllib3.util.retry.time.sleep", lambda _: None)
+    with server(status=status, first=5) as (url, posted), pytest.raises(UnavailableError) as told:
+        send_events(events(Catalog(root)), url)
+    assert f"did not take an event: it answered {status}. 5 events had been taken" in str(
+        told.value
+    )
+    assert len(posted) > 6
+    assert len({json.dumps(event) for _, _, event in posted[5:]}) == 1
+
+
+@pytest.mark.parametrize(
+    "url", ["marquez", "ftp://marquez", "https://me:secret@marquez", "http://"]
+)
+def test_what_is_no_endpoint_is_refused_and_no_password_repeated(root: Path, url: str) -> None:
+    with pytest.raises(BadNameError, match="is no address of a server") as refused:
+        send_events(events(Catalog(root)), url)
+    assert "secret" not in str(refused.value)
+
+
+def test_without_the_package_it_is_told_how_to_get_it(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "openlineage.client", None)
+    with pytest.raises(PackageMissingError, match="pip install"):
+        next(events(Catalog(root)))

@@ -1,0 +1,149 @@
+"""Where the features of a derived version come from, read back from the entry that made it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from shardline.fields import joined_fields, record_fields
+from shardline.lineage.catalog import Catalog
+from shardline.log.schema import Feature
+from shardline.operations.combine import combine
+from shardline.operations.extend import extend
+from shardline.operations.migrate import Steps, migrate
+from shardline.operations.rebuild import rebuild
+from tests.operations.extensions import base_of, double, length, version_in
+
+if TYPE_CHECKING:
+    from shardline.log.version import Version
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "format-1"
+
+
+def told(tmp_path: Path, version: Version) -> dict[str, tuple[str, list[str], str]]:
+    """Of each feature how it was made, what of, and by what."""
+    catalog = Catalog(tmp_path / "root")
+    entry = catalog.made_by(version.name, version.newest().number)
+    return {
+        name: (one.how, [f"{of}:{feature}" for of, feature in one.of], one.by)
+        for name, one in catalog.origins(entry).items()
+    }
+
+
+def test_what_was_appended_comes_from_no_version(tmp_path: Path) -> None:
+    assert told(tmp_path, base_of(tmp_path, (0, 1))) == {}
+
+
+def test_an_extension_keeps_what_was_there_and_computes_the_rest(tmp_path: Path) -> None:
+    (tmp_path / "names.csv").write_text("id,french\n0,zero\n1,un\n")
+    base, into = base_of(tmp_path, (0, 2)), version_in(tmp_path)
+    table = joined_fields(tmp_path / "names.csv", key="id")
+    extend(base, [double, length, table], into)
+    assert told(tmp_path, into) == {
+        "id": ("kept", ["digits/v1:id"], ""),
+        "name": ("kept", ["digits/v1:name"], ""),
+        "double": ("computed", ["digits/v1:id"], "function 'double'"),
+        "length": ("computed", ["digits/v1:name"], "function 'length'"),
+        "french": ("computed", ["digits/v1:id"], f"table {tmp_path}/names.csv"),
+    }
+
+
+def test_a_replaced_field_is_computed_and_a_dropped_one_is_gone(tmp_path: Path) -> None:
+    @record_fields(Feature("id", "int64"), code="1")
+    def other(record: dict[str, Any]) -> dict[str, Any]:
+        return {"id": record["id"] + 1}
+
+    base, into = base_of(tmp_path, (0, 2)), version_in(tmp_path)
+    extend(base, other, into, mode="rewrite", replaces=["id"], drop=["name"])
+    of = ["digits/v1:id", "digits/v1:name"]
+    assert told(tmp_path, into) == {"id": ("computed", of, "function 'other'")}
+
+
+def test_a_migration_tells_old_names_kinds_and_defaults(tmp_path: Path) -> None:
+    base, into = base_of(tmp_path, (0, 2)), version_in(tmp_path)
+    steps = Steps(rename={"id": "number"}, cast={"id": "float"}, default={"split": "train"})
+    migrate(base, into, steps)
+    assert told(tmp_path, into) == {
+        "number": ("cast", ["digits/v1:id"], ""),
+        "name": ("kept", ["digits/v1:name"], ""),
+        "split": ("filled", [], ""),
+    }
+
+
+def test_the_features_of_a_migration_stand_in_the_order_of_its_base(tmp_path: Path) -> None:
+    into, last = version_in(tmp_path), version_in(tmp_path, "digits/v3")
+    names = list("fbdaec")
+
+    @record_fields(*(Feature(name, "int64") for name in names), reads=["id"], code="1")
+    def made(record: dict[str, Any]) -> dict[str, Any]:
+        return dict.fromkeys(names, record["id"])
+
+    extend(base_of(tmp_path, (0, 2)), made, into)
+    migrate(into, last, Steps(drop=["id"]), which="newest")
+    kept = [feature.name for feature in into.newest().schema.features if feature.name != "id"]
+    assert list(told(tmp_path, last)) == kept
+
+
+def test_a_pair_tells_the_side_and_the_name_there(tmp_path: Path) -> None:
+    @record_fields(Feature("sum", "int64"), reads=["a_id", "b_id"], code="1")
+    def added(record: dict[str, Any]) -> dict[str, Any]:
+        return {"sum": record["a_id"] + record["b_id"]}
+
+    base, into = base_of(tmp_path, (0, 2)), version_in(tmp_path, "pairs/v1")
+    single = version_in(tmp_path, "digits/single")
+    rebuild(base, into=single)
+    prefixes: dict[str, Any] = {"left_prefix": "a_", "right_prefix": "b_", "fields": added}
+    combine(base, single, into, which_right="newest", on_collision="prefix", **prefixes)
+    assert told(tmp_path, into) == {
+        "a_id": ("renamed", ["digits/v1:id"], ""),
+        "a_name": ("renamed", ["digits/v1:name"], ""),
+        "b_id": ("renamed", ["digits/single:id"], ""),
+        "b_name": ("renamed", ["digits/single:name"], ""),
+        "sum": ("computed", ["digits/v1:id", "digits/single:id"], "function 'added'"),
+    }
+    assert told(tmp_path, single)["id"] == ("kept", ["digits/v1:id"], "")
+
+
+def test_what_was_restored_or_rebuilt_in_place_comes_from_where_it_came_from(
+    tmp_path: Path,
+) -> None:
+    base, into = base_of(tmp_path, (0, 2), (2, 4)), version_in(tmp_path)
+    extend(base, double, into)
+    rebuild(into, "newest")
+    into.restore(1)
+    catalog = Catalog(tmp_path / "root")
+    found = [dict(catalog.origins_of(into.snapshot(number))) for number in (1, 2, 3)]
+    assert found[0] == found[1] == found[2]
+    assert found[0]["double"].of == (("digits/v1", "id"),)
+    assert catalog.origins_of(base.newest()) == {}
+
+
+def test_of_a_version_with_itself_a_new_field_names_each_origin_once(tmp_path: Path) -> None:
+    @record_fields(Feature("same", "int64"), code="1")
+    def same(record: dict[str, Any]) -> dict[str, Any]:
+        return {"same": int(record["id"] == record["b_id"])}
+
+    base, into = base_of(tmp_path, (0, 2)), version_in(tmp_path, "pairs/v1")
+    combine(base, base, into, on_collision="prefix", right_prefix="b_", fields=same)
+    of = ["digits/v1:id", "digits/v1:name"]
+    assert told(tmp_path, into)["same"] == ("computed", of, "function 'same'")
+
+
+def test_what_only_one_side_keeps_comes_from_that_side(tmp_path: Path) -> None:
+    base, into = base_of(tmp_path, (0, 2)), version_in(tmp_path, "pairs/v1")
+    other = version_in(tmp_path, "digits/v2")
+    migrate(base, other, Steps(rename={"name": "title"}))
+    combine(base, other, into, which_right="newest", on_collision="keep-right")
+    found = {name: of for name, (_, of, _) in told(tmp_path, into).items()}
+    assert found == {
+        "id": ["digits/v2:id"],
+        "name": ["digits/v1:name"],
+        "title": ["digits/v2:title"],
+    }
+
+
+def test_what_another_writer_told_in_another_form_is_not_known() -> None:
+    catalog = Catalog(GOLDEN)
+    entry = catalog.made_by("pets/v2", 1)
+    assert entry.operation == "extend"
+    assert catalog.origins(entry) == {}

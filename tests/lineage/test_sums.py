@@ -1,0 +1,94 @@
+"""SHA256SUMS: a tool that knows nothing of Shardline checks every file that a snapshot needs."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from typing import TYPE_CHECKING
+
+import pytest
+
+from shardline.errors import UnreadableSnapshotError
+from shardline.lineage.exports.sums import sha256sums
+from shardline.log.version import Version
+from tests.cli.datasets import damage
+from tests.lineage.told_roots import grown, make_history
+from tests.log import versions
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+TOOL = shutil.which("sha256sum")
+needs_tool = pytest.mark.skipif(TOOL is None, reason="sha256sum is not installed")
+
+
+def check(folder: Path, text: str) -> tuple[int, list[str]]:
+    """What `sha256sum -c` says of a list that lies in a folder: its code, and what failed."""
+    (folder / "SHA256SUMS").write_text(text)
+    ran = subprocess.run(
+        [TOOL or "", "-c", "--strict", "SHA256SUMS"],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "improperly formatted" not in ran.stderr
+    return ran.returncode, [line for line in ran.stdout.splitlines() if not line.endswith(": OK")]
+
+
+@needs_tool
+def test_sha256sum_takes_the_list_of_every_kind_of_snapshot(tmp_path: Path) -> None:
+    root = make_history(tmp_path)
+    for name, files in (
+        ("numbers/v1", 2),
+        ("numbers/wide", 4),
+        ("numbers/v2", 2),
+        ("pairs/v1", 1),
+        ("pairs/plan", 7),
+    ):
+        snapshot = Version(root, name).published()
+        text = sha256sums(snapshot, root)
+        assert (len(text.splitlines()), text) == (files, sha256sums(snapshot))
+        assert check(root, text) == (0, [])
+
+
+@needs_tool
+def test_names_are_as_seen_from_where_the_list_lies_whatever_that_is_called(
+    tmp_path: Path,
+) -> None:
+    version = grown(Version(tmp_path / "über all" / "root", "numbers/v1"), tmp_path / "in", 0, 3)
+    for folder in (tmp_path, tmp_path / "elsewhere" / "deep"):
+        folder.mkdir(parents=True, exist_ok=True)
+        assert check(folder, sha256sums(version.published(), folder)) == (0, [])
+
+
+@needs_tool
+def test_one_bit_that_was_flipped_is_found(tmp_path: Path) -> None:
+    version = grown(Version(tmp_path / "root", "numbers/v1"), tmp_path / "landing", 0, 3)
+    snapshot = grown(version, tmp_path / "landing", 3, 5).published()
+    text = sha256sums(snapshot)
+    name = version.shard_name(snapshot.shards[1])
+    damage(tmp_path / "root" / name)
+    assert check(tmp_path / "root", text) == (1, [f"{name}: FAILED"])
+
+
+def test_in_a_bucket_names_begin_at_the_root(tmp_path: Path, s3_root: str) -> None:
+    version = versions.make_version(s3_root)
+    versions.append(version, "a")
+    snapshot = version.newest()
+    line = f"{snapshot.shards[0].sha256}  {version.shard_name(snapshot.shards[0])}\n"
+    assert sha256sums(snapshot) == sha256sums(snapshot, tmp_path) == line
+
+
+def test_a_snapshot_without_files_and_one_whose_base_is_unknown_are_refused(
+    tmp_path: Path,
+) -> None:
+    version = versions.make_version(tmp_path / "root")
+    versions.append(version, "a")
+    version.reject(1)
+    with pytest.raises(UnreadableSnapshotError, match="has no files"):
+        sha256sums(version.newest())
+    wide = Version(make_history(tmp_path / "more"), "numbers/wide").published()
+    shutil.rmtree(tmp_path / "more" / "root" / "numbers" / "v1")
+    with pytest.raises(UnreadableSnapshotError, match="which is not in the log of numbers/v1"):
+        sha256sums(wide)

@@ -1,0 +1,417 @@
+"""Every way to tamper with a history that we could think of, each found and named by an audit."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import TYPE_CHECKING, Any
+
+import dagster as dg
+import pytest
+
+from assets.reporting import materialization
+from dagster_project.naming import asset_key, asset_name
+from shardline.lineage.auditing import dagster_record
+from shardline.log.changes import Replace
+from shardline.log.facts import Attestation, Hold, Shard
+from shardline.log.landing import Append
+from shardline.operations.append import append
+from shardline.operations.check import check_version
+from tests.files.samples import example_of, records_of
+from tests.kernel.frames import framed
+from tests.lineage.roots import BASE, PAIRS, PLANNED, RENAMED, SINGLE, WIDE, Root, forge, rechain
+from tests.log.versions import shard_name, source_of
+from tests.operations.extensions import SCHEMA, base_of
+from tests.operations.landings import json_lines, rows
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+LAST = 25
+"""The newest entry of the base's log."""
+
+
+def byte_changed_and_checksum_repaired(root: Root) -> None:
+    file = root.shard_file()
+    records = records_of(file)
+    changed = records[0].replace(b"0", b"1", 1)
+    assert changed != records[0]
+    file.write_bytes(framed(changed, *records[1:]))
+
+
+def bit_flipped(root: Root) -> None:
+    file = root.shard_file()
+    data = bytearray(file.read_bytes())
+    data[20] ^= 1
+    file.write_bytes(data)
+
+
+def shards_swapped(root: Root) -> None:
+    one, other = root.shard_file(0), root.shard_file(1)
+    first, second = one.read_bytes(), other.read_bytes()
+    one.write_bytes(second)
+    other.write_bytes(first)
+
+
+def shard_deleted(root: Root) -> None:
+    root.shard_file().unlink()
+
+
+def entry_edited(root: Root) -> None:
+    path = root.entry_file(4)
+    path.write_bytes(path.read_bytes().replace(b'"append"', b'"apbend"'))
+
+
+def entry_edited_and_sealed(root: Root) -> None:
+    forge(root.entry_file(4), lambda told: told["by"].update(host="elsewhere"))
+
+
+def entry_removed(root: Root) -> None:
+    root.entry_file(6).unlink()
+
+
+def first_entry_removed(root: Root) -> None:
+    root.entry_file(1).unlink()
+
+
+def entries_exchanged(root: Root) -> None:
+    one, other = root.entry_file(4), root.entry_file(5)
+    first, second = one.read_bytes(), other.read_bytes()
+    one.write_bytes(second)
+    other.write_bytes(first)
+
+
+def entries_exchanged_and_sealed(root: Root) -> None:
+    entries_exchanged(root)
+    forge(root.entry_file(4), lambda told: told.update(number=4))
+    forge(root.entry_file(5), lambda told: told.update(number=5))
+
+
+def newest_entry_back_dated(root: Root) -> None:
+    forge(root.entry_file(LAST), lambda told: told.update(time="2020-01-01T00:00:00.000000Z"))
+
+
+def derived_entry_back_dated(root: Root) -> None:
+    def earlier(told: dict[str, Any]) -> None:
+        told["time"] = "2020-01-01T00:00:00.000000Z"
+
+    for number in (1, 2):
+        rechain(root.folder / SINGLE / "log", number, earlier)
+
+
+def totals_claimed(root: Root) -> None:
+    forge(root.entry_file(LAST), lambda told: told["totals"].update(records=1))
+
+
+def attestation_edited(root: Root) -> None:
+    path = root.entry_file(3)
+    path.write_bytes(path.read_bytes().replace(b'"passed":true', b'"passed":false', 1))
+
+
+def publishing_claimed(root: Root) -> None:
+    """The newest entry is a tag: it says that another snapshot is published."""
+    forge(root.entry_file(LAST), lambda told: told.update(published=1))
+
+
+def attestation_of_a_shard_that_does_not_fit(root: Root) -> None:
+    version = root.version()
+    data = framed(example_of(id=1.5, name=b"no number"))
+    source = source_of("forged")
+    shard = Shard(shard_name("forged"), 1, len(data), sha256(data).hexdigest(), source=source.key)
+    version.store.create(version.shard_name(shard), data)
+    version.commit(Append(shards=[shard], sources=[source]))
+    checks = ("integrity", "schema")
+    version.attest([Attestation(check, passed=True, shards=(shard.name,)) for check in checks])
+
+
+def attestation_of_nothing(root: Root) -> None:
+    told = [{"check": "integrity", "passed": True, "shards": [shard_name("never")]}]
+
+    def attest(entry: dict[str, Any]) -> None:
+        del entry["tag"]
+        entry.update(operation="attest", attestations=told)
+
+    rechain(root.folder / BASE / "log", _number_of(root, BASE, "tag"), attest)
+
+
+def log_written_anew(root: Root) -> None:
+    """Nothing but who made an entry is changed, and all that follow are chained anew."""
+    rechain(root.folder / BASE / "log", 2, lambda told: told["by"].update(host="elsewhere"))
+
+
+def source_told_otherwise(root: Root) -> None:
+    """A log of which nothing was made, written anew with another source."""
+
+    def other(told: dict[str, Any]) -> None:
+        (source,) = told["sources"]
+        source["path"] = source["path"] + ".old"
+        source["sha256"] = "0" * 64
+
+    rechain(root.folder / BASE / "log", 2, other)
+
+
+def checkpoint_forged(root: Root) -> None:
+    version = root.version()
+    version.state.tags["good"] = Hold("good", 1)
+    version.log.write_checkpoint(version.state)
+
+
+def pins_taken_away(root: Root) -> None:
+    version = root.version()
+    for pin in list(version.state.pins):
+        version.pin(pin, None)
+
+
+def receipt_deleted(root: Root) -> None:
+    shard = root.shard_file()
+    shard.with_name(f"{shard.name}.receipt").unlink()
+
+
+def receipt_edited(root: Root) -> None:
+    shard = root.shard_file()
+    receipt = shard.with_name(f"{shard.name}.receipt")
+    receipt.write_bytes(receipt.read_bytes().replace(b'"rows":[0', b'"rows":[1'))
+
+
+def quarantine_deleted(root: Root) -> None:
+    (file,) = (root.folder / "digits/quarantine").iterdir()
+    file.unlink()
+
+
+def records_lost_in_a_rebuild(root: Root) -> None:
+    version = root.version()
+    old = version.newest().shards[0]
+    data = framed(*records_of(root.shard_file())[1:])
+    shard = Shard(shard_name("fewer"), old.records - 1, len(data), sha256(data).hexdigest())
+    version.store.create(version.shard_name(shard), data)
+    told = {"compression": "none", "snapshot": version.newest().number}
+    version.commit(Replace(removed=[old.name], added=[shard], parameters=told))
+
+
+@dataclass(frozen=True)
+class Case:
+    """What is done, and what an audit says of it: the kind, the version and the place."""
+
+    tamper: Callable[[Root], None]
+    kind: str
+    version: str = BASE
+    place: str = ""
+
+
+CASES = (
+    Case(byte_changed_and_checksum_repaired, "changed-shard", place="shard v1."),
+    Case(bit_flipped, "damaged-shard", place="shard v1."),
+    Case(shards_swapped, "swapped-shard", place="shard v1."),
+    Case(shard_deleted, "missing-shard", place="shard v1."),
+    Case(entry_edited, "edited-entry", place="entry 4"),
+    Case(entry_edited_and_sealed, "broken-chain", place="entry 5"),
+    Case(entry_removed, "missing-entry", place="entry 6"),
+    Case(first_entry_removed, "missing-entry", place="entry 1"),
+    Case(entries_exchanged, "moved-entry", place="entry 4"),
+    Case(entries_exchanged_and_sealed, "broken-chain", place="entry 4"),
+    Case(newest_entry_back_dated, "back-dated-entry", place=f"entry {LAST}"),
+    Case(derived_entry_back_dated, "back-dated-entry", SINGLE, "entry 2, input digits/v1@"),
+    Case(totals_claimed, "false-entry", place=f"entry {LAST}"),
+    Case(attestation_edited, "edited-entry", place="entry 3"),
+    Case(publishing_claimed, "false-entry", place=f"entry {LAST}"),
+    Case(attestation_of_a_shard_that_does_not_fit, "false-attestation", place="shard v1."),
+    Case(attestation_of_nothing, "idle-attestation", place="entry"),
+    Case(log_written_anew, "other-input", WIDE, "input digits/v1@"),
+    Case(log_written_anew, "other-input", PLANNED, "input digits/v1@"),
+    Case(source_told_otherwise, "unproved-name", place="entry 2, shard v1."),
+    Case(checkpoint_forged, "bad-checkpoint", place=f"checkpoint at entry {LAST}"),
+    Case(pins_taken_away, "missing-pin", WIDE, "shard v2."),
+    Case(pins_taken_away, "missing-pin", PLANNED, "shard plan."),
+    Case(receipt_deleted, "missing-receipt", place="shard v1."),
+    Case(receipt_edited, "wrong-receipt", place="shard v1."),
+    Case(quarantine_deleted, "missing-quarantine", place="digits/quarantine/"),
+    Case(records_lost_in_a_rebuild, "wrong-count", place=f"entry {LAST + 1}"),
+)
+
+
+def _number_of(root: Root, name: str, operation: str) -> int:
+    entries = root.version(name).log.entries(1)
+    return max(entry.number for entry in entries if entry.operation == operation)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.tamper.__name__}-{case.kind}")
+def test_tampering_is_found_and_named_and_nothing_is_changed(root: Root, case: Case) -> None:
+    case.tamper(root)
+    before = root.state()
+    found = [one for one in root.findings() if (one.kind, one.version) == (case.kind, case.version)]
+    assert found
+    assert case.place in found[0].place
+    assert found[0].severity in {"error", "warning"}
+    assert found[0].detail
+    assert found[0].advice
+    assert root.state() == before
+
+
+OF_A_LOG = (
+    entry_edited,
+    entry_edited_and_sealed,
+    entry_removed,
+    first_entry_removed,
+    entries_exchanged,
+    entries_exchanged_and_sealed,
+    newest_entry_back_dated,
+    totals_claimed,
+    attestation_edited,
+    publishing_claimed,
+)
+
+
+@pytest.mark.parametrize("tamper", OF_A_LOG, ids=lambda tamper: tamper.__name__)
+@pytest.mark.parametrize("shards", [True, False])
+def test_a_damaged_log_is_told_once_and_what_was_made_of_it_has_a_note_at_most(
+    root: Root, tamper: Callable[[Root], None], *, shards: bool
+) -> None:
+    tamper(root)
+    found = root.findings(shards=shards)
+    assert {one.kind for one in found if one.version == BASE and one.severity != "note"} <= {
+        *("edited-entry", "broken-chain", "missing-entry", "moved-entry", "back-dated-entry"),
+        "false-entry",
+    }
+    others = [one for one in found if one.version != BASE]
+    assert {(one.severity, one.kind, one.place) for one in others} <= {
+        ("note", "not-judged", f"log of {BASE}")
+    }
+    assert len({one.version for one in others}) == len(others)
+    assert all("the log of digits/v1 is damaged" in one.detail for one in others)
+
+
+def test_alone_what_was_made_of_a_damaged_log_is_not_called_proved(root: Root) -> None:
+    entry_edited(root)
+    (found,) = root.findings(RENAMED)
+    assert (found.severity, found.kind) == ("warning", "not-judged")
+    assert found.advice.startswith(f"'shardline audit {BASE}'")
+    for name in (WIDE, PLANNED):  # they are read from it, so its log is proved with theirs
+        assert ("edited-entry", BASE) in root.kinds(name)
+
+
+def test_a_log_that_is_gone_is_told_by_the_inputs_alone(root: Root) -> None:
+    for path in (root.folder / BASE / "log").iterdir():
+        path.unlink()
+    assert {one.kind for one in root.findings()} == {"missing-input"}
+
+
+@pytest.mark.parametrize(("kind", "content"), [("missing-source", None), ("changed-source", b"x")])
+def test_a_source_that_is_gone_or_another_is_named(
+    tmp_path: Path, kind: str, content: bytes | None
+) -> None:
+    version = base_of(tmp_path, (0, 5))
+    (source,) = (tmp_path / "landing").iterdir()
+    source.unlink()
+    if content is not None:
+        source.write_bytes(content)
+    for shards in (True, False):
+        found = Root(tmp_path / "root", tmp_path / "landing").findings(shards=shards)
+        assert [(one.kind, one.version) for one in found] == [(kind, version.name)]
+        assert str(source) in found[0].place
+
+
+@pytest.fixture
+def instance(root: Root) -> dg.DagsterInstance:
+    """An instance that was told of every snapshot, as the sensor tells it."""
+    instance = dg.DagsterInstance.ephemeral()
+    for name in (BASE, SINGLE, RENAMED):
+        report(instance, root, name)
+    return instance
+
+
+def report(instance: dg.DagsterInstance, root: Root, name: str) -> None:
+    version = root.version(name)
+    for number in range(1, version.state.snapshot + 1):
+        snapshot = version.snapshot(number)
+        event = materialization(asset_key(name), version, snapshot, added_rows=0, drawn=False)
+        instance.report_runless_asset_event(event)
+
+
+def test_an_untouched_history_agrees_with_what_dagster_recorded(
+    root: Root, instance: dg.DagsterInstance
+) -> None:
+    assert root.findings(instance=instance) == []
+
+
+def test_dagster_calls_versions_as_the_assets_do() -> None:
+    for name in ("digits/v1", "my-data/v1-2", "a_b/c"):
+        assert dagster_record.asset_name(name) == asset_name(name)
+
+
+def test_a_log_that_was_written_anew_is_told_by_the_dagster_record(
+    root: Root, instance: dg.DagsterInstance
+) -> None:
+    log_written_anew(root)
+    assert root.findings(BASE) == []  # the log by itself is in order
+    assert ("dagster-differs", BASE) in root.kinds(BASE, instance=instance)
+
+
+def test_other_content_in_the_place_of_a_snapshot_is_told_by_the_dagster_record(
+    root: Root, instance: dg.DagsterInstance
+) -> None:
+    folder = root.folder / BASE / "log"
+    for path in folder.iterdir():
+        path.unlink()
+    version = root.version()
+    for label in "xyz":
+        source = json_lines(root.folder.parent / f"{label}.jsonl", rows(0, 3))
+        append(version, source, schema=SCHEMA, reland=True)
+        assert check_version(version).ok
+    found = root.findings(BASE, instance=instance)
+    assert ("dagster-differs", "snapshot 1") in {(one.kind, one.place) for one in found}
+    assert ("event-without-snapshot", "snapshot 4") in {(one.kind, one.place) for one in found}
+
+
+def test_entries_that_were_cut_off_are_told_by_the_dagster_record(root: Root) -> None:
+    instance = dg.DagsterInstance.ephemeral()
+    report(instance, root, PAIRS)
+    version = root.version(PAIRS)
+    last = version.newest()
+    for number in range(last.entry, version.state.number + 1):
+        root.entry_file(number, PAIRS).unlink()
+    assert root.findings(PAIRS) == []  # a chain does not tell that its end is missing
+    (found,) = root.findings(PAIRS, instance=instance)
+    assert (found.kind, found.version) == ("event-without-snapshot", PAIRS)
+    assert found.place == f"snapshot {last.number}"
+
+
+def test_a_log_that_is_gone_altogether_is_told_by_the_dagster_record(
+    root: Root, instance: dg.DagsterInstance
+) -> None:
+    for path in (root.folder / RENAMED / "log").iterdir():
+        path.unlink()
+    assert ("event-without-snapshot", RENAMED) in root.kinds(instance=instance)
+
+
+def test_an_event_without_a_snapshot_is_named(root: Root, instance: dg.DagsterInstance) -> None:
+    version = root.version()
+    event = materialization(asset_key(BASE), version, version.newest(), added_rows=0, drawn=False)
+    told = {**event.metadata, "snapshot": dg.MetadataValue.int(99)}
+    instance.report_runless_asset_event(event._replace(metadata=told))
+    (found,) = root.findings(instance=instance)
+    assert (found.kind, found.version, found.place) == (
+        "event-without-snapshot",
+        BASE,
+        "snapshot 99",
+    )
+
+
+def test_a_snapshot_that_dagster_was_not_told_of_is_named(
+    root: Root, instance: dg.DagsterInstance
+) -> None:
+    version = root.version()
+    source = json_lines(root.folder.parent / "more.jsonl", rows(200, 203))
+    append(version, source)
+    assert check_version(version).ok
+    (found,) = root.findings(instance=instance)
+    assert (found.severity, found.kind) == ("warning", "unreported-snapshot")
+    assert found.place == f"snapshot {version.newest().number}"
+
+
+def test_events_of_another_root_are_not_held_against_this_one(
+    root: Root, instance: dg.DagsterInstance, tmp_path: Path
+) -> None:
+    moved = root.copied(tmp_path / "moved")
+    found = moved.findings(instance=instance)
+    assert {(one.severity, one.kind) for one in found} == {("note", "other-root")}

@@ -1,0 +1,74 @@
+"""Tracing records: what is found at the source is what the record holds, and forward again."""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING
+
+import pytest
+
+from shardline.lineage.catalog import Catalog
+from shardline.lineage.steps import SourceRow, Step
+from shardline.lineage.trace import Tracer
+from tests.lineage.histories import lived, read_source, shown, sides
+
+if TYPE_CHECKING:
+    from shardline.lineage.steps import Place
+    from shardline.log.snapshot import Snapshot
+    from tests.lineage.histories import History
+
+EACH = 60
+
+
+@pytest.fixture(scope="module")
+def history(tmp_path_factory: pytest.TempPathFactory) -> History:
+    return lived(tmp_path_factory.mktemp("history"))
+
+
+def assert_traced(tracer: Tracer, snapshot: Snapshot, count: int, seed: int) -> list[Step]:
+    """Draw records, and compare what they hold with what stands in the rows they lead to."""
+    numbers = random.Random(seed).sample(range(snapshot.records), min(count, snapshot.records))
+    steps = [tracer.back(snapshot, record) for record in numbers]
+    for step, values in zip(steps, snapshot.take(numbers).to_pylist(), strict=True):
+        leaves = step.leaves
+        rows = [leaf for leaf in leaves if isinstance(leaf, SourceRow)]
+        assert rows == leaves, step
+        assert [shown(read_source(row)) for row in rows] == sides(values), step
+    return steps
+
+
+def test_records_of_every_snapshot_lead_to_the_rows_that_they_were_made_of(
+    history: History,
+) -> None:
+    tracer = Tracer(Catalog(history.root))
+    operations = set()
+    for version in history.versions:
+        for number in range(1, version.state.snapshot + 1):
+            for step in assert_traced(tracer, version.snapshot(number), EACH, number):
+                operations |= {one.made.operation for one in step.steps}
+    assert operations == {"append", "rebuild", "erase", "extend", "migrate", "combine"}
+
+
+def test_what_a_record_was_made_of_leads_to_it_again(history: History) -> None:
+    tracer = Tracer(Catalog(history.root))
+    for version in history.versions:
+        for step in assert_traced(tracer, version.newest(), 2, 1):
+            for one in step.steps:
+                origin = history.version(one.version).snapshot(one.snapshot)
+                places = tracer.down(origin, one.record)
+                assert (places[0].shard, places[0].shard_record) == (one.shard, one.shard_record)
+                found = {(p.version, p.shard, p.shard_record) for p in places}
+                assert (step.version, step.shard, step.shard_record) in found
+                for place in random.Random(1).sample(places, min(3, len(places))):
+                    assert_comes_from(history, tracer, place, one)
+
+
+def assert_comes_from(history: History, tracer: Tracer, place: Place, origin: Step) -> None:
+    """Trace a place back, and find where it was said to come from."""
+    if place.record is None or place.snapshot is None:
+        assert place.why
+        return
+    step = tracer.back(history.version(place.version).snapshot(place.snapshot), place.record)
+    assert (step.shard, step.shard_record) == (place.shard, place.shard_record)
+    found = {(one.version, one.shard, one.shard_record) for one in step.steps}
+    assert (origin.version, origin.shard, origin.shard_record) in found

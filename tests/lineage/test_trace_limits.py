@@ -1,0 +1,390 @@
+"""How much a trace reads, and what it says when it cannot tell."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from shardline.lineage.catalog import Catalog
+from shardline.lineage.steps import SourceRow, Unknown
+from shardline.lineage.trace import Tracer, trace, trace_down
+from shardline.log.changes import Derive, Replace
+from shardline.log.facts import Added, Shard, Source
+from shardline.log.landing import Append
+from shardline.log.version import Version
+from shardline.operations.append import append
+from shardline.operations.check import check_version
+from shardline.operations.combine import combine
+from shardline.operations.derive import Origin
+from shardline.operations.extend import extend
+from shardline.operations.rebuild import rebuild
+from shardline.operations.receipt import RECEIPT, Receipt
+from shardline.operations.repair import repair
+from shardline.operations.vacuum import vacuum
+from shardline.storage import open_store
+from tests.files.samples import write_by_tensorflow
+from tests.lineage.histories import PREFIXES, SCHEMA, SMALL, as_json_lines, erased, half, row
+from tests.operations.damages import RECORDS, ROWS, TARGET, appended, flip, json_lines, rot
+from tests.operations.shard_files import held
+from tests.storage.faulty import FaultyStore
+
+if TYPE_CHECKING:
+    import builtins
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+    from shardline.lineage.steps import Step
+    from shardline.log.snapshot import Snapshot
+
+KEEP_NOTHING = timedelta(0)
+
+
+class WatchedStore(FaultyStore):
+    """Counts what is asked for and how much that is, and refuses to read a shard."""
+
+    def __init__(self, root: Path) -> None:
+        super().__init__(open_store(root))
+        self.asked = 0
+        self.bytes = 0
+
+    def read(self, name: str) -> bytes:
+        return self._noted([name], [super().read(name)])[0] or b""
+
+    def read_many(self, names: Sequence[str]) -> builtins.list[bytes | None]:
+        return self._noted(names, super().read_many(names))
+
+    def read_ranges(self, name: str, ranges: Sequence[tuple[int, int]]) -> builtins.list[bytes]:
+        return [one or b"" for one in self._noted([name], [*super().read_ranges(name, ranges)])]
+
+    def _noted(
+        self, names: Sequence[str], found: Sequence[bytes | None]
+    ) -> builtins.list[bytes | None]:
+        assert not any(name.endswith(".tfrecord") for name in names)
+        self.asked += len(names)
+        beside = [name.endswith((".rows", RECEIPT)) for name in names]
+        self.bytes += sum(len(d or b"") for d, ours in zip(found, beside, strict=True) if ours)
+        return list(found)
+
+
+def made_up(version: Version, label: str, records: int, **more: Any) -> Shard:  # noqa: ANN401
+    """A shard that a log can tell of, with its receipt: nobody looks into it."""
+    digest = hashlib.sha256(label.encode()).hexdigest()
+    shard = Shard(f"{version.log.version}.{digest[:32]}.tfrecord", records, 1, digest, **more)
+    path = version.store.local_path(version.shard_name(shard))
+    assert path is not None
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(b"x")
+    receipt = Receipt(0, records + 1, last=True, shard=shard, refused=((0, 0),))
+    path.with_name(path.name + RECEIPT).write_bytes(receipt.encode())
+    return shard
+
+
+def long_history(root: Path, shards: int) -> Snapshot:
+    """A version of so many shards, appended, rebuilt in place into one, and changed."""
+    base, changed = Version(root, "big/v1"), Version(root, "big/v2")
+    for version in (base, changed):
+        version.create(SCHEMA)
+    source = Source("/in.parquet", 1, "0" * 64)
+    landed = [made_up(base, f"{at}", 3, source=source.key) for at in range(shards)]
+    base.commit(Append(shards=landed, sources=[source]))
+    whole = made_up(base, "all", 3 * shards)
+    base.commit(Replace(removed=[one.name for one in landed], added=[whole]))
+    made = made_up(changed, "changed", 3 * shards - 1)
+    changed.commit(
+        Derive(
+            head=0,
+            removed=(),
+            added=[Added(made)],
+            operation="migrate",
+            parameters={"of": [whole.name]},
+            inputs=(Origin(base, base.newest()).input(),),
+        )
+    )
+    return changed.newest()
+
+
+def test_as_many_small_objects_are_read_whatever_the_number_of_shards(tmp_path: Path) -> None:
+    asked = []
+    for shards in (10, 1000):
+        root = tmp_path / f"{shards}"
+        snapshot = long_history(root, shards)
+        store = WatchedStore(root)
+        (leaf,) = trace(Catalog(store), snapshot, 3 * shards - 2).leaves
+        assert isinstance(leaf, SourceRow)
+        asked.append((store.asked, sum(store.counts.values())))
+        assert store.bytes < 2000
+    assert asked[0] == asked[1]
+    assert max(asked[0]) < 50
+
+
+def test_one_block_of_a_row_map_is_read_however_long_it_is(tmp_path: Path) -> None:
+    asked = []
+    for count in (50, 5000):
+        root = tmp_path / f"{count}"
+        left, right = Version(root, "a/v1"), Version(root, "b/v1")
+        append(left, [row(number) for number in range(count)], batch="l")
+        append(right, [row(number) for number in range(0, count, 2)], batch="r")
+        into = Version(root, "pairs/v1")
+        combine(left, right, into, on="id", **PREFIXES)
+        store = WatchedStore(root)
+        step = trace(Catalog(store), into.newest(), count // 2 - 1)
+        assert [leaf.row for leaf in step.leaves if isinstance(leaf, SourceRow)] == [
+            count - 2,
+            count // 2 - 1,
+        ]
+        asked.append((store.asked, sum(store.counts.values())))
+        assert store.bytes < 6000
+    assert asked[0] == asked[1]
+
+
+def source_numbers(version: Version) -> list[int | None]:
+    """The number that stands in the line from which each record came, None if not known."""
+    tracer, snapshot = Tracer(Catalog(version.store)), version.newest()
+    found: list[int | None] = []
+    for record in range(snapshot.records):
+        (leaf,) = tracer.back(snapshot, record).leaves
+        found.append(leaf.row if isinstance(leaf, SourceRow) else None)
+    return found
+
+
+def test_what_was_made_anew_of_its_source_or_inputs_has_the_rows_it_had(tmp_path: Path) -> None:
+    version = appended(tmp_path, json_lines(tmp_path), target_bytes=TARGET)
+    rot(version, 1)
+    assert [one.how for one in repair(version).repaired] == ["source"]
+    assert source_numbers(version) == list(range(ROWS))
+    rebuild(version, "newest")
+    assert check_version(version).ok
+    rot(version, 0)
+    assert [one.how for one in repair(version).repaired] == ["inputs"]
+    assert source_numbers(version) == list(range(ROWS))
+    places = trace_down(Catalog(version.store), version.snapshot(1), 20)
+    operations = [place.made.operation for place in places]
+    assert operations == ["append", "repair", "rebuild", "repair"]
+
+
+@pytest.mark.parametrize("cut", [False, True])
+def test_what_was_salvaged_has_the_rows_it_had_as_far_as_that_can_be_told(
+    tmp_path: Path, *, cut: bool
+) -> None:
+    source = json_lines(tmp_path)
+    version = appended(tmp_path, source)
+    source.unlink()
+
+    def damage(path: Path) -> None:
+        flip(path)
+        data = path.read_bytes()
+        path.write_bytes(data[:-5] if cut else data)
+
+    rot(version, 0, damage)
+    (repaired,) = repair(version, lossy=True).repaired
+    assert repaired.how == "salvage"
+    kept = [int.from_bytes(payload[-1:], "big") for payload in held(version.newest())]
+    assert source_numbers(version) == kept
+    (place, *others) = trace_down(Catalog(version.store), version.snapshot(1), kept[-1])
+    assert [one.record for one in others] == [len(kept) - 1]
+    lost = next(number for number in range(ROWS) if number not in kept)
+    (_, gone) = trace_down(Catalog(version.store), version.snapshot(1), lost)
+    assert (gone.record, place.record) == (None, kept[-1])
+    assert "lost with the damage" in gone.why
+
+
+def test_what_was_appended_of_a_damaged_file_has_the_rows_that_were_read(tmp_path: Path) -> None:
+    source = write_by_tensorflow(tmp_path / "in.tfrecord", RECORDS)
+    flip(source)
+    version = appended(tmp_path, source, salvage=True, target_bytes=TARGET)
+    payloads = held(version.newest())
+    assert len(payloads) == ROWS - 1
+    assert [RECORDS[number or 0] for number in source_numbers(version)] == payloads
+
+
+def digits(tmp_path: Path, rows: int = 40) -> Version:
+    """A version of JSON lines with blank and refused ones, in several shards."""
+    version = Version(tmp_path / "root", "digits/v1")
+    source = as_json_lines(tmp_path / "in.jsonl", 0, rows)
+    append(version, source, schema=SCHEMA, quarantine_share=0.5, target_bytes=SMALL)
+    return version
+
+
+def test_rows_before_it_are_counted_with_those_in_quarantine(tmp_path: Path) -> None:
+    version = digits(tmp_path)
+    (leaf,) = trace(Catalog(version.store), version.newest(), 37).leaves
+    assert isinstance(leaf, SourceRow)
+    assert (leaf.without_record, leaf.refused) == (8 + 6, 6)
+    assert leaf.where == f"line {37 + 8 + 6 + 1}"
+
+
+def lose(suffix: str) -> Callable[[Version], None]:
+    def lost(version: Version) -> None:
+        for info in version.store.list(version.log.dataset):
+            if info.name.endswith(suffix):
+                version.store.delete(info.name)
+
+    return lost
+
+
+def damage_maps(version: Version) -> None:
+    for info in version.store.list(version.log.dataset):
+        path = version.store.local_path(info.name)
+        if path is not None and path.suffix == ".rows":
+            flip(path)
+
+
+@pytest.mark.parametrize(
+    ("hurt", "why"),
+    [
+        (lose(RECEIPT), "in.jsonl; of which row cannot be told: there is no receipt"),
+        (lose(".rows"), "row map is not there"),
+        (damage_maps, "row map is damaged"),
+    ],
+)
+def test_what_is_lost_beside_the_shards_is_said_and_never_guessed(
+    tmp_path: Path, hurt: Callable[[Version], None], why: str
+) -> None:
+    version = digits(tmp_path)
+    hurt(version)
+    (leaf,) = trace(Catalog(version.store), version.newest(), 20).leaves
+    assert isinstance(leaf, Unknown)
+    assert why in leaf.why
+
+
+def test_an_input_that_is_gone_is_said(tmp_path: Path) -> None:
+    version = digits(tmp_path)
+    into = Version(tmp_path / "root", "other/v1")
+    rebuild(version, "newest", into=into)
+    shutil.rmtree(tmp_path / "root/digits")
+    (leaf,) = trace(Catalog(tmp_path / "root"), into.newest(), 3).leaves
+    assert leaf == Unknown("digits/v1 has no log in this root: it was deleted or moved away")
+
+
+def test_an_input_that_is_another_by_now_is_said(tmp_path: Path) -> None:
+    version = digits(tmp_path)
+    into = Version(tmp_path / "root", "other/v1")
+    rebuild(version, "newest", into=into)
+    shutil.rmtree(tmp_path / "root/digits")
+    digits(tmp_path)
+    (leaf,) = trace(Catalog(tmp_path / "root"), into.newest(), 3).leaves
+    assert isinstance(leaf, Unknown)
+    assert "digits/v1@1 is not the snapshot that was read" in leaf.why
+
+
+def test_pairs_that_were_made_before_row_maps_were_kept_are_not_guessed(tmp_path: Path) -> None:
+    version = digits(tmp_path)
+    into = Version(tmp_path / "root", "pairs/v1")
+    combine(version, version, into, on="id", **PREFIXES)
+    lose(".rows")(into)
+    (leaf,) = trace(Catalog(tmp_path / "root"), into.newest(), 3).leaves
+    assert isinstance(leaf, Unknown)
+    assert "its row map is not there: it was deleted, or an earlier release made" in leaf.why
+    places = trace_down(Catalog(tmp_path / "root"), version.newest(), 3)
+    assert [(one.version, one.record) for one in places] == [("digits/v1", 3), ("pairs/v1", None)]
+    assert "cannot be told" in places[1].why
+
+
+def test_vacuum_keeps_what_tells_where_records_came_from(tmp_path: Path) -> None:
+    version = digits(tmp_path)
+    into = Version(tmp_path / "root", "digits/pairs")
+    combine(version, version, into, on="id", **PREFIXES)
+    rebuild(into, "newest", compression="gzip")
+    rebuild(version, "newest", compression="gzip")
+    before = [trace(Catalog(version.store), one.newest(), 30).leaves for one in (version, into)]
+    orphan = f"digits/shards/v1.{'0' * 32}.tfrecord.rows"
+    version.store.create(orphan, b"of a shard that was never committed")
+    later = datetime.now(UTC) + timedelta(days=1)
+    report = vacuum(version.store, "digits", keep=KEEP_NOTHING, delete=True, clock=lambda: later)
+    names = [file.name for file in report.files]
+    assert len([name for name in names if name.endswith(".tfrecord")]) >= 5
+    assert [name for name in names if name.endswith((".rows", RECEIPT))] == [orphan]
+    after = [trace(Catalog(version.store), one.newest(), 30).leaves for one in (version, into)]
+    assert after == before
+    assert all(isinstance(leaf, SourceRow) for leaves in after for leaf in leaves)
+
+
+def test_what_is_not_there_any_more_is_told_downwards(tmp_path: Path) -> None:
+    version = digits(tmp_path)
+    erased(version, lambda number: number == 5)
+    into = Version(tmp_path / "root", "digits/v2")
+    share: dict[str, Any] = {"which": 1, "mode": "rewrite", "quarantine_share": 0.5}
+    extend(version, half, into, **share)
+    catalog = Catalog(tmp_path / "root")
+    (_, gone, there) = trace_down(catalog, version.snapshot(1), 5)
+    assert (gone.made.operation, gone.record, gone.why) == ("erase", None, "it was erased")
+    assert (there.version, there.record) == ("digits/v2", 4)
+    refused = trace_down(catalog, version.snapshot(1), 13)[-1]
+    assert (refused.version, refused.record) == ("digits/v2", None)
+    assert "refused: see digits/quarantine/v2." in refused.why
+
+
+def test_consumers_of_snapshots_that_hold_it_are_told(tmp_path: Path) -> None:
+    version = digits(tmp_path)
+    version.pin("consumer nightly training", 1, "run 12")
+    version.pin("digits/v9 on 1", 1)
+    append(version, [row(99)], batch="more")
+    version.pin("consumer other", 2)
+    catalog = Catalog(tmp_path / "root")
+    (old,) = trace_down(catalog, version.newest(), 3)
+    assert (old.held, old.consumers) == (((1, 2),), ("nightly training", "other"))
+    (new,) = trace_down(catalog, version.newest(), 40)
+    assert new.consumers == ("other",)
+    (leaf,) = trace(catalog, version.newest(), 40).leaves
+    assert isinstance(leaf, SourceRow)
+    assert (leaf.source.batch, leaf.where) == ("more", "row 0")
+
+
+def test_a_number_that_no_record_has_is_refused(tmp_path: Path) -> None:
+    version = digits(tmp_path)
+    for record in (-1, 40):
+        with pytest.raises(IndexError, match="has 40 records, numbered from 0"):
+            trace(Catalog(version.store), version.newest(), record)
+
+
+def test_so_many_places_of_each_version_are_listed_and_all_are_counted(tmp_path: Path) -> None:
+    version = digits(tmp_path)
+    pairs, more = Version(version.store, "pairs/v1"), Version(version.store, "more/v1")
+    combine(version, version, pairs, **PREFIXES)
+    rebuild(pairs, "newest", into=more)
+    rebuild(more, "newest", compression="gzip")
+    tracer = Tracer(Catalog(version.store))
+    assert len(tracer.down(version.newest(), 3)) == 1 + 79 + 2 * 79
+    found = tracer.descendants(version.newest(), 3, 10)
+    told = [(one.version, one.now, one.ever, one.held, one.listed) for one in found.versions]
+    assert told == [
+        ("digits/v1", 1, 1, ((1, 1),), 1),
+        ("pairs/v1", 79, 79, ((1, 1),), 10),
+        ("more/v1", 79, 158, ((1, 2),), 10),
+    ]
+    assert [place.version for place in found.places("pairs/v1")] == ["pairs/v1"] * 10
+    assert len(list(found.places())) == 21
+
+
+def test_every_pair_of_a_pair_is_found_once(tmp_path: Path) -> None:
+    """Pairs of pairs, once by counting and once by a row map, against tracing each one back."""
+    version = Version(tmp_path / "root", "digits/v1")
+    append(version, [row(number) for number in range(5)], batch="a", target_bytes=100)
+    pairs = Version(version.store, "pairs/v1")
+    combine(version, version, pairs, once=True, **PREFIXES)
+    every, some = Version(version.store, "every/v1"), Version(version.store, "some/v1")
+    names: dict[str, Any] = {**PREFIXES, "left_prefix": "l_", "right_prefix": "r_"}
+    combine(pairs, pairs, every, **names)
+    combine(pairs, pairs, some, on="b_id", **names)
+    tracer = Tracer(Catalog(version.store))
+    for record in range(5):
+        places = tracer.down(version.newest(), record)
+        for one in (pairs, every, some):
+            newest = one.newest()
+            expected = [
+                number
+                for number in range(newest.records)
+                if record in {leaf.row for leaf in rows_of(tracer.back(newest, number))}
+            ]
+            found = [place.record for place in places if place.version == one.name]
+            assert sorted(number or 0 for number in found) == expected
+            assert expected
+
+
+def rows_of(step: Step) -> list[SourceRow]:
+    """The rows that a record was made of."""
+    return [leaf for leaf in step.leaves if isinstance(leaf, SourceRow)]

@@ -1,0 +1,89 @@
+"""A root with a history of every kind, and what its exports are compared with."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from shardline.log.facts import Attestation, Checks
+from shardline.log.meanings import Category
+from shardline.log.schema import Feature, Schema, Text
+from shardline.log.version import Version
+from shardline.operations.append import append
+from shardline.operations.check import check_version
+from shardline.operations.combine import combine
+from shardline.operations.extend import extend
+from shardline.operations.migrate import Steps, migrate
+from shardline.operations.rebuild import rebuild
+from tests.operations.extensions import double
+from tests.operations.landings import json_lines
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+PERSON = "Änne Geheim"
+LABELS = ("even", "odd")
+SCHEMA = Schema(
+    (
+        Feature("id", "int64", doc="Counts up."),
+        Feature("name", "bytes", meaning=Text()),
+        Feature("parity", "int64", meaning=Category(LABELS)),
+        Feature("place", "bytes", meaning=Category(), required=False),
+        Feature("vector", "float", (2, 2)),
+    ),
+    doc="Small numbers | with pipes.",
+)
+
+
+def row(number: int) -> dict[str, object]:
+    """A row of SCHEMA."""
+    told = {"id": number, "name": f"{PERSON} {number}", "parity": number % 2}
+    vector = [[number, 0.5], [1, 2]]
+    place = {} if number % 3 == 0 else {"place": f"{PERSON}-{number % 4}"}
+    return {**told, "vector": vector, **place}
+
+
+def grown(version: Version, folder: Path, first: int, last: int) -> Version:
+    """The version with one more published shard."""
+    folder.mkdir(parents=True, exist_ok=True)
+    file = json_lines(folder / f"{first:03}.jsonl", map(row, range(first, last)))
+    append(version, [file], schema=SCHEMA)
+    assert check_version(version).ok
+    return version
+
+
+def published(version: Version) -> Version:
+    """The version after its checks."""
+    assert check_version(version).ok
+    return version
+
+
+def make_history(folder: Path) -> Path:
+    """A root in which every operation was used, and more than one way to hold a record."""
+    root, landing = folder / "root", folder / "landing"
+    base = Version(root, "numbers/v1", run="run-1", code="code-7")
+    grown(base, landing, 0, 5)
+    grown(base, landing, 5, 9)
+    overlay, moved = Version(root, "numbers/wide"), Version(root, "numbers/v2")
+    extend(base, [double], overlay)
+    published(overlay)
+    migrate(base, moved, Steps(rename={"name": "title"}, drop=("vector",)))
+    published(moved)
+    pairs, plan = Version(root, "pairs/v1"), Version(root, "pairs/plan")
+    prefixes: dict[str, Any] = {"left_prefix": "a_", "right_prefix": "b_"}
+    combine(overlay, moved, pairs, on_collision="prefix", on=["id"], **prefixes)
+    published(pairs)
+    combine(overlay, moved, plan, on_collision="prefix", mode="virtual", **prefixes)
+    published(plan)
+    twice = Version(root, "pairs/twice")
+    combine(moved, moved, twice, on_collision="prefix", mode="virtual", once=True, **prefixes)
+    rebuild(base)
+    published(base)
+    base.restore(2)
+    base.require(Checks(("integrity", "schema"), ("counts",)))
+    grown_on = json_lines(landing / "bad.jsonl", [row(99)])
+    append(base, [grown_on])
+    content = base.newest().content
+    failed = Attestation("counts", False, content=content, detail=f"found {PERSON}")  # noqa: FBT003
+    base.reject(base.newest().number, [failed])
+    base.snapshot(2).consumed_by("number-net", run="run-42", commit="1f3c9d2")
+    return root

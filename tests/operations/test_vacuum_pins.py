@@ -1,0 +1,282 @@
+"""Of what others hold by pins, vacuum keeps what their kept snapshots are read from alone."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from shardline.errors import CondemnedShardError
+from shardline.log.version import Version, utc_now
+from shardline.operations.check import check_version
+from shardline.operations.combine import combine
+from shardline.operations.erasing.proof import prove_erasure
+from shardline.operations.extend import extend
+from shardline.operations.rebuild import rebuild
+from shardline.operations.repair import repair
+from shardline.operations.vacuum import vacuum
+from shardline.operations.verify_version import verify_version
+from tests.cli.datasets import damage, here
+from tests.log.versions import Clock
+from tests.operations.erasures import (
+    InterruptedStore,
+    erased,
+    files_with,
+    landed,
+    marker,
+    opened,
+)
+from tests.operations.extensions import base_of, double, length, table, version_in
+
+if TYPE_CHECKING:
+    from shardline.operations.vacuum import VacuumReport
+
+AT_ONCE = timedelta(0)
+PREFIXES: dict[str, Any] = {"on_collision": "prefix", "left_prefix": "a_", "right_prefix": "b_"}
+
+
+def extended(base: Version, into: Version) -> Version:
+    """Another version with overlays on a base, published."""
+    extend(base, double, into)
+    assert check_version(into).ok
+    return into
+
+
+def planned(side: Version, into: Version) -> Version:
+    """Another version with the plan of all pairs of one, published."""
+    combine(side, side, into, mode="virtual", once=True, **PREFIXES)
+    assert check_version(into).ok
+    return into
+
+
+def at_once(root: Path, *, delete: bool = True) -> VacuumReport:
+    return vacuum(root, "digits", keep=AT_ONCE, delete=delete)
+
+
+def shards_in(root: Path, dataset: str = "digits") -> set[str]:
+    return {
+        path.name
+        for path in (root / dataset / "shards").iterdir()
+        if path.suffix in {".tfrecord", ".plan"}
+    }
+
+
+def newest_shards(*versions: Version) -> set[str]:
+    return {shard.name for one in versions for shard in opened(one).newest().shards}
+
+
+def whys(report: VacuumReport) -> list[tuple[str, str]]:
+    return [(one.where, one.why) for one in report.keepers]
+
+
+def follow(root: Path, report: VacuumReport) -> None:
+    """Do what the first keeper advises, as it would be pasted."""
+    result = here(root, *report.keepers[0].commands[0])
+    assert result.code == 0, result.err
+
+
+@pytest.mark.parametrize("plan", ["digits/pairs", "other/pairs"])
+def test_what_a_plan_on_overlays_was_read_from_goes_in_one_run_when_it_was_made_anew(
+    tmp_path: Path, plan: str
+) -> None:
+    root = tmp_path / "root"
+    v1 = landed(tmp_path, (0, 4), (4, 8))
+    v2 = extended(v1, version_in(tmp_path))
+    pairs = planned(v2, version_in(tmp_path, plan))
+    erased(tmp_path, 2)
+    report = at_once(root)
+    assert files_with(root, marker(2)) != []
+    assert whys(report) == [
+        ("digits/v2@1", f"{plan} is read with it"),
+        ("digits/v1@1", f"digits/v2 is read with it, {plan} with that"),
+    ]
+    assert {one.commands for one in report.keepers} == {report.keepers[0].commands}
+    assert verify_version(opened(pairs)).ok, "the plan still needs them"
+    follow(root, report)
+    would = at_once(root, delete=False)
+    did = at_once(root)
+    assert did.files == would.files
+    assert did.keepers == would.keepers == []
+    assert files_with(root, marker(2)) == []
+    assert not prove_erasure(root, "digits").files
+    owned = (v1, v2, pairs) if plan.startswith("digits") else (v1, v2)
+    assert shards_in(root) == newest_shards(*owned)
+    assert verify_version(opened(pairs)).ok
+    assert at_once(root).files == []
+
+
+def rolled_back(tmp_path: Path) -> tuple[Version, Version]:
+    """A base of which a shard was rolled back, and overlays on it as it was before."""
+    base = base_of(tmp_path, (0, 2))
+    base_of(tmp_path, (2, 4))
+    into = extended(opened(base), version_in(tmp_path))
+    opened(base).restore(1)
+    return opened(base), into
+
+
+def test_a_shard_goes_though_its_pin_shares_others_with_one_that_is_needed(tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    base, into = rolled_back(tmp_path)
+    report = at_once(root)
+    assert report.files == []
+    assert whys(report) == [("digits/v1@2", "digits/v2 is read with it")]
+    follow(root, report)
+    assert len(at_once(root, delete=False).let_go) == 1
+    assert len(opened(base).state.pins) == 2, "a dry run changes nothing"
+    assert at_once(root).let_go == ["digits/v1: digits/v2 on 2"]
+    assert shards_in(root) == newest_shards(base, into)
+    assert table(opened(into).newest())["double"] == [0, 2]
+
+
+def test_a_version_that_was_rolled_back_itself_keeps_less_when_it_is_made_anew(
+    tmp_path: Path,
+) -> None:
+    root = tmp_path / "root"
+    base = base_of(tmp_path, (0, 2))
+    into = extended(base, version_in(tmp_path))
+    base_of(tmp_path, (2, 4))
+    extended(opened(base), opened(into))
+    opened(into).restore(1)
+    opened(base).restore(1)
+    report = at_once(root)
+    assert whys(report) == [("digits/v1@2", "digits/v2 is read with other shards of it")]
+    follow(root, report)
+    at_once(root)
+    assert shards_in(root) == newest_shards(base, into)
+
+
+def test_the_damaged_shard_goes_when_what_lies_on_it_follows_its_repair(tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    base = base_of(tmp_path, (0, 4), (4, 8))
+    into = extended(base, version_in(tmp_path))
+    bad = Path(base.newest().files()[0])
+    damage(bad)
+    repair(base)
+    assert check_version(base).ok
+    report = at_once(root)
+    assert bad.exists()
+    follow(root, report)
+    at_once(root)
+    assert not bad.exists()
+    assert verify_version(opened(into)).ok
+
+
+def test_a_tag_on_an_overlay_is_told_as_what_keeps_its_base(tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    v1 = landed(tmp_path, (0, 4), (4, 8))
+    v2 = extended(v1, version_in(tmp_path))
+    v2.tag("best", 1)
+    erased(tmp_path, 2)
+    report = at_once(root)
+    assert whys(report) == [
+        ("digits/v2@1", "it has the tag best"),
+        ("digits/v1@1", "digits/v2 is read with it, and digits/v2@1 has the tag best"),
+    ]
+    assert table(opened(v2).snapshot(1))["id"] == list(range(8))
+    follow(root, report)
+    at_once(root)
+    assert files_with(root, marker(2)) == []
+
+
+def test_each_of_two_overlays_on_each_other_is_told_by_name(tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    base = base_of(tmp_path, (0, 2), (2, 4))
+    second = extended(base, version_in(tmp_path))
+    third = version_in(tmp_path, "digits/v3")
+    extend(second, length, third)
+    assert check_version(third).ok
+    rebuild(base)
+    assert check_version(base).ok
+    for told in ("digits/v2", "digits/v3"):
+        report = at_once(root)
+        assert told in report.keepers[0].advice
+        assert report.files == []
+        follow(root, report)
+    at_once(root)
+    assert shards_in(root) == newest_shards(base, second, third)
+    assert verify_version(opened(third)).ok
+
+
+def test_what_was_in_use_lately_waits_for_the_time_to_keep_and_then_goes_in_one_run(
+    tmp_path: Path,
+) -> None:
+    root = tmp_path / "root"
+    base, into = rolled_back(tmp_path)
+    extended(base, into)
+    clock = Clock(utc_now())
+    for _ in range(2):
+        report = vacuum(root, "digits", delete=True, clock=clock)
+        assert (report.files, report.let_go) == ([], [])
+        assert {one.kind for one in report.keepers} == {"time"}
+        clock.move(days=3)
+    clock.move(days=2)
+    would = vacuum(root, "digits", clock=clock)
+    report = vacuum(root, "digits", delete=True, clock=clock)
+    assert would.files == report.files
+    assert report.let_go == ["digits/v1: digits/v2 on 2"], "its overlay went"
+    assert [one.kind for one in would.keepers] == [one.kind for one in report.keepers] == ["time"]
+    clock.move(days=8)
+    vacuum(root, "digits", delete=True, clock=clock)
+    assert shards_in(root) == newest_shards(base, into)
+
+
+def test_a_plan_that_is_lost_keeps_all_that_it_may_need(tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    v1 = landed(tmp_path, (0, 4), (4, 8))
+    pairs = planned(v1, version_in(tmp_path, "digits/pairs"))
+    erased(tmp_path, 2)
+    (shard,) = pairs.newest().shards
+    (root / pairs.shard_name(shard)).unlink()
+    report = at_once(root)
+    assert report.files == []
+    assert len(files_with(root, marker(2))) == 1
+    assert whys(report) == [("digits/v1@1", "digits/pairs is read with it")]
+
+
+def test_what_vacuum_takes_while_a_plan_is_made_is_never_read_with_it(tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    base = base_of(tmp_path, (0, 2), (2, 4))
+
+    def move_on() -> None:
+        rebuild(opened(base))
+        assert check_version(opened(base)).ok
+        at_once(root)
+
+    store = InterruptedStore(root, f"other/pairs/log/{2:020}.json", move_on)
+    into = Version(store, "other/pairs")
+    with pytest.raises(CondemnedShardError, match=r"snapshot 1 was rejected. Do it again"):
+        planned(Version(store, "digits/v1"), into)
+    into = version_in(tmp_path, "other/pairs")
+    assert into.newest().records == 0
+    planned(opened(base), into)
+    at_once(root)
+    assert into.published().records == 6
+    assert verify_version(into).ok
+
+
+@pytest.mark.parametrize("step", [1, 2], ids=["lets go", "announces"])
+def test_an_overlay_that_is_committed_while_vacuum_is_at_work_keeps_its_base(
+    tmp_path: Path, step: int
+) -> None:
+    root = tmp_path / "root"
+    base = base_of(tmp_path, (0, 2), (2, 4))
+    into = extended(base, version_in(tmp_path))
+    old = {shard.name for shard in base.newest().shards}
+    rebuild(base)
+    assert check_version(base).ok
+    extended(opened(base), opened(into))
+
+    def back() -> None:
+        extend(opened(base), double, opened(into), which=1)
+
+    entry = f"digits/v1/log/{opened(base).state.number + step:020}.json"
+    store = InterruptedStore(root, entry, back)
+    report = vacuum(store, "digits", keep=AT_ONCE, delete=True)
+    assert store.left == []
+    assert report.let_go == ([] if step == 1 else ["digits/v1: digits/v2 on 1"])
+    assert old <= shards_in(root)
+    assert "digits/v2 on 1" in opened(base).state.pins
+    assert table(opened(into).newest())["double"] == [0, 2, 4, 6]
+    assert old <= shards_in(root)

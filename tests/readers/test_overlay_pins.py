@@ -1,0 +1,226 @@
+"""Overlays that do not belong to what they lie beside: every reader refuses them, checks tell."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from shardline.errors import UnreadableSnapshotError
+from shardline.log.facts import Base, Checks, Shard
+from shardline.log.schema import Feature, Schema, Text
+from shardline.log.version import Version
+from shardline.operations.check import check_version
+from shardline.operations.verify_version import verify_version
+from tests.files.samples import example_of
+from tests.log.versions import shard_name
+from tests.readers.overlays import (
+    SCORE,
+    TAGS,
+    commit,
+    extended,
+    lay,
+    pinned,
+    score,
+    scored,
+    tags,
+)
+from tests.readers.snapshots import NUMBERS, numbers, published, write_shard
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from shardline.log.snapshot import Snapshot
+
+SCORED = extended(NUMBERS, SCORE)
+READERS: dict[str, Callable[[Snapshot], Any]] = {
+    "to_tf": lambda snapshot: snapshot.to_tf(unchecked=True),
+    "to_tf raw": lambda snapshot: snapshot.to_tf(unchecked=True, parse=False),
+    "to_arrow": lambda snapshot: snapshot.to_arrow(),
+    "to_pandas": lambda snapshot: snapshot.to_pandas(),
+    "take": lambda snapshot: snapshot.take([0]),
+}
+
+
+def base_in(root: Path, schema: Schema = NUMBERS) -> Snapshot:
+    """Three numbers, published."""
+    return published(root, schema, numbers(0, 3))
+
+
+def laid(root: Path, schema: Schema, base: Shard, count: int = 3) -> Snapshot:
+    """Scores beside a shard, whatever is known of that."""
+    version = Version(root, "digits/v2")
+    version.create(schema)
+    return commit(
+        version, pinned(write_shard(version, "over", [score(x) for x in range(count)]), base)
+    ).newest()
+
+
+def unknown(root: Path) -> Snapshot:
+    (base,) = base_in(root).shards
+    return laid(root, SCORED, replace(base, name=shard_name("never landed")))
+
+
+def no_such_version(root: Path) -> Snapshot:
+    (base,) = base_in(root).shards
+    return laid(root, SCORED, replace(base, name=shard_name("shard 0", "v0")))
+
+
+def other_content(root: Path) -> Snapshot:
+    (base,) = base_in(root).shards
+    return laid(root, SCORED, replace(base, sha256="0" * 64))
+
+
+def other_content_below(root: Path) -> Snapshot:
+    """The base is an overlay whose file is the pinned one, but it lies on something else."""
+    below = scored(root)
+    assert below.shards[0].base is not None
+    name = below.shards[0].base.name
+    moved = replace(below.shards[0], base=Base(name, "0" * 64))
+    version = Version(root, "digits/v3")
+    version.create(extended(SCORED, TAGS))
+    overlay = write_shard(version, "over", [tags(x) for x in range(3)])
+    return commit(version, pinned(overlay, moved)).newest()
+
+
+def other_records(root: Path) -> Snapshot:
+    (base,) = base_in(root).shards
+    return laid(root, SCORED, base, count=2)
+
+
+def other_records_below(root: Path) -> Snapshot:
+    below = other_records(root)
+    version = Version(root, "digits/v3")
+    version.create(extended(SCORED, TAGS))
+    overlay = write_shard(version, "over", [tags(x) for x in range(2)])
+    return commit(version, pinned(overlay, below.shards[0])).newest()
+
+
+def other_kind(root: Path) -> Snapshot:
+    (base,) = base_in(root).shards
+    schema = Schema((Feature("x", "float"), Feature("name", "bytes", meaning=Text()), SCORE))
+    return laid(root, schema, base)
+
+
+def stricter(root: Path) -> Snapshot:
+    loose = Schema((Feature("x", "int64", required=False), *NUMBERS.features[:1]))
+    (base,) = base_in(root, loose).shards
+    return laid(root, SCORED, base)
+
+
+def left_out(root: Path) -> Snapshot:
+    (base,) = base_in(root).shards
+    return laid(root, Schema((Feature("x", "int64"), SCORE)), base)
+
+
+def nothing_new(root: Path) -> Snapshot:
+    (base,) = base_in(root).shards
+    return laid(root, NUMBERS, base)
+
+
+def other_payload(root: Path) -> Snapshot:
+    (base,) = base_in(root).shards
+    return laid(root, Schema(SCORED.features, "sequence_example"), base)
+
+
+def on_opaque(root: Path) -> Snapshot:
+    (base,) = base_in(root, Schema.opaque()).shards
+    return laid(root, Schema.opaque(), base)
+
+
+def twice_in_a_stack(root: Path) -> Snapshot:
+    """The version in the middle does not declare what lies below it, and the last one adds it."""
+    (base,) = base_in(root).shards
+    below = laid(root, Schema((SCORE,)), base)
+    return lay(below, "digits/v3", SCORED, [example_of(x=1, name=b"")] * 3).newest()
+
+
+def damaged_log(root: Path) -> Snapshot:
+    snapshot = scored(root)
+    assert snapshot.shards
+    entry = root / "digits" / "v1" / "log" / f"{2:020}.json"
+    entry.write_bytes(entry.read_bytes().replace(b'"records":3', b'"records":4'))
+    return snapshot
+
+
+CASES: dict[str, tuple[Callable[[Path], Snapshot], str]] = {
+    "unknown": (unknown, r", which is not in the log of digits/v1"),
+    "no such version": (no_such_version, r", which is not in the log of digits/v0"),
+    "other content": (other_content, r"by the log of digits/v1, and pinned is 000000000000…"),
+    "other content below": (other_content_below, r"by the log of digits/v2, and pinned is "),
+    "other records": (other_records, r", which has 3 records, and it has 2"),
+    "other records below": (other_records_below, r", which has 3 records, and it has 2"),
+    "other kind": (other_kind, r", and digits/v2 declares its feature 'x' otherwise"),
+    "stricter": (stricter, r", and digits/v2 declares its feature 'x' otherwise"),
+    "left out": (left_out, r", and digits/v2 does not declare its feature 'name'"),
+    "nothing new": (nothing_new, r", and digits/v2 declares no feature that digits/v1 does not"),
+    "other payload": (other_payload, r", and its records are sequence_example, those of its base"),
+    "on opaque": (on_opaque, r", and its records are opaque, those of its base opaque"),
+    "twice in a stack": (twice_in_a_stack, r", and feature 'name' is in a layer below it too"),
+    "damaged log": (damaged_log, r", of which no one can tell: digits/v1: entry 2 of the log: "),
+}
+
+
+def pair_in(message: str) -> list[str]:
+    """The shards that a message names."""
+    words = message.replace(",", " ").split()
+    return [word for word in words if word.endswith(".tfrecord")]
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_what_does_not_belong_together_is_refused_by_every_reader_and_told_by_checks(
+    tmp_path: Path, case: str
+) -> None:
+    make, why = CASES[case]
+    snapshot = make(tmp_path)
+    for name, read in READERS.items():
+        if snapshot.schema.payload == "opaque" and name != "to_tf raw":
+            continue
+        with pytest.raises(UnreadableSnapshotError, match=why) as caught:
+            read(snapshot)
+        told = str(caught.value)
+        overlay, base, *_ = pair_in(told)
+        assert overlay != base
+        assert f"{snapshot} cannot be read" in told
+        assert f"make {snapshot.version} again" in told
+        assert f"'shardline verify {snapshot}'" in told
+    version = Version(tmp_path, snapshot.version)
+    for quick in (True, False):
+        report = verify_version(version, quick=quick)
+        (bad, *_) = [shard for shard in report.shards if not shard.ok]
+        assert why.strip(r"\ ").removesuffix("…")[:20] in bad.problems[-1]
+    found = check_version(version, again=True)
+    assert not found.ok
+    assert [one.check for one in found.attestations if not one.passed][:1] == ["integrity"]
+    assert found.published is None
+
+
+def test_a_version_without_the_schema_check_is_still_held_to_its_pins(tmp_path: Path) -> None:
+    (base,) = base_in(tmp_path).shards
+    version = Version(tmp_path, "digits/v2")
+    version.create(SCORED, Checks(("integrity",)))
+    overlay = write_shard(version, "over", [score(x) for x in range(2)])
+    commit(version, pinned(overlay, base))
+    report = check_version(version)
+    assert (report.ok, report.rejected) == (False, (1,))
+    assert "which has 3 records, and it has 2" in report.attestations[0].detail
+
+
+def test_a_feature_may_be_declared_with_more_room_than_its_base_takes(tmp_path: Path) -> None:
+    (base,) = base_in(tmp_path).shards
+    free = Feature("name", "bytes", (None,), required=False)
+    room = Schema((Feature("x", "int64", required=False, doc="a number"), free, SCORE))
+    snapshot = laid(tmp_path, room, base)
+    assert snapshot.to_arrow().read_all()["x"].to_pylist() == [0, 1, 2]
+
+
+def test_what_a_shard_amounts_to_tells_its_bases_too() -> None:
+    base = Shard(shard_name("a"), 1, 1, "1" * 64)
+    over = Shard(shard_name("b"), 1, 1, "2" * 64, base=Base(base.name, base.content))
+    other = replace(over, base=Base(base.name, "3" * 64))
+    assert base.content == base.sha256
+    assert len({base.content, over.content, other.content, over.sha256}) == 4
+    with pytest.raises(ValueError, match="is no base"):
+        replace(over, base=Base("../elsewhere", base.sha256))
