@@ -44,6 +44,9 @@ _SIZE = {
     "pwrite64": re.compile(r", (\d+), -?\d+$"),
 }
 _ERROR = re.compile(r"-1 (E[A-Z0-9]+)")
+# strace skips a call that is to fail, for which the kernel says ENOSYS, and writes the error over
+# that. A process that is killed between the two never gets an answer.
+_SKIPPED = re.compile(r"-1 ENOSYS .*\(INJECTED\)")
 DELETED = " (deleted)"
 
 
@@ -117,7 +120,8 @@ def _call(thread: int, text: str, folder: Path, cwd: Path) -> Call | None:
     name, arguments, result = found["name"], found["arguments"], found["result"]
     paths = tuple(_relative(path, folder) for path in _paths(name, arguments, cwd))
     inside = any(not path.startswith("/") for path in paths)
-    error = _ERROR.match(result)
+    finished = not (result.startswith("?") or _SKIPPED.fullmatch(result))
+    error = _ERROR.match(result) if finished else None
     size = _SIZE[name].search(arguments) if name in _SIZE else None
     return Call(
         thread=thread,
@@ -127,7 +131,7 @@ def _call(thread: int, text: str, folder: Path, cwd: Path) -> Call | None:
         size=int(size[1]) if size else 0,
         error=error[1] if error else None,
         injected=result.endswith("(INJECTED)"),
-        finished=not result.startswith("?"),
+        finished=finished,
         mutates=inside and _mutates(name, arguments),
     )
 

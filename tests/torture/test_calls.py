@@ -92,6 +92,10 @@ def test_a_call_that_another_thread_interrupts_stands_where_it_began() -> None:
         ['7 write(3</data/set/a>, "", 10) = ?', "7 +++ killed by SIGKILL +++"],
         ['7 write(3</data/set/a>, "", 10 <unfinished ...>', "7 +++ killed by SIGKILL +++"],
         ['7 write(3</data/set/a>, "", 10 <unfinished ...>) = ?', "7 +++ killed by SIGKILL +++"],
+        [
+            '7 write(3</data/set/a>, "", 10) = -1 ENOSYS (Function not implemented) (INJECTED)',
+            "7 +++ killed by SIGKILL +++",
+        ],
     ],
 )
 def test_a_kill_leaves_its_call_unfinished(lines: list[str]) -> None:
