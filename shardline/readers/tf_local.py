@@ -37,11 +37,11 @@ def local_chunks(records: Sequence[Records], *, interleave: bool, ordered: bool)
 
     for one in records:
         one.look()
-    size = chunk_records(records)
+    most = chunk_records(records)
     depth = _depth_of(records)
     alike = all(len(one.files) == depth for one in records)
 
-    def layer(path: Tensor, packed: Tensor, there: Tensor, count: Tensor) -> Any:  # noqa: ANN401
+    def layer(path: Tensor, packed: Tensor, there: Tensor, count: Tensor, size: Tensor) -> Any:  # noqa: ANN401
         if alike:
             file = tf.data.TFRecordDataset(path, packed, buffer_size=_READ_BYTES)
         else:
@@ -52,20 +52,14 @@ def local_chunks(records: Sequence[Records], *, interleave: bool, ordered: bool)
             file = file.concatenate(absent)
         return file.apply(tf.data.experimental.assert_cardinality(count)).batch(size)
 
-    def read(paths: Tensor, packed: Tensor, there: Tensor, count: Tensor) -> Any:  # noqa: ANN401
-        layers = [layer(paths[at], packed[at], there[at], count) for at in range(depth)]
-        if depth == 1:
-            return layers[0]
-        # One more chunk, which is empty, makes TensorFlow look for the end of all layers: where
-        # the first one ends it would not notice that another goes on.
-        nothing = tf.data.Dataset.from_tensors(tf.zeros([0], tf.string))
-        ended = [one.concatenate(nothing) for one in layers]
-        if size >= _MANY_RECORDS:
-            ended[1:] = [one.prefetch(1) for one in ended[1:]]
-        return tf.data.Dataset.zip(tuple(ended)).filter(lambda lowest, *_: tf.size(lowest) > 0)
+    def read(paths: Tensor, packed: Tensor, there: Tensor, count: Tensor, size: Tensor) -> Any:  # noqa: ANN401
+        layers = [layer(paths[at], packed[at], there[at], count, size) for at in range(depth)]
+        if most >= _MANY_RECORDS:
+            layers[1:] = [one.prefetch(1) for one in layers[1:]]
+        return layers[0] if depth == 1 else tf.data.Dataset.zip(tuple(layers))
 
     # With a single file at once the order is kept, and the next one is opened ahead of its turn.
-    return tf.data.Dataset.from_tensor_slices(_told(records, depth)).interleave(
+    return tf.data.Dataset.from_tensor_slices(_told(records, depth, most)).interleave(
         tf.autograph.experimental.do_not_convert(read),
         cycle_length=_SHARDS_AT_ONCE if interleave else 1,
         num_parallel_calls=tf.data.AUTOTUNE if interleave else 1,
@@ -78,8 +72,12 @@ def _depth_of(records: Sequence[Records]) -> int:
     return max((len(one.files) for one in records), default=1)
 
 
-def _told(records: Sequence[Records], depth: int) -> tuple[Tensor, ...]:
-    """Of each shard the paths and packings of its layers, which of them are there, its records."""
+def _told(records: Sequence[Records], depth: int, most: int) -> tuple[Tensor, ...]:
+    """What to know of each shard.
+
+    The paths and packings of its layers, which of them are there, how many records it has, and how
+    many of them make a chunk.
+    """
     import tensorflow as tf  # noqa: PLC0415 - takes seconds to load
 
     rows = [(*one.files, *[None] * (depth - len(one.files))) for one in records]
@@ -94,7 +92,19 @@ def _told(records: Sequence[Records], depth: int) -> tuple[Tensor, ...]:
         tf.constant(packed, tf.string, cells),
         tf.constant([[file is not None for file in row] for row in rows], tf.bool, cells),
         tf.constant([one.shard.records for one in records], tf.int64),
+        tf.constant([_uneven(one.shard.records, most) for one in records], tf.int64),
     )
+
+
+def _uneven(count: int, size: int) -> int:
+    """A size of chunks, this one or little more, that leaves a short chunk for the end.
+
+    To fill that up TensorFlow looks for the end of each layer, and holds it against the count.
+    Behind a last chunk that is full it would not notice that a layer above goes on.
+    """
+    while count and count % size == 0:
+        size += 1
+    return size
 
 
 def chunk_records(records: Sequence[Records]) -> int:
