@@ -103,7 +103,7 @@ class _Change:
     def _change(self, path: Path, transform: Transform) -> FileChange:
         from shardline.execution.engine import Cancellation
         from shardline.operations.change_files import change_file
-        from shardline.operations.transform import MEND, MEND_CAST
+        from shardline.operations.refused import MEND, MEND_CAST
 
         cancellation = Cancellation()
         with file_progress(self.doing, [path]) as progress:

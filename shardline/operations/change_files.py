@@ -12,8 +12,10 @@ from shardline.files.reader import DEFAULT_LIMITS, Limits, RecordFile
 from shardline.files.sink import RecordSink
 from shardline.operations.extend import extension, settled
 from shardline.operations.migrate import migration
+from shardline.operations.refused import MEND, MEND_CAST, refuse_records
 from shardline.operations.schema import infer_schema, schema_of
-from shardline.operations.transform import MEND, MEND_CAST, Makers, refuse_records, transformed
+from shardline.operations.transform import Makers
+from shardline.operations.transforming import transformed
 from shardline.storage.local import DurableFile
 
 if TYPE_CHECKING:

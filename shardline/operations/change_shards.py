@@ -21,16 +21,16 @@ from shardline.operations.derive import (
     kept_or_made,
     with_rebuilt,
 )
-from shardline.operations.shards import ShardPlan, make_shard, stem_in
-from shardline.operations.transform import (
+from shardline.operations.refused import (
     MEND,
     MEND_CAST,
     QUARANTINE,
-    Makers,
     refuse_records,
     refuse_share,
-    transformed,
 )
+from shardline.operations.shards import ShardPlan, make_shard, stem_in
+from shardline.operations.transform import Makers
+from shardline.operations.transforming import transformed
 from shardline.readers.records import bytes_read, records_of
 
 if TYPE_CHECKING:

@@ -12,9 +12,10 @@ import pyarrow as pa
 
 from shardline import kernel
 from shardline.errors import BadRecordsError
+from shardline.execution.shared import shared
 from shardline.execution.threads import ahead, run_tasks
 from shardline.kernel.types import FOOTER_BYTES, Framed, Insides
-from shardline.operations.transform import shared, unchanged
+from shardline.operations.transform import unchanged
 from shardline.readers.arrow_columns import schema_of
 from shardline.sources.frames import Rows, encoded
 

@@ -1,0 +1,57 @@
+"""What is said, and raised, where records cannot become what they should."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from shardline.errors import BadRecordsError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from shardline.operations.transforming import Changed
+
+_TOLD = 10
+MEND = (
+    "Mend what makes the fields; for a key that is not in a table, give values to stand in for it "
+    "(defaults=) or leave its fields out (missing='absent')"
+)
+"""What to do where a record cannot become what it should."""
+MEND_CAST = "Leave that cast out, or mend such values first: extend can give a field in its place"
+"""The same of a migration, where nothing but a cast depends on values."""
+QUARANTINE = "or let such records go to quarantine: quarantine_share=0.01, or --quarantine-share 1%"
+"""What else to do where some may be missing."""
+
+
+def refuse_records(what: str, path: str, changed: Changed, advice: str) -> None:
+    """Refuse to go on where a record cannot become what it should; `advice` is what to do."""
+    if not changed.refused:
+        return
+    told = tuple(f"{path}, {one}" for one in changed.refused[:_TOLD])
+    found = f"{_counted(len(changed.refused))} refused"
+    raise _bad_records(f"{what}: {found}", told, len(changed.refused), changed.end, advice) from (
+        changed.error
+    )
+
+
+def refuse_share(
+    what: str, told: Sequence[str], bad: int, rows: int, *, share: float, advice: str
+) -> None:
+    """Refuse what was made if more than a share of the records is missing in it."""
+    if bad > share * rows:
+        found = f"{bad:,} of {rows:,} records are refused, and at most {share:.2%} may be"
+        raise _bad_records(f"{what}: {found}", tuple(told[:_TOLD]), bad, rows, advice)
+
+
+def _counted(records: int) -> str:
+    """So many records, and the verb for them."""
+    return "1 record is" if records == 1 else f"{records:,} records are"
+
+
+def _bad_records(
+    found: str, told: tuple[str, ...], bad: int, rows: int, advice: str
+) -> BadRecordsError:
+    more = f"\n  ... and {bad - len(told):,} more" if bad > len(told) else ""
+    lines = "\n  ".join(told)
+    message = f"{found}: nothing was written\n  {lines}{more}\n{advice}"
+    return BadRecordsError(message, told, bad, rows)
