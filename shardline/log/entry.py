@@ -14,7 +14,6 @@ from shardline.log.facts import (
     Added,
     Attestation,
     Checks,
-    Fields,
     Hold,
     Input,
     Json,
@@ -23,6 +22,7 @@ from shardline.log.facts import (
     Totals,
 )
 from shardline.log.schema import Schema
+from shardline.log.strict import Fields
 
 FORMAT = 1
 VIRTUAL = "virtual"

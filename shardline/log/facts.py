@@ -10,87 +10,19 @@ import hashlib
 import re
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias
 
 from shardline.log import canonical
+from shardline.log.strict import Fields, digest
 
 Json: TypeAlias = dict[str, Any]
-Value = TypeVar("Value")
 
 COMPRESSIONS = ("none", "gzip", "zlib")
-DIGEST = re.compile(r"[0-9a-f]{64}")
 SHARD_NAME = re.compile(
     r"(?P<version>[a-z0-9][a-z0-9_-]{0,63})\.[0-9a-f]{32}(\.[0-9]{1,6})?\.(tfrecord|plan)"
 )
 PLAN = ".plan"
 """How the name of a shard ends that holds no records, but a plan by which they are made."""
-
-
-class Fields:
-    """Takes a JSON object apart field by field, and refuses what is left over."""
-
-    def __init__(self, what: str, value: object) -> None:
-        if not isinstance(value, dict):
-            raise ValueError(f"{what} is no JSON object")
-        self._what = what
-        self._left = dict(value)
-
-    def take(self, name: str, kind: type[Value]) -> Value:
-        """A field that must be there."""
-        if name not in self._left:
-            raise ValueError(f"{self._what} has no {name!r}")
-        value = self._left.pop(name)
-        if type(value) is not kind:
-            raise ValueError(f"{name!r} of {self._what} is {type(value).__name__}")
-        return value
-
-    def maybe(self, name: str, kind: type[Value]) -> Value | None:
-        """A field that may be left out."""
-        return self.take(name, kind) if name in self._left else None
-
-    def has(self, name: str) -> bool:
-        """Whether a field is there."""
-        return name in self._left
-
-    def nullable(self, name: str, kind: type[Value]) -> Value | None:
-        """A field that must be there and may be null."""
-        if name in self._left and self._left[name] is None:
-            return self._left.pop(name)  # type: ignore[no-any-return]
-        return self.take(name, kind)
-
-    def count(self, name: str, least: int = 0) -> int:
-        """A whole number that is not below `least`."""
-        value = self.take(name, int)
-        if value < least:
-            raise ValueError(f"{name!r} of {self._what} is {value}")
-        return value
-
-    def digest(self, name: str) -> str:
-        """A sha256 in hexadecimal."""
-        return _digest(self.take(name, str), f"{name!r} of {self._what}")
-
-    def nullable_digest(self, name: str) -> str | None:
-        """A sha256 in hexadecimal, or null."""
-        value = self.nullable(name, str)
-        return None if value is None else _digest(value, f"{name!r} of {self._what}")
-
-    def texts(self, name: str) -> tuple[str, ...]:
-        """A list of texts; empty if left out."""
-        values = self.maybe(name, list) or []
-        if not all(isinstance(value, str) for value in values):
-            raise ValueError(f"{name!r} of {self._what} is no list of texts")
-        return tuple(values)
-
-    def end(self) -> None:
-        """Refuse what has not been taken."""
-        if self._left:
-            raise ValueError(f"{self._what} has an unknown field {min(self._left)!r}")
-
-
-def _digest(value: str, what: str) -> str:
-    if not DIGEST.fullmatch(value):
-        raise ValueError(f"{what} is no sha256")
-    return value
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,11 +58,11 @@ class Shard:
             raise ValueError(f"shard {self.name}: negative size")
         if self.compression not in COMPRESSIONS:
             raise ValueError(f"shard {self.name}: unknown compression {self.compression!r}")
-        _digest(self.sha256, f"the sha256 of shard {self.name}")
+        digest(self.sha256, f"the sha256 of shard {self.name}")
         if self.source is not None:
-            _digest(self.source, f"the source of shard {self.name}")
+            digest(self.source, f"the source of shard {self.name}")
         if self.base is not None:
-            _digest(self.base.sha256, f"the base of shard {self.name}")
+            digest(self.base.sha256, f"the base of shard {self.name}")
             if not SHARD_NAME.fullmatch(self.base.name):
                 raise ValueError(f"shard {self.name}: {self.base.name!r} is no base")
 
@@ -230,7 +162,7 @@ class Source:
         ):
             raise ValueError("a source is either path, size and sha256, or a batch")
         if self.sha256 is not None:
-            _digest(self.sha256, "the sha256 of a source")
+            digest(self.sha256, "the sha256 of a source")
 
     @cached_property
     def key(self) -> str:

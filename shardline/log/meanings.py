@@ -9,7 +9,7 @@ import numpy as np
 
 from shardline.errors import SchemaMismatchError
 from shardline.log import shapes
-from shardline.log.facts import Fields
+from shardline.log.strict import Fields
 from shardline.wording import counted
 
 if TYPE_CHECKING:

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 from shardline.errors import SchemaMismatchError
 from shardline.kernel.types import KINDS, Kind
 from shardline.log import canonical, shapes
-from shardline.log.facts import Fields
 from shardline.log.meanings import (
     Array,
     Category,
@@ -22,6 +21,7 @@ from shardline.log.meanings import (
     meaning_from_json,
 )
 from shardline.log.shapes import Shape
+from shardline.log.strict import Fields
 
 if TYPE_CHECKING:
     from shardline.log.facts import Json

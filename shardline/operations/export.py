@@ -16,7 +16,7 @@ from shardline.execution.engine import Threads
 from shardline.files.reader import DEFAULT_LIMITS
 from shardline.files.sink import RecordSink
 from shardline.log import canonical
-from shardline.log.facts import Fields
+from shardline.log.strict import Fields
 from shardline.operations.rebuild import copy_slices, packing_of
 from shardline.operations.rebuild_plan import whole_slices
 from shardline.storage.local import DurableFile

@@ -13,7 +13,8 @@ from shardline.errors import ObjectMissingError
 from shardline.files.hashed import HashedFile
 from shardline.files.stored import StoredFile
 from shardline.log import canonical
-from shardline.log.facts import Fields, Shard
+from shardline.log.facts import Shard
+from shardline.log.strict import Fields
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 
 from shardline.errors import ObjectExistsError
 from shardline.log import canonical
-from shardline.log.facts import PLAN, Fields, Input, Shard
+from shardline.log.facts import PLAN, Input, Shard
+from shardline.log.strict import Fields
 from shardline.operations.combining.names import Naming
 from shardline.operations.combining.plan import Cover
 from shardline.operations.combining.rule import Rule
