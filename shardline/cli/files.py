@@ -42,9 +42,14 @@ def files(reference: str, *, null: bool, python: bool, root: str | None, as_json
     """
     if null + python + as_json > 1:
         raise click.UsageError("-0, --python and --json: choose one")
+    from shardline.log.changes import refuse_condemned
+
     wanted = parse_reference(reference)
     version = open_version(open_root(root), wanted)
     snapshot = find_snapshot(version, wanted, wanted.readable)
+    refuse_condemned(
+        version.state, snapshot.shards, f"snapshot {snapshot.number} cannot be read any more: "
+    )
     if python:
         click.echo(_snippet(snapshot), nl=False)
         return

@@ -138,6 +138,7 @@ def derive(work: Derivation[Task], engine: Engine, progress: Listener | None = N
     """
     into = work.into
     created = False
+    refuse_erased(work.origins)
     for _ in range(_ROUNDS):
         into.refresh()
         refuse_other_schema(into, work.schema)

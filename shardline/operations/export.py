@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from shardline.errors import FileExistsAlreadyError
+from shardline.errors import FileExistsAlreadyError, ObjectMissingError
 from shardline.execution.engine import Threads
 from shardline.files.reader import DEFAULT_LIMITS
 from shardline.files.sink import RecordSink
@@ -19,6 +19,7 @@ from shardline.log import canonical
 from shardline.log.strict import Fields
 from shardline.operations.rebuild import copy_slices, packing_of
 from shardline.operations.rebuild_plan import whole_slices
+from shardline.readers.records import records_of
 from shardline.storage.local import DurableFile
 
 if TYPE_CHECKING:
@@ -144,7 +145,12 @@ def export(
     task = ExportTask(
         version.store, tuple(whole_slices(snapshot)), path, packing, limits, None if ours else claim
     )
-    (written,) = (engine or Threads()).run(_write, [task], progress)
+    try:
+        (written,) = (engine or Threads()).run(_write, [task], progress)
+    except ObjectMissingError:
+        for records in records_of(snapshot):
+            records.look()  # says what became of the one that is gone
+        raise
     exported = replace(
         claim,
         records=written.records,

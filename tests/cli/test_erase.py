@@ -279,3 +279,28 @@ def test_what_is_told_is_what_is_done_in_old_snapshots_and_quarantine_files(
     done = here(root, "erase", "digits", "--where", "id == 31", "--yes")
     assert "digits/v3: 1 older shard given up for good (entry " in done.out
     assert "written anew" not in done.out
+
+
+def test_whoever_asks_for_a_snapshot_that_is_gone_hears_why_and_nothing_is_begun(
+    root: Path, tmp_path: Path
+) -> None:
+    assert here(root, "erase", "digits", "--where", "id == 5", "--yes").code == 0
+    assert here(root, "vacuum", "digits", "--delete", "--keep", "0").code == 0
+    before = sorted(root.rglob("*"))
+    for command in (
+        ("files", "digits/v1@1"),
+        ("files", "digits/v1@1", "--python"),
+        ("rebuild", "digits/v1@1", "--into", "one"),
+        ("extend", "digits/v1@1", "--into", "v3", "--fields", "tests.operations.extensions:double"),
+    ):
+        result = here(root, *command)
+        assert result.code == 2
+        assert "snapshot 1" in result.err
+        assert " any more: shard v1." in result.err
+        assert "went to vacuum in entry" in result.err
+    out = tmp_path / "out.tfrecord"
+    exported = here(root, "export", "digits/v1@1", out)
+    assert exported.code == 2
+    assert "is not there, and digits/v1@1 needs it: records of it were erased in" in exported.err
+    assert not out.exists()
+    assert sorted(root.rglob("*")) == before
