@@ -287,3 +287,7 @@ class CondemnedShardError(ConflictError):
 
 class SchemaMismatchError(LogError, ValueError):
     """Data or a declaration that does not fit a version's schema."""
+
+
+class DagsterRecordMissingError(ShardlineError, LookupError):
+    """A folder that should be a DAGSTER_HOME, and in which nothing was recorded."""

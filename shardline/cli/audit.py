@@ -90,6 +90,11 @@ that is told by what was made of it, and by what Dagster recorded.""",
     help="Compare with what Dagster recorded there.",
 )
 @click.option(
+    "--recorded-root",
+    metavar="ROOT",
+    help="The root as Dagster knows it, if this is a copy; for --dagster-home.",
+)
+@click.option(
     "--report",
     "page",
     type=click.Path(dir_okay=False, path_type=Path),
@@ -111,6 +116,7 @@ def audit(
     tables: tuple[str, ...],
     since: str | None,
     dagster_home: Path | None,
+    recorded_root: str | None,
     page: Path | None,
     workers: int | None,
     root: str | None,
@@ -129,6 +135,8 @@ def audit(
 
     if not deep and (sample is not None or seed is not None or fields or tables):
         raise click.UsageError("--sample, --seed, --fields and --join are for --deep: add it")
+    if recorded_root is not None and dagster_home is None:
+        raise click.UsageError("--recorded-root is for --dagster-home: add it")
     catalog = Catalog(open_root(root))
     names = None
     if name is not None:
@@ -149,6 +157,7 @@ def audit(
             deep=_deep(sample, seed, fields, tables) if deep else None,
             since=asked,
             instance=instance,
+            recorded_root=recorded_root,
             workers=workers,
             progress=progress,
         )
@@ -251,6 +260,7 @@ def _as_dict(report: AuditReport) -> dict[str, Any]:
         "versions": list(report.versions),
         "lower": list(report.lower),
         "not_asked": list(report.not_asked),
+        "not_in_dagster": list(report.not_in_dagster),
         "entries": report.entries,
         "shards": report.shards,
         "bytes": report.bytes,
@@ -287,6 +297,9 @@ def _print(report: AuditReport, seconds: float, *, quick: bool) -> None:
         looked.append(f"{counted(report.recomputed, 'shard')} made again")
     mark = click.style("ok", fg="green") if report.ok else click.style("NOT PROVED", fg="red")
     click.echo(f"{mark}: {listed(looked)} in {seconds:.2f} s; {listed(found or ['no findings'])}")
+    if report.not_in_dagster:
+        names = listed(escaped(name) for name in report.not_in_dagster)
+        click.echo(f"not compared, since Dagster has no record of it: {names}")
     if report.not_asked:
         others = counted(len(report.not_asked), "other version")
         what = "what was made of this also tells whether its log was written anew"

@@ -47,6 +47,7 @@ class AuditReport:
     how many were made once more; `left_out` are those that cannot be. `lower` are versions that
     were not asked for, and from whose shards those are read that were: these are proved as well.
     `not_asked` are the others of the root, of which some may tell what those were made of then.
+    `not_in_dagster` are those of which its record knows nothing, if it was asked.
     """
 
     findings: tuple[Finding, ...]
@@ -59,6 +60,7 @@ class AuditReport:
     time: datetime | None = None
     lower: tuple[str, ...] = ()
     not_asked: tuple[str, ...] = ()
+    not_in_dagster: tuple[str, ...] = ()
 
     @property
     def ok(self) -> bool:
@@ -75,9 +77,11 @@ def audit(
     deep: Deep | None = None,
     since: datetime | int | None = None,
     instance: DagsterInstance | None = None,
+    recorded_root: str | None = None,
     limits: Limits = DEFAULT_LIMITS,
     workers: int | None = None,
     progress: Callable[[str, int, int], None] | None = None,
+    now: datetime | None = None,
 ) -> AuditReport:
     """Prove the whole history of some versions, all of the root unless told; changes nothing.
 
@@ -86,11 +90,23 @@ def audit(
     is looked at, by a listing, and without `sources` the files that records came from are not
     looked for. With `since`, a time or the number of a snapshot, only findings about entries from
     then on are given, and only shards that landed or were brought back since are read. With a
-    Dagster `instance`, what it recorded is held against the logs. `progress` is told a step, how
-    far it is, and of how much.
+    Dagster `instance`, what it recorded is held against the logs; `recorded_root` is where the
+    datasets lay then, if this is a copy of them. `progress` is told a step, how far it is, and of
+    how much. No entry may be of a later time than `now`, by the clock here unless told.
     """
     tell = progress or (lambda _step, _done, _total: None)
-    asked = _Asked(shards, sources, deep, since, instance, limits, workers, tell)
+    asked = _Asked(
+        shards,
+        sources,
+        deep,
+        since,
+        instance,
+        recorded_root,
+        limits,
+        workers,
+        tell,
+        now or utc_now(),
+    )
     return _audited(catalog, names, asked)
 
 
@@ -103,9 +119,11 @@ class _Asked:
     deep: Deep | None
     since: datetime | int | None
     instance: DagsterInstance | None
+    recorded_root: str | None
     limits: Limits
     workers: int | None
     tell: Callable[[str, int, int], None]
+    now: datetime
 
 
 def _audited(catalog: Catalog, names: Sequence[str] | None, asked: _Asked) -> AuditReport:
@@ -115,13 +133,16 @@ def _audited(catalog: Catalog, names: Sequence[str] | None, asked: _Asked) -> Au
     lower = _lower(read, logs)
     first = {history.name: _first(history, asked.since) for history in read}
     found = list(_of_logs(read, logs, first, asked))
-    found += [one for history in lower for one in log_findings(history)]
+    found += [one for history in lower for one in log_findings(history, asked.now)]
+    unknown: tuple[str, ...] = ()
     if asked.instance is not None:
         from shardline.lineage.auditing.dagster_record import (  # noqa: PLC0415 - it is about Dagster
-            dagster_findings,
+            compare_with_dagster,
         )
 
-        found += dagster_findings(audited, logs, asked.instance)
+        compared = compare_with_dagster(audited, logs, asked.instance, asked.recorded_root)
+        found += compared.findings
+        unknown = compared.unknown
     listed = [one for history in read for one in shards_to_read(history, first[history.name])]
     # All versions of the root have their shards listed already, as far as they are asked about.
     under = [] if names is None else _there(all_below(listed, logs))
@@ -156,9 +177,10 @@ def _audited(catalog: Catalog, names: Sequence[str] | None, asked: _Asked) -> Au
         sum(one.row.shard.bytes for one in (*listed, *under)),
         0 if made is None else made.shards,
         () if made is None else made.left_out,
-        utc_now(),
+        asked.now,
         tuple(history.name for history in lower),
         () if names is None else tuple(sorted({*logs.names()} - told)),
+        unknown,
     )
 
 
@@ -190,7 +212,7 @@ def _of_logs(
     """What the logs tell, and what lies beside the data."""
     for done, history in enumerate(read):
         asked.tell("proving entries", done, len(read))
-        yield from log_findings(history)
+        yield from log_findings(history, asked.now)
         yield from loss_findings(history)
         yield from input_findings(history, logs)
         yield from name_findings(history, logs)

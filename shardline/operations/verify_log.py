@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from shardline.errors import DamagedLogError
@@ -67,6 +68,7 @@ def prove_log(log: Log, each: Callable[[Entry, Ledger], None] | None = None) -> 
     before: Entry | None = None
     checkpoints = set(marks)
     sound = True
+    misfit = 0
     for number, found in _read(log, numbers):
         if isinstance(found, LogProblem):
             problems.append(found)
@@ -77,6 +79,7 @@ def prove_log(log: Log, each: Callable[[Entry, Ledger], None] | None = None) -> 
             wrong = _misfits(ledger, found)
             problems += wrong
             sound = not wrong
+            misfit = number if wrong else 0
             if sound and number in checkpoints:
                 problems += _checkpoint_problems(log, ledger)
             if sound and each is not None:
@@ -85,16 +88,32 @@ def prove_log(log: Log, each: Callable[[Entry, Ledger], None] | None = None) -> 
             what = f"it does not follow entry {before.number}"
             problems.append(LogProblem(number, what, "broken-chain"))
         before = found
+    if misfit:
+        ledger = _replayed(log, misfit - 1)  # this one has left its marks in what it did not fit
     whole = sound and not any(one.kind == "missing-entry" for one in problems)
     problems.sort(key=lambda problem: problem.entry)
     return ProvedLog(LogReport(len(numbers), len(marks), tuple(problems)), ledger, whole)
 
 
+def _replayed(log: Log, last: int) -> Ledger:
+    """What the entries up to one amount to, which are sound."""
+    ledger = Ledger(log.dataset, log.version)
+    for _, found in _read(log, list(range(1, last + 1))):
+        if isinstance(found, LogProblem):
+            raise DamagedLogError(log.shown, found.entry, found.detail, found.kind)
+        ledger.take(found)
+    return ledger
+
+
 def _misplaced(log: Log, numbers: list[int], marks: list[int]) -> Iterator[LogProblem]:
     """What the names alone tell."""
     last = numbers[-1] if numbers else 0
-    for number in sorted(set(range(1, last + 1)) - set(numbers)):
-        yield LogProblem(number, "it is missing", "missing-entry")
+    for before, behind in pairwise([0, *numbers]):
+        if behind - before == 2:
+            yield LogProblem(before + 1, "it is missing", "missing-entry")
+        elif behind - before > 2:
+            what = f"it is missing, and so are all behind it up to entry {behind - 1}"
+            yield LogProblem(before + 1, what, "missing-entry")
     for mark in marks:
         if mark > last:
             what = f"there is a checkpoint of it, but the log ends at entry {last}"

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import shutil
 from typing import TYPE_CHECKING
 
+import dagster as dg
 import pytest
 
+from assets.reporting import materialization
+from dagster_project.naming import asset_key
+from shardline.log.version import Version
 from shardline.operations.extend import extend
 from tests.cli.command import shardline
 from tests.cli.datasets import entry_file, here, narrow, squeezed
@@ -154,8 +159,40 @@ def test_dagster_home_is_compared_with(root: Path, tmp_path: Path) -> None:
     home = tmp_path / "home"
     home.mkdir()
     (home / "dagster.yaml").write_text("telemetry:\n  enabled: false\n")
+    with dg.DagsterInstance.from_config(str(home)) as instance:
+        version = Version(root, "digits/v1")
+        for number in (1, 2):
+            event = materialization(
+                asset_key("digits/v1"), version, version.snapshot(number), added_rows=0, drawn=False
+            )
+            instance.report_runless_asset_event(event)
     result = here(root, "audit", "--dagster-home", home)
     assert result.code == 0
+    assert "not compared, since Dagster has no record of it: " in result.out
+    assert (
+        "digits/v1"
+        not in here(root, "audit", "--dagster-home", home, "--json").json["not_in_dagster"]
+    )
+    copy = tmp_path / "copy"
+    shutil.copytree(root, copy)
+    assert "other-root" in here(copy, "audit", "--dagster-home", home).out
+    named = here(copy, "audit", "--dagster-home", home, "--recorded-root", root)
+    assert (named.code, "other-root" in named.out) == (0, False)
+
+
+@pytest.mark.parametrize("config", [None, "telemetry:\n  enabled: false\n"])
+def test_a_folder_without_a_record_is_refused_and_none_is_made_there(
+    root: Path, tmp_path: Path, config: str | None
+) -> None:
+    home = tmp_path / "home"
+    home.mkdir()
+    if config is not None:
+        (home / "dagster.yaml").write_text(config)
+    before = list(home.iterdir())
+    result = here(root, "audit", "--dagster-home", home)
+    assert result.code == 2
+    assert f"{home} is no DAGSTER_HOME in which anything was recorded" in result.err
+    assert list(home.iterdir()) == before
 
 
 @pytest.mark.parametrize(
@@ -173,6 +210,7 @@ def test_dagster_home_is_compared_with(root: Path, tmp_path: Path) -> None:
         (["--sample", "3"], "are for --deep"),
         (["--deep", "--fields", "nowhere:none"], "no module 'nowhere'"),
         (["--dagster-home", "/nowhere"], "does not exist"),
+        (["--recorded-root", "/data"], "is for --dagster-home"),
     ],
 )
 def test_wrong_usage_is_told_with_exit_code_2(root: Path, arguments: list[str], said: str) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
@@ -11,12 +13,16 @@ import pytest
 
 from assets.reporting import materialization
 from dagster_project.naming import asset_key, asset_name
+from shardline.lineage.audit import audit
 from shardline.lineage.auditing import dagster_record
+from shardline.lineage.catalog import Catalog
 from shardline.log.changes import Replace
 from shardline.log.facts import Attestation, Hold, Shard
 from shardline.log.landing import Append
+from shardline.log.version import Version
 from shardline.operations.append import append
 from shardline.operations.check import check_version
+from shardline.operations.rebuild import rebuild
 from tests.files.samples import example_of, records_of
 from tests.kernel.frames import framed
 from tests.lineage.roots import BASE, PAIRS, PLANNED, RENAMED, SINGLE, WIDE, Root, forge, rechain
@@ -102,6 +108,29 @@ def derived_entry_back_dated(root: Root) -> None:
 
 def totals_claimed(root: Root) -> None:
     forge(root.entry_file(LAST), lambda told: told["totals"].update(records=1))
+
+
+def totals_of_an_attestation_claimed(root: Root) -> None:
+    rechain(root.folder / BASE / "log", 3, lambda told: told["totals"].update(records=1))
+
+
+def attestations_exchanged_and_chained_anew(root: Root) -> None:
+    """The attestation of the first snapshot and the append behind it change places."""
+    one, other = root.entry_file(3), root.entry_file(4)
+    first, second = one.read_bytes(), other.read_bytes()
+    before = json.loads(root.entry_file(2).read_bytes())["digest"]
+    one.write_bytes(second)
+    other.write_bytes(first)
+    digest = forge(one, lambda told: told.update(number=3, previous=before))
+    rechain(root.folder / BASE / "log", 4, lambda told: told.update(number=4, previous=digest))
+
+
+def stray_entry_far_behind(root: Root) -> None:
+    shutil.copy(root.entry_file(3), root.entry_file(10**12))
+
+
+def newest_entry_of_the_future(root: Root) -> None:
+    forge(root.entry_file(LAST), lambda told: told.update(time="2199-01-01T00:00:00.000000Z"))
 
 
 def attestation_edited(root: Root) -> None:
@@ -213,6 +242,11 @@ CASES = (
     Case(newest_entry_back_dated, "back-dated-entry", place=f"entry {LAST}"),
     Case(derived_entry_back_dated, "back-dated-entry", SINGLE, "entry 2, input digits/v1@"),
     Case(totals_claimed, "false-entry", place=f"entry {LAST}"),
+    Case(totals_of_an_attestation_claimed, "false-entry", place="entry 3"),
+    Case(attestations_exchanged_and_chained_anew, "false-entry", place="entry 3"),
+    Case(stray_entry_far_behind, "missing-entry", place=f"entry {LAST + 1}"),
+    Case(stray_entry_far_behind, "moved-entry", place=f"entry {10**12}"),
+    Case(newest_entry_of_the_future, "future-entry", place=f"entry {LAST}"),
     Case(attestation_edited, "edited-entry", place="entry 3"),
     Case(publishing_claimed, "false-entry", place=f"entry {LAST}"),
     Case(attestation_of_a_shard_that_does_not_fit, "false-attestation", place="shard v1."),
@@ -257,6 +291,9 @@ OF_A_LOG = (
     entries_exchanged_and_sealed,
     newest_entry_back_dated,
     totals_claimed,
+    totals_of_an_attestation_claimed,
+    attestations_exchanged_and_chained_anew,
+    stray_entry_far_behind,
     attestation_edited,
     publishing_claimed,
 )
@@ -415,3 +452,28 @@ def test_events_of_another_root_are_not_held_against_this_one(
     moved = root.copied(tmp_path / "moved")
     found = moved.findings(instance=instance)
     assert {(one.severity, one.kind) for one in found} == {("note", "other-root")}
+
+
+def test_a_copy_is_compared_if_the_root_that_dagster_knows_is_named(
+    root: Root, instance: dg.DagsterInstance, tmp_path: Path
+) -> None:
+    moved = root.copied(tmp_path / "moved")
+    options = {"instance": instance, "recorded_root": str(root.folder)}
+    assert moved.findings(**options) == []
+    log_written_anew(moved)
+    assert ("dagster-differs", BASE) in moved.kinds(**options)
+
+
+def test_a_record_that_knows_nothing_of_what_its_runs_made_is_named(tmp_path: Path) -> None:
+    version = Version(tmp_path / "root", BASE, run="a-run")
+    append(version, json_lines(tmp_path / "a.jsonl", rows(0, 3)), schema=SCHEMA)
+    assert check_version(version).ok
+    other = Version(tmp_path / "root", SINGLE)
+    rebuild(version, into=other)
+    assert check_version(other).ok
+    instance = dg.DagsterInstance.ephemeral()
+    report = audit(Catalog(tmp_path / "root"), instance=instance)
+    (found,) = report.findings
+    assert (found.severity, found.kind, found.version) == ("warning", "unrecorded-version", BASE)
+    assert "runs have made 1 of its 1 snapshots" in found.detail
+    assert set(report.not_in_dagster) == {BASE, SINGLE}  # of the other no run is told

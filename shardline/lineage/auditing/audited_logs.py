@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from shardline.errors import ShardlineError, UnknownFormatError
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
     from shardline.log.published_so_far import Made, Row
     from shardline.log.version import Version
     from shardline.storage import ObjectInfo, Store
+
+CLOCKS_APART = timedelta(minutes=5)
+"""How far the clocks of two machines may be apart."""
 
 
 @dataclass(slots=True)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from shardline.lineage.auditing.audited_logs import CLOCKS_APART
 from shardline.lineage.findings import Finding
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
+    from datetime import datetime
 
     from shardline.errors import LogFault
     from shardline.lineage.auditing.audited_logs import AuditedLogs, History
@@ -26,8 +28,8 @@ _ADVICE: dict[LogFault, str] = {
 }
 
 
-def log_findings(history: History) -> Iterator[Finding]:
-    """What is wrong with a log by itself."""
+def log_findings(history: History, now: datetime) -> Iterator[Finding]:
+    """What is wrong with a log by itself; `now` is the time by the clock here."""
     name = history.name
     if history.unreadable:
         yield Finding(
@@ -64,6 +66,7 @@ def log_findings(history: History) -> Iterator[Finding]:
             f"run 'shardline check {name}', which says anew what passes",
             ledger.number,
         )
+    yield from _from_the_future(history, now)
     for entry, what in history.idle:
         yield Finding(
             "error",
@@ -73,6 +76,23 @@ def log_findings(history: History) -> Iterator[Finding]:
             f"it attests {what}, which was never in {name}",
             "compare the entry with a copy of the root: no check writes such an attestation",
             entry,
+        )
+
+
+def _from_the_future(history: History, now: datetime) -> Iterator[Finding]:
+    """The first entry whose time is still to come: those behind it have to be as late."""
+    last = history.entry_at(now + CLOCKS_APART)
+    if last < len(history.times):
+        yield Finding(
+            "warning",
+            "future-entry",
+            history.name,
+            f"entry {last + 1}",
+            f"it is of {history.times[last]:%Y-%m-%d %H:%M:%S}, which by the clock here is still "
+            "to come",
+            "find out whose clock it was, the writer's or this one: every later entry takes its "
+            "time over until that has come",
+            last + 1,
         )
 
 

@@ -11,8 +11,9 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from shardline.errors import DagsterRecordMissingError
 from shardline.lineage.findings import Finding
-from shardline.storage import object_uri
+from shardline.storage.location import parse_location
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
@@ -29,10 +30,26 @@ _DATA_VERSION = "dagster/data_version"
 _COMPARE = "compare the log with a copy of the root: it was rewritten, or put back to an older one"
 
 
+_ELSEWHERE = frozenset({"storage", "event_log_storage"})
+"""What in a dagster.yaml says that the record lies somewhere else than beside it."""
+
+
 def open_instance(home: Path) -> DagsterInstance:
-    """The instance whose DAGSTER_HOME a folder is."""
+    """The instance whose DAGSTER_HOME a folder is.
+
+    Dagster would make a record where there is none: that is refused.
+    """
+    import yaml  # noqa: PLC0415 - Dagster brings it along
     from dagster import DagsterInstance  # noqa: PLC0415 - loaded only by who asks for it
 
+    config = home / "dagster.yaml"
+    told = yaml.safe_load(config.read_text(encoding="utf-8")) if config.is_file() else None
+    elsewhere = isinstance(told, dict) and not _ELSEWHERE.isdisjoint(told)
+    if not elsewhere and not (home / "history").is_dir():
+        raise DagsterRecordMissingError(
+            f"{home} is no DAGSTER_HOME in which anything was recorded: it has neither a folder "
+            "history nor a dagster.yaml that says where the record lies"
+        )
     return DagsterInstance.from_config(str(home))
 
 
@@ -54,17 +71,46 @@ class _Event:
     time: float
 
 
-def dagster_findings(
-    names: Collection[str], logs: AuditedLogs, instance: DagsterInstance
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """What holding the record against the logs found, and of which versions it knows nothing."""
+
+    findings: tuple[Finding, ...]
+    unknown: tuple[str, ...]
+
+
+def compare_with_dagster(
+    names: Collection[str], logs: AuditedLogs, instance: DagsterInstance, root: str | None = None
+) -> Compared:
+    """Where the record and the logs of some versions differ.
+
+    `root` is where the datasets lay when Dagster recorded them, if that was somewhere else.
+    """
+    place = (logs.store.uri if root is None else str(parse_location(root))).rstrip("/")
+    known: set[str] = set()
+    findings = list(_findings(names, logs, instance, place, known))
+    unknown = [name for name in names if name not in known]
+    findings += [one for name in unknown for one in _unrecorded(logs.of(name))]
+    return Compared(tuple(findings), tuple(unknown))
+
+
+def _findings(
+    names: Collection[str],
+    logs: AuditedLogs,
+    instance: DagsterInstance,
+    root: str,
+    known: set[str],
 ) -> Iterator[Finding]:
-    """Where the record and the logs of some versions differ."""
+    """Where they differ; the versions that Dagster knows become `known`."""
     assets = {asset_name(name): name for name in logs.names()}
     for key in sorted(instance.get_asset_keys()):
         events = list(_events(instance, key))
-        name = assets.get(key.path[-1]) or _named(events, logs)
+        name = assets.get(key.path[-1]) or _named(events, root)
         if name is None or (name not in names and name in assets.values()):
             continue
-        ours = [one for one in events if _is_here(one, name, logs)]
+        ours = [one for one in events if one.place in {"", f"{root}/{name}"}]
+        if ours:
+            known.add(name)
         history = logs.of(name)
         if history is None:
             if ours:
@@ -82,7 +128,8 @@ def dagster_findings(
                 f"asset {key.path[-1]}",
                 f"{len(events) - len(ours)} of {len(events)} materializations tell of another root "
                 "and are not compared",
-                "nothing, if the datasets were moved or the instance serves several roots",
+                "nothing, if the instance serves several roots; if the datasets were moved, or "
+                "this is a copy of them, name the root that Dagster knows (--recorded-root)",
             )
 
 
@@ -126,15 +173,26 @@ def _parents(table: Any) -> Iterator[tuple[str, int, str]]:  # noqa: ANN401 - an
             yield str(row["version"]), int(row["snapshot"]), str(row["digest"])
 
 
-def _named(events: list[_Event], logs: AuditedLogs) -> str | None:
+def _named(events: list[_Event], root: str) -> str | None:
     """The version that the asset is of, if no log tells: by where its data is said to lie."""
-    root = object_uri(logs.store, "")
-    places = [one.place for one in events if one.place.startswith(root)]
-    return places[-1].removeprefix(root) if places else None
+    places = [one.place for one in events if one.place.startswith(f"{root}/")]
+    return places[-1].removeprefix(f"{root}/") if places else None
 
 
-def _is_here(event: _Event, name: str, logs: AuditedLogs) -> bool:
-    return not event.place or event.place == object_uri(logs.store, name)
+def _unrecorded(history: History | None) -> Iterator[Finding]:
+    """A version that runs have made, and of which Dagster knows nothing."""
+    made = [] if history is None else [entry for entry in history.data if entry.maker.run]
+    if history is not None and made:
+        yield Finding(
+            "warning",
+            "unrecorded-version",
+            history.name,
+            "Dagster's record",
+            f"Dagster has no materialization of it here, and runs have made {len(made)} of its "
+            f"{len(history.data)} snapshots",
+            "if the datasets were moved, or this is a copy of them, name the root that Dagster "
+            "knows (--recorded-root); else it is the record of other datasets, or was deleted",
+        )
 
 
 def _without(name: str, event: _Event, why: str) -> Finding:

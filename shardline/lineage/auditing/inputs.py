@@ -6,6 +6,7 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
+from shardline.lineage.auditing.audited_logs import CLOCKS_APART
 from shardline.lineage.findings import Finding
 
 if TYPE_CHECKING:
@@ -16,8 +17,6 @@ if TYPE_CHECKING:
     from shardline.log.facts import Input
     from shardline.log.published_so_far import Made, Row
 
-_CLOCKS = timedelta(minutes=5)
-"""How far the clocks of two machines may be apart."""
 _REWRITTEN = (
     "one of the two logs was rewritten: compare both with a copy of the root, or with what Dagster "
     "recorded (--dagster-home)"
@@ -97,7 +96,7 @@ def _precedes(history: History, entry: Entry, origin: History, other: int) -> bo
 def _slack(history: History, entry: Entry, origin: History, other: int) -> timedelta:
     """How far the clocks of the two may be apart: on one machine there is one clock."""
     same = history.hosts[entry.number - 1] == origin.hosts[other - 1]
-    return timedelta() if same else _CLOCKS
+    return timedelta() if same else CLOCKS_APART
 
 
 def _unpublished(
