@@ -43,6 +43,7 @@ def plan_json(plan: ErasePlan, *, dry_run: bool) -> dict[str, Any]:
         "dataset": plan.dataset,
         "features": list(plan.features),
         "records": plan.records,
+        "unmet": list(plan.unmet),
         "versions": [_version_json(one) for one in plan.versions],
         "quarantine": [
             {"file": file.name, "lines": len(file.meant), "doubtful": len(file.doubtful)}
@@ -107,10 +108,25 @@ def print_plan(plan: ErasePlan) -> None:
     else:
         click.echo(f"{plan.dataset}: records found by {escaped(plan.shown)}")
         _print_versions(plan)
+    _print_unmet(plan)
     for file in plan.quarantine:
         if file.meant:
             click.echo(f"{counted(len(file.meant), 'line')} of {escaped(file.name)} to delete")
     _print_holders(plan)
+
+
+def _print_unmet(plan: ErasePlan) -> None:
+    """Which values are in no record, by their places: they may tell of a person themselves."""
+    if not plan.unmet:
+        return
+    some = [f"{place:,}" for place in plan.unmet[:_SHOWN]]
+    more = len(plan.unmet) - len(some)
+    places = listed([*some, f"{more:,} more"] if more else some)
+    are = "is" if len(plan.unmet) == 1 else "are"
+    click.echo(
+        f"{counted(len(plan.unmet), 'value')} of the list {are} in no record: {places} of it, not "
+        "counting blank lines. Erased before, or written otherwise?"
+    )
 
 
 def _print_versions(plan: ErasePlan) -> None:

@@ -53,20 +53,27 @@ class FieldAncestry:
         version = node.partition(":")[0]
         links = []
         for name in dict.fromkeys(one.shown for one in self._readable.readers(version)):
-            entry = self._told(name)
+            entry = self._told(name, version)
             for made, link in () if entry is None else self._links(entry):
                 if link.edge.of == node:
                     links.append(Link(self._node(name, made), link.edge))
         return together(links)
 
-    def _told(self, version: str) -> Entry | None:
-        """The last entry of a version that tells where its features come from."""
-        asked = self._snapshot if version == self._version else None
+    def _told(self, version: str, of: str = "") -> Entry | None:
+        """The last entry of a version that tells where its features come from.
+
+        If a snapshot was asked about: the last one up to it, or that was made `of` it.
+        """
         found = None
         for entry in self._readable.entries(version):
-            if entry.inputs and (asked is None or entry.snapshot <= asked):
+            if entry.inputs and (self._snapshot is None or self._is_asked(entry, of)):
                 found = entry
         return found
+
+    def _is_asked(self, entry: Entry, of: str) -> bool:
+        if of == self._version:
+            return any((one.shown, one.snapshot) == (of, self._snapshot) for one in entry.inputs)
+        return entry.shown != self._version or entry.snapshot <= (self._snapshot or 0)
 
     def _links(self, entry: Entry) -> Iterator[tuple[str, Link]]:
         for made, origin in self._readable.histories.origins(entry).items():

@@ -51,6 +51,7 @@ def test_json_tells_all_of_it(root: Path) -> None:
         "versions": ["digits/v1", "digits/v2"],
         "lower": [],
         "not_asked": [],
+        "not_in_dagster": [],
         "entries": 8,
         "shards": 4,
         "recomputed": 0,

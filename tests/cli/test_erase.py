@@ -34,11 +34,14 @@ def root(tmp_path: Path) -> Path:
 
 def test_an_erase_from_the_first_look_to_the_proof(root: Path, tmp_path: Path) -> None:
     values = tmp_path / "ids.txt"
-    values.write_text("5\n\n7\n")
+    values.write_text("5\n\n99\n7\n")
     chosen = ("--key", "id", "--values", values)
     looked = here(root, "erase", "digits", *chosen, "--dry-run")
     assert looked.code == 0
-    assert "records found by 2 values of id" in looked.out
+    assert "records found by 3 values of id" in looked.out
+    assert "1 value of the list is in no record: 2 of it, not counting blank" in looked.out
+    assert here(root, "erase", "digits", *chosen, "--dry-run", "--json").json["unmet"] == [2]
+    values.write_text("5\n\n7\n")
     assert "Nothing was changed" in looked.out
     assert ids(Version(root, "digits/v1")) == list(range(8))
 

@@ -185,6 +185,14 @@ def test_fields_are_made_of_fields(tmp_path: Path, base: Version) -> None:
     assert told(base, level="fields", down=False).edges == ()
 
 
+def test_of_a_snapshot_the_fields_are_told_that_were_made_of_just_that_one(base: Version) -> None:
+    made = {
+        number: {edge.made for edge in told(base, number, level="fields").children("digits/v1:id")}
+        for number in (1, 2, 3)
+    }
+    assert made == {1: {"digits/v2:id", "digits/v2:double"}, 2: set(), 3: {"pairs/v1:a_id"}}
+
+
 @pytest.mark.parametrize("level", LEVELS)
 def test_an_input_that_is_gone_is_shown_as_gone(tmp_path: Path, base: Version, level: str) -> None:
     shutil.rmtree(tmp_path / "root/digits/v1")

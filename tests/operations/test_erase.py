@@ -78,6 +78,22 @@ def test_only_the_shards_that_hold_the_records_are_written_anew_each_in_its_plac
     assert verify_log(opened(version).log).problems == ()
 
 
+def test_values_of_a_list_that_no_record_has_are_told_by_their_places_alone(
+    tmp_path: Path,
+) -> None:
+    version = landed(tmp_path, (0, 4), (4, 8))
+    extend(version, double, Version(tmp_path / "root", "digits/v2"))
+    root = tmp_path / "root"
+    plan = plan_erase(root, "digits", key="id", values=["5", " 5", "99", 7, "99", b"-1"])
+    assert plan.unmet == (3, 6)
+    names = [marker(5), "nobody", marker(5)]
+    assert plan_erase(root, "digits", key="name", values=names).unmet == (2,)
+    assert plan_erase(root, "digits", where="id == 99").unmet == ()
+    erased(tmp_path, 5)
+    emptied(tmp_path)
+    assert plan_erase(root, "digits", key="id", values=[5, 7]).unmet == (1,)
+
+
 def test_the_log_tells_neither_the_predicate_nor_the_values_of_a_key(tmp_path: Path) -> None:
     version = landed(tmp_path, (0, 4))
     erase(tmp_path / "root", "digits", where=f"name == '{marker(2)}'", request="ticket 81")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Protocol
 
@@ -17,7 +17,7 @@ from shardline.operations.erasing.predicate_text import parse
 from shardline.readers.arrow_columns import schema_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
     from shardline.fields import Bound, Fields
     from shardline.log.schema import Feature, Schema
@@ -33,6 +33,11 @@ class Chooser(Protocol):
     @property
     def reads(self) -> list[Feature]:
         """The features that it is given."""
+        ...
+
+    @property
+    def met(self) -> Collection[int]:
+        """Of a list of values, the places of those that it has met so far."""
         ...
 
     def rows(self, batch: pa.RecordBatch) -> Mask:
@@ -68,6 +73,7 @@ class _Masking:
 
     reads: list[Feature]
     node: Node
+    met: Collection[int] = ()
 
     def rows(self, batch: pa.RecordBatch) -> Mask:
         names = (feature.name for feature in self.reads)
@@ -130,6 +136,14 @@ class Keys:
         count = len(set(self.values))
         return f"{count:,} {'value' if count == 1 else 'values'} of {self.key}"
 
+    def unmet(self, met: Collection[int]) -> tuple[int, ...]:
+        """The places, from 1 on, of the values that no chooser has met, each value once."""
+        found = {_bytes(self.values[place]).strip() for place in met}
+        left: dict[bytes, int] = {}
+        for place, value in enumerate(self.values, 1):
+            left.setdefault(_bytes(value).strip(), place)
+        return tuple(place for value, place in left.items() if value not in found)
+
     def stand_in(self, text: str) -> bool:
         """Whether one of the values stands in a text, as a whole or as part of something."""
         # A number may have blanks around it in a list, and none where it was refused.
@@ -184,9 +198,12 @@ class _Listed:
 
     reads: list[Feature]
     values: pa.Array
+    met: set[int] = field(default_factory=set)
 
     def rows(self, batch: pa.RecordBatch) -> Mask:
-        mask: Mask = np.asarray(pc.is_in(batch.column(0), value_set=self.values))
+        places = pc.index_in(batch.column(0), value_set=self.values)
+        self.met.update(places.unique().drop_null().to_pylist())
+        mask: Mask = np.asarray(places.is_valid())
         return mask
 
     def close(self) -> None:
@@ -230,6 +247,8 @@ class Chosen:
 
 class _Made:
     """Chooses by what a function makes."""
+
+    met: Collection[int] = ()
 
     def __init__(self, bound: Bound, shown: str) -> None:
         self.reads = bound.reads

@@ -10,7 +10,7 @@ import numpy as np
 from shardline.errors import SchemaMismatchError, VersionMissingError
 from shardline.execution.engine import Threads
 from shardline.files.reader import DEFAULT_LIMITS
-from shardline.operations.erasing.condition import condition_of
+from shardline.operations.erasing.condition import Keys, condition_of
 from shardline.operations.erasing.history import read_history
 from shardline.operations.erasing.holders import (
     Holder,
@@ -86,8 +86,9 @@ class VersionErasure:
 class ErasePlan:
     """What an erase would do. `features` are what the records are chosen by, `shown` how.
 
-    `rows` go of each shard, or went before. `holders` are beyond its reach. It does nothing if
-    `versions` and `quarantine` are empty.
+    `rows` go of each shard, or went before. `holders` are beyond its reach. `unmet` are the places
+    in a list of values, from 1 on, of those that no record has. It does nothing if `versions` and
+    `quarantine` are empty.
     """
 
     dataset: str
@@ -98,6 +99,7 @@ class ErasePlan:
     quarantine: tuple[QuarantineFile, ...]
     history: DatasetHistory = field(repr=False)
     rows: Rows = field(repr=False, default_factory=dict)
+    unmet: tuple[int, ...] = ()
 
     @property
     def idle(self) -> bool:
@@ -156,7 +158,9 @@ def plan_erase(
         *_unsearched(history, known, problems),
     )
     asked = (condition.reads, condition.shown)
-    return ErasePlan(dataset, *asked, versions, holders, files, history, rows)
+    met = {place for one in found for place in one.met}
+    unmet = condition.unmet(met) if isinstance(condition, Keys) else ()
+    return ErasePlan(dataset, *asked, versions, holders, files, history, rows, unmet)
 
 
 def plan_late(plan: ErasePlan, done: Mapping[str, Collection[str]]) -> ErasePlan:

@@ -91,11 +91,15 @@ class SearchTask:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """The rows of a shard that are meant, or why it cannot be read."""
+    """The rows of a shard that are meant, or why it cannot be read.
+
+    `met` are the places of the values that these have, if records are chosen by a list.
+    """
 
     name: str
     rows: IntArray
     problem: str = ""
+    met: frozenset[int] = frozenset()
 
 
 def search_tasks(
@@ -188,7 +192,7 @@ def _named(history: DatasetHistory, entry: Entry) -> Sequence[Mapping[str, str]]
 def search(task: SearchTask, running: Running) -> Found:
     """Do one task: read a shard, and say which of its records are meant."""
     try:
-        return Found(task.name, _search(task, running))
+        return _search(task, running)
     except _UNREADABLE as error:
         if task.live:
             raise as_shard_error(task.live, error) from error
@@ -207,8 +211,9 @@ def as_shard_error(version: str, error: Exception) -> Exception:
     return DamagedShardError.of(named, error)
 
 
-def _search(task: SearchTask, running: Running) -> IntArray:
+def _search(task: SearchTask, running: Running) -> Found:
     found = [np.zeros(0, np.int64)]
+    met: set[int] = set()
     total = max(task.records.shard.records, 1)
     for view in task.views:
         chooser = task.condition.bind(view.schema(task.payload))
@@ -229,4 +234,5 @@ def _search(task: SearchTask, running: Running) -> IntArray:
                 running.tell(task.size * end // total, end)
         finally:
             chooser.close()
-    return np.unique(np.concatenate(found))
+        met.update(chooser.met)
+    return Found(task.name, np.unique(np.concatenate(found)), met=frozenset(met))
