@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from shardline.cli.checked import checked_json
+from shardline.cli.derived_words import used_again
 from shardline.cli.differences import print_change_lines, print_changes
 from shardline.cli.json_forms import fields_json, snapshot_json
 from shardline.cli.option_words import told_as_usage
@@ -114,7 +115,7 @@ def print_changed(report: ChangeReport, work: ShardChange, seconds: float) -> No
         click.echo(f"created {report.version}, with the schema of {source.version} but for:")
         print_change_lines(_changes(work))
     made = f"{report.version}@{report.snapshot}"
-    reused = f", {len(report.reused):,} used again" if report.reused else ""
+    reused = used_again(report.found, len(report.reused))
     if not report.made:
         again = counted(len(report.reused), "shard")
         click.echo(f"{made}: follows {source}, and nothing had to be computed: {again} used again")

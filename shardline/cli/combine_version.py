@@ -15,6 +15,7 @@ from shardline.cli.combined import (
     print_features,
     print_not_incremental,
 )
+from shardline.cli.derived_words import used_again
 from shardline.cli.json_forms import snapshot_json
 from shardline.cli.option_words import told_as_usage
 from shardline.cli.outcome import print_not_done, print_outcome
@@ -166,7 +167,7 @@ def _print_done(report: CombineReport, seconds: float) -> None:
     if report.created:
         click.echo(f"created {report.version}")
     made = f"{report.version}@{report.snapshot}"
-    reused = f", {len(report.reused):,} used again" if report.reused else ""
+    reused = used_again(report.found, len(report.reused))
     if not report.made:
         again = counted(len(report.reused), "shard")
         click.echo(f"{made}: follows {both}, and nothing had to be computed: {again} used again")

@@ -21,11 +21,18 @@ def derived_words(entry: Entry) -> Iterator[str]:
     told = entry.parameters
     how = {"extend": _extended, "migrate": _migrated, "combine": _combined}[entry.operation](told)
     computed, reused = (_count(told.get(name)) for name in ("computed", "reused"))
-    yield f"{how}: {counted(computed, 'shard')} computed, {reused:,} reused"
+    found = f", {left:,} left by a run before" if (left := _count(told.get("found"))) else ""
+    yield f"{how}: {counted(computed, 'shard')} computed, {reused:,} reused{found}"
     added = {one.shard.name for one in entry.added}
     gone = [name for name in entry.removed if name not in added]
     if gone:
         yield f"-{counted(len(gone), 'shard')}"
+
+
+def used_again(found: int, reused: int) -> str:
+    """What of it was not computed now, to be read behind how many shards were."""
+    left = f", {found:,} of them by a run before" if found else ""
+    return left + (f", {reused:,} used again" if reused else "")
 
 
 def _extended(told: Json) -> str:

@@ -78,8 +78,8 @@ class Derivation(Generic[Task]):
 
     With `pinned` the new shards cannot be read without those of the origins, which are pinned.
     `accept` may refuse what was made, before anything is committed. `parameters` tells of the
-    operation, and `describe` of the shards that its entry adds; how many shards were computed and
-    used again is told as well.
+    operation, and `describe` of the shards that its entry adds; how many shards were computed, used
+    again, or found as a run before left them, is told as well.
     """
 
     into: Version
@@ -107,6 +107,11 @@ class MadeShards:
     def snapshot(self) -> int | None:
         """The snapshot that it made."""
         return None if self.entry is None else self.entry.snapshot
+
+    @property
+    def found(self) -> int:
+        """How many of what was made a run before had left, which was stopped."""
+        return 0 if self.entry is None else int(self.entry.parameters.get("found", 0))
 
     @property
     def records(self) -> int:
@@ -138,6 +143,7 @@ def derive(work: Derivation[Task], engine: Engine, progress: Listener | None = N
     """
     into = work.into
     created = False
+    computed: set[Shard | None] = set()
     refuse_erased(work.origins)
     for _ in range(_ROUNDS):
         into.refresh()
@@ -150,8 +156,8 @@ def derive(work: Derivation[Task], engine: Engine, progress: Listener | None = N
             work.prepare(tasks)
         receipts = make_fresh(into, tasks, work.make, engine, progress)
         told = work.accept(receipts) if work.accept is not None else {}
-        made = iter(receipts)
-        shards = [one if isinstance(one, Shard) else next(made).shard for one in target]
+        given = iter(receipts)
+        shards = [one if isinstance(one, Shard) else next(given).shard for one in target]
         added, removed = edit(into.state, [shard for shard in shards if shard is not None])
         told |= work.describe(added) if work.describe is not None else {}
         if work.pinned:
@@ -159,7 +165,11 @@ def derive(work: Derivation[Task], engine: Engine, progress: Listener | None = N
         stood = refuse_erased(work.origins)
         created |= not into.exists and into.create(work.schema, work.checks) is not None
         reused = tuple(one for one in target if isinstance(one, Shard))
-        counts = {"computed": len(receipts), "reused": len(reused)}
+        computed |= {one.shard for one in receipts if not one.found}
+        found = sum(one.found and one.shard not in computed for one in receipts)
+        counts = {"computed": len(receipts) - found, "reused": len(reused)}
+        if found:
+            counts["found"] = found
         change = Derive(
             head=head,
             removed=removed,
@@ -172,13 +182,13 @@ def derive(work: Derivation[Task], engine: Engine, progress: Listener | None = N
             entry = into.commit(change)
         except (CondemnedShardError, ConflictError):
             continue  # someone else moved the version on: plan again for the difference
-        shards_made = tuple(one.shard for one in receipts if one.shard is not None)
+        made = tuple(one.shard for one in receipts if one.shard is not None)
         if entry is not None:
-            take_back_erased(into, entry, shards_made, zip(work.origins, stood, strict=True))
+            take_back_erased(into, entry, made, zip(work.origins, stood, strict=True))
         if work.pinned:
             _hold_again(into, entry, work.origins)
             let_go(into, work.origins)
-        return Derived(entry, shards_made, reused, tuple(receipts), created)
+        return Derived(entry, made, reused, tuple(receipts), created)
     raise ConflictError(
         f"{into.name}: others committed to it each time this was done; nothing was changed, "
         "try again when they have finished"

@@ -32,7 +32,8 @@ class Receipt:
 
     `shard` is None if no row gave a record. `refused` are the rows that gave none, as spans of
     first and last; so many of them are `damaged`, and `quarantine` is the file they are in. `told`
-    are the first reasons. `last` says that the source ends here.
+    are the first reasons. `last` says that the source ends here. `found` is not written: it says
+    that the shard was made before, by whoever was stopped or is at the same work.
     """
 
     first: int
@@ -43,6 +44,7 @@ class Receipt:
     damaged: int = 0
     quarantine: str | None = None
     told: tuple[str, ...] = field(default=(), repr=False)
+    found: bool = field(default=False, compare=False)
 
     @property
     def refused_rows(self) -> int:

@@ -233,7 +233,7 @@ def make_shard(plan: ShardPlan, filling: Filling, *, attempt: int = 0) -> Receip
         receipt = read_receipt(plan.store, plan.path(attempt) + RECEIPT)
         # One that begins elsewhere was cut by another release or library: its rows are others.
         if receipt is not None and receipt.first == plan.first:
-            return receipt
+            return replace(receipt, found=True)
         try:
             return _make(plan, filling, attempt)
         except ObjectExistsError:

@@ -253,6 +253,19 @@ def test_a_function_that_raises_is_code_1_and_commits_nothing(tmp_path: Path) ->
     assert contents(root)["inverse"] == [None, 1.0, 0.5]
 
 
+def test_what_a_run_before_had_made_is_told(tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    landed(root, "one")
+    command = ("extend", NAME, "--into", "v2", "--fields", f"{write_makers(tmp_path)}:inverse")
+    assert here(root, *command, "--quarantine-share", "30%").code == 1
+    result = here(root, *command, "--quarantine-share", "40%")
+    assert "digits/v2@1: 1 shard computed from digits/v1@1, 1 of them by a run before; " in (
+        result.out
+    )
+    told = here(root, "log", "digits/v2").out
+    assert "0 shards computed, 0 reused, 1 left by a run before" in squeezed(told)
+
+
 def test_a_function_that_wants_to_exit_is_code_1_and_told(tmp_path: Path) -> None:
     root = tmp_path / "root"
     landed(root, "one")

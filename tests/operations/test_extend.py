@@ -596,8 +596,12 @@ def test_a_run_that_was_stopped_goes_on_with_the_shards_that_are_left(tmp_path: 
         extend(base, seen, into, engine=Threads(1))
     assert not into.exists
     limit[0] = 100
-    extend(base, seen, into, engine=Threads(1))
+    report = extend(base, seen, into, engine=Threads(1))
     assert computed == [0, 1, 2, 3, 4]
+    assert (len(report.made), report.found, report.records) == (5, 2, 5)
+    assert report.entry is not None
+    told = report.entry.parameters
+    assert (told["computed"], told["found"], told["reused"]) == (3, 2, 0)
 
 
 def test_a_stopped_run_on_an_object_store_goes_on_with_the_shards_that_are_left() -> None:
