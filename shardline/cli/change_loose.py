@@ -56,11 +56,14 @@ class _Change:
     steps: list[str] | None
 
     def run(self) -> None:
+        from shardline.operations.same_names import refuse_doubling
+
         path = expand_one(self.asked.argument)
         self._refuse_output(path)
         records, schema = self._schema_of(path)
         with told_as_usage():
             transform = self.transform(schema)
+            refuse_doubling(transform)
         if not self.asked.as_json and (self.asked.dry_run or self.steps is not None):
             self._print_plan(path, transform, records)
         if self.asked.dry_run:

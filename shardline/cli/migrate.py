@@ -36,8 +36,10 @@ Examples:
 A VALUE is a number, true, false, a list or "quoted text" as JSON writes it; anything else is text:
 --default age=18, --default split=train, --default 'code="007"'.
 
-Each feature is named as the old version calls it. SNAPSHOT is a number, a tag, 'published' (the
-default), 'newest' or a time (UTC).""",
+Each feature is named as the old version calls it. If the context and the feature_lists of
+SequenceExamples both have a NAME, write context:NAME or feature_lists:NAME.
+
+SNAPSHOT is a number, a tag, 'published' (the default), 'newest' or a time (UTC).""",
 )
 @place_options
 @click.option(

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from shardline.errors import SchemaMismatchError
 from shardline.operations.combining.names import Naming, name_features
+from shardline.operations.same_names import full_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -84,11 +85,13 @@ def _migrated(version: str, schema: Schema, told: Json) -> dict[str, FieldOrigin
     rename, cast, filled = told.get("rename", {}), told.get("cast", {}), told.get("default", ())
     there = [feature.name for feature in schema.features]
     found = {}
-    for name in (*there, *(one for one in filled if one not in there)):
-        how: How = "renamed" if name in rename else "kept"
-        how = "cast" if name in cast else "filled" if name in filled else how
+    known = [(said, one.name) for one in schema.features for said in (one.name, full_name(one))]
+    for said, name in (*known, *((one, one) for one in filled if one not in dict(known))):
+        how: How = "renamed" if said in rename else "kept"
+        how = "cast" if said in cast else "filled" if said in filled else how
         of = ((version, name),) if name in there else ()
-        found[rename.get(name, name)] = FieldOrigin(how, of)
+        if said == name or how != "kept":
+            found[rename.get(said, name)] = FieldOrigin(how, of)
     for name in told.get("drop", ()):
         found.pop(name, None)
     return found

@@ -13,6 +13,7 @@ from shardline.files.sink import RecordSink
 from shardline.operations.extend import extension, settled
 from shardline.operations.migrate import migration
 from shardline.operations.refused import MEND, MEND_CAST, refuse_records
+from shardline.operations.same_names import refuse_doubling
 from shardline.operations.schema import infer_schema, schema_of
 from shardline.operations.transform import Makers
 from shardline.operations.transforming import transformed
@@ -116,6 +117,7 @@ def change_file(
 
     `advice` is what to do about a record that cannot become what it should.
     """
+    refuse_doubling(transform)
     shown = str(path)
     with (
         RecordFile(Path(path), limits=limits) as file,

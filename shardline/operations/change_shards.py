@@ -28,6 +28,7 @@ from shardline.operations.refused import (
     refuse_records,
     refuse_share,
 )
+from shardline.operations.same_names import refuse_doubling
 from shardline.operations.shards import ShardPlan, make_shard, stem_in
 from shardline.operations.transform import Makers
 from shardline.operations.transforming import transformed
@@ -221,6 +222,7 @@ class ShardChange:
                 f"an overlay lies beside its base: make it a version of {self.base.log.dataset}, "
                 "or use mode='rewrite'"
             )
+        refuse_doubling(self.transform)
         if not 0 <= self.quarantine_share <= 1:
             raise ValueError(f"a share of {self.quarantine_share}: it must be from 0 to 1")
 

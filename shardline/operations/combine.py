@@ -221,6 +221,7 @@ def _planned(
             "name one for both sides"
         )
     recipe, schema = make_recipe(rule, snapshots[0].schema, snapshots[1].schema)
+    recipe.refuse_same_names()
     both = (origins[0], origins[1])
     packed = packing(compression) or Compression.NONE
     targets = Targets(into, both, recipe, packed, target_bytes, limits, virtual=mode == "virtual")

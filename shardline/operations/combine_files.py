@@ -137,6 +137,7 @@ def _planned(
         recipe, schema = make_recipe(rule, schema_of(of_left.found), schema_of(of_right.found))
     else:
         recipe = plain_recipe(rule, of_left.keys, of_right.keys)
+    recipe.refuse_same_names()
     return _Work(recipe, of_left, of_right, limits, count, schema)
 
 

@@ -15,6 +15,7 @@ from shardline.execution.engine import Threads
 from shardline.fields.bound import is_maker, maker_told
 from shardline.files.reader import DEFAULT_LIMITS
 from shardline.operations.change_shards import Mode, ShardChange, packing
+from shardline.operations.same_names import named_feature
 from shardline.operations.transform import Transform, unchanged
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from shardline.files.compression import Compression
     from shardline.files.reader import Limits
     from shardline.log.facts import Checks, Json
-    from shardline.log.schema import Schema
+    from shardline.log.schema import Feature, Schema
     from shardline.log.version import Version
     from shardline.operations.change_shards import ChangeReport
 
@@ -153,8 +154,10 @@ def extension(
             "there are no fields to add: see record_fields, batch_fields, joined_fields"
         )
     names = unchanged(schema)
-    for name in (*drop, *replaces):
-        names[schema.feature(name).key] = None
+    for name in drop:
+        names[named_feature(schema, name).key] = None
+    for name in replaces:
+        names[_replaced(schema, name).key] = None
     new = [feature for one in fields for feature in one.features]
     for name in replaces:
         if name not in {feature.name for feature in new}:
@@ -168,3 +171,14 @@ def extension(
     kept = [feature for feature in schema.features if names[feature.key] is not None]
     after = replace(schema, features=(*kept, *new))
     return Transform(schema, after, names, tuple(fields))
+
+
+def _replaced(schema: Schema, name: str) -> Feature:
+    """The feature whose place a new one takes, in the context."""
+    feature = schema.find(name, sequence=False) or schema.feature(name)
+    if feature.sequence:
+        raise SchemaMismatchError(
+            f"feature {name!r} is in the feature_lists, and a new field in the context: to put "
+            f"one in the place of the other, drop it: drop=[{name!r}]"
+        )
+    return feature

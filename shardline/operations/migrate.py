@@ -15,6 +15,7 @@ from shardline.files.reader import DEFAULT_LIMITS
 from shardline.log.meanings import Array, Image
 from shardline.operations.change_shards import ShardChange, packing
 from shardline.operations.recast import Cast, Constant, Filled, declared_value
+from shardline.operations.same_names import has_feature, named_feature
 from shardline.operations.transform import Transform, unchanged
 
 if TYPE_CHECKING:
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
 class Steps:
     """What a migration changes; every feature is named as the old version calls it.
 
+    Where the context and the feature_lists have the same name, `context:x` and `feature_lists:x`
+    tell them apart.
     `default` is the value of records that lack the feature, which is required from then on. If no
     record has it, all get it.
     """
@@ -134,25 +137,24 @@ def migration(schema: Schema, steps: Steps) -> Transform:
     after = {feature.key: feature for feature in schema.features}
     fields: list[Fields] = []
     for old, new in steps.rename.items():
-        feature = schema.feature(old)
+        feature = named_feature(schema, old)
         names[feature.key] = new
         after[feature.key] = replace(feature, name=new)
     for name in steps.drop:
-        key = schema.feature(name).key
+        key = named_feature(schema, name).key
         names[key] = None
         del after[key]
     for name, kind in steps.cast.items():
-        feature = schema.feature(name)
-        cast = Cast(_cast(feature, kind, steps.rename.get(name, name)), name)
+        feature = named_feature(schema, name)
+        cast = Cast(_cast(feature, kind, steps.rename.get(name, feature.name)), feature.name)
         names[feature.key] = None
         after[feature.key] = cast.feature
         fields.append(cast)
     for name, value in steps.default.items():
-        made = _given(schema, name, steps.rename.get(name, name), value)
-        known = schema.find(name)
-        key = made.feature.key if known is None else known.key
-        after[key] = replace(made.feature, required=True)
-        fields.append(made)
+        given = _given(schema, name, steps.rename.get(name), value)
+        key = (False, given.name) if isinstance(given, Filled) else given.feature.key
+        after[key] = replace(given.feature, required=True)
+        fields.append(given)
     return Transform(schema, replace(schema, features=tuple(after.values())), names, tuple(fields))
 
 
@@ -195,12 +197,12 @@ def _cast(feature: Feature, kind: Kind, name: str) -> Feature:
     return replace(feature, name=name, kind=kind, meaning=meaning, nan=False)
 
 
-def _given(schema: Schema, old: str, name: str, value: object) -> Constant | Filled:
+def _given(schema: Schema, old: str, new: str | None, value: object) -> Constant | Filled:
     """What gives records a value: all of them, or those that lack it."""
-    feature = schema.find(old)
-    if feature is None:
+    if not has_feature(schema, old):
         return Constant(declared_value(old, value), value)
-    return Filled(_fillable(feature, name), old, value)
+    feature = named_feature(schema, old)
+    return Filled(_fillable(feature, new or feature.name), feature.name, value)
 
 
 def _fillable(feature: Feature, name: str) -> Feature:

@@ -80,7 +80,7 @@ class Cast(_OneField):
 
     def bind(self, schema: Schema) -> Bound:
         """Make it ready for records of a schema."""
-        return _Ready([schema.feature(self.name)], self.feature, self._cast)
+        return _Ready([schema.feature(self.name, sequence=False)], self.feature, self._cast)
 
     def _cast(self, batch: pa.RecordBatch) -> Fitted:
         column = batch.column(0)
@@ -169,7 +169,8 @@ class Filled(_OneField):
             there = np.asarray(batch.column(0).is_valid())
             return Fitted(one.take(pa.array(np.zeros(len(there), np.int64), mask=there)))
 
-        return _Ready([schema.feature(self.name)], self.feature, where_missing)
+        known = schema.feature(self.name, sequence=False)
+        return _Ready([known], self.feature, where_missing)
 
 
 def declared_value(name: str, value: object) -> Feature:

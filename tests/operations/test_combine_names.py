@@ -93,24 +93,26 @@ def test_one_side_can_be_kept_of_what_both_have(tmp_path: Path, rule: str, label
     assert flat(contents(into)) == [kept[rule]]
 
 
-def test_the_same_name_in_the_context_and_in_the_feature_lists_is_no_collision(
+def test_the_feature_lists_of_one_side_stand_beside_the_context_of_the_other(
     tmp_path: Path,
 ) -> None:
     steps = Schema(
-        (Feature("other", "int64"), Feature("id", "int64", sequence=True)), "sequence_example"
+        (Feature("other", "int64"), Feature("ids", "int64", sequence=True)), "sequence_example"
     )
     into = Version(tmp_path, "pairs/v1")
     left = side(tmp_path, "lefts/v1", LEFT, [LEFT_RECORD])
-    record = sequence_of({"other": 3}, id=[[1], [2]])
+    record = sequence_of({"other": 3}, ids=[[1], [2]])
     right = side(tmp_path, "rights/v1", steps, [record])
     combined(left, right, into)
     assert into.schema.payload == "sequence_example"
     assert flat(contents(into)) == [pair(LEFT_RECORD, record)]
-    with pytest.raises(SchemaMismatchError, match=r"both sides have 'id' \(in the feature_lists\)"):
+    with pytest.raises(
+        SchemaMismatchError, match=r"both sides have 'ids' \(in the feature_lists\)"
+    ):
         schema_of(
             tmp_path / "other",
             steps,
-            Schema((Feature("id", "float", sequence=True),), "sequence_example"),
+            Schema((Feature("ids", "float", sequence=True),), "sequence_example"),
         )
 
 

@@ -21,6 +21,7 @@ from shardline.operations.combining.targets import combined_identity, span_ident
 from shardline.operations.landing import LandingOptions, landed_identity
 from shardline.operations.migrate import Steps, migration
 from shardline.operations.rebuild_plan import rebuilt_identity
+from shardline.operations.same_names import named_feature
 from shardline.operations.shards import stem_in, stem_of
 from shardline.operations.transform import transform_identity, unchanged
 
@@ -228,10 +229,9 @@ def _extended(look: _Looking) -> Iterator[_Odd]:
     if schema is not None and None not in makers:
         names = unchanged(schema)
         new = {name for one in told["fields"] for name in one["features"]}
+        dropped = {named_feature(schema, name).key for name in told.get("drop", ())}
         for feature in schema.features:
-            if feature.name in told.get("drop", ()) or (
-                not feature.sequence and feature.name in new
-            ):
+            if feature.key in dropped or (not feature.sequence and feature.name in new):
                 names[feature.key] = None
         fingerprints = schema.fingerprint, look.entry.fingerprint or ""
         transform = transform_identity(fingerprints, names, makers)

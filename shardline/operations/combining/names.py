@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 
 from shardline.errors import SchemaMismatchError
 from shardline.log.schema import Schema
+from shardline.operations.same_names import doubled, refuse_doubled
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -96,6 +97,23 @@ def name_features(
             "other side one too"
         )
     raise SchemaMismatchError(f"both sides have {listed}: {_WAYS_OUT}")
+
+
+def refuse_same_names(names: Names, new: Collection[Key] = ()) -> None:
+    """Refuse pairs in which the context and the feature_lists get the same name.
+
+    A side that has such a name may keep it.
+    """
+    sides = [
+        {(key[0], name) for key, name in side.items() if name is not None}
+        for side in (names.left, names.right)
+    ]
+    known = doubled(sides[0]) | doubled(sides[1])
+    refuse_doubled(
+        doubled({*sides[0], *sides[1]}) - known,
+        "put a prefix before the names of a side (on_collision='prefix', right_prefix='b_')",
+    )
+    refuse_doubled(doubled({*sides[0], *sides[1], *new}) - known, "give the new field another name")
 
 
 def _without(names: Mapping[Key, str | None], left_out: Collection[Key]) -> dict[Key, str | None]:

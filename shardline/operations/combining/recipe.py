@@ -6,7 +6,12 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from shardline.errors import SchemaMismatchError
-from shardline.operations.combining.names import combined_schema, name_features, refuse_opaque
+from shardline.operations.combining.names import (
+    combined_schema,
+    name_features,
+    refuse_opaque,
+    refuse_same_names,
+)
 from shardline.operations.combining.rule import KeyColumns, key_columns
 from shardline.operations.transform import Makers, Transform
 
@@ -30,6 +35,14 @@ class Recipe:
     keys: KeyColumns = field(default_factory=KeyColumns)
     where: Makers | None = None
     fields: Makers | None = None
+
+    def refuse_same_names(self) -> None:
+        """Refuse to make pairs in which the context and the feature_lists get the same name.
+
+        Those that were made are still read.
+        """
+        new = [feature.key for one in self.rule.fields for feature in one.features]
+        refuse_same_names(self.names, new)
 
     def close(self) -> None:
         """Let go of what the functions hold."""
