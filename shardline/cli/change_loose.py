@@ -56,13 +56,14 @@ class _Change:
     steps: list[str] | None
 
     def run(self) -> None:
+        from shardline.operations.change_files import nothing_to_change
         from shardline.operations.same_names import refuse_doubling
 
         path = expand_one(self.asked.argument)
         self._refuse_output(path)
         records, schema = self._schema_of(path)
         with told_as_usage():
-            transform = self.transform(schema)
+            transform = self.transform(schema) if records else nothing_to_change()
             refuse_doubling(transform)
         if not self.asked.as_json and (self.asked.dry_run or self.steps is not None):
             self._print_plan(path, transform, records)
@@ -168,7 +169,10 @@ class _Change:
             f"{escaped(str(path))} {self.done} into {escaped(str(change.file))}: "
             f"{counted(change.records, 'record')}, {human_bytes(change.bytes)}{packed}"
         )
-        click.echo(f"  {rate(change.records, change.bytes, seconds)}")
+        if change.records:
+            click.echo(f"  {rate(change.records, change.bytes, seconds)}")
+        else:
+            click.echo(f"  {escaped(str(path))} has no records, so there was nothing to change")
 
 
 def _changes(transform: Transform) -> SchemaDiff:

@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING
 from shardline.files.compression import Compression
 from shardline.files.reader import DEFAULT_LIMITS, Limits, RecordFile
 from shardline.files.sink import RecordSink
+from shardline.log.schema import Schema
 from shardline.operations.extend import extension, settled
 from shardline.operations.migrate import migration
 from shardline.operations.refused import MEND, MEND_CAST, refuse_records
 from shardline.operations.same_names import refuse_doubling
 from shardline.operations.schema import infer_schema, schema_of
-from shardline.operations.transform import Makers
+from shardline.operations.transform import Makers, Transform
 from shardline.operations.transforming import transformed
 from shardline.storage.local import DurableFile
 
@@ -23,9 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from shardline.fields.bound import Fields
-    from shardline.log.schema import Schema
     from shardline.operations.migrate import Steps
-    from shardline.operations.transform import Transform
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,17 +53,21 @@ def extend_file(
 ) -> FileChange:
     """Write the records of a file with new fields behind what they hold.
 
-    The schema of the file is what its records suggest, unless it is told; so it is read twice.
+    The schema of the file is what its records suggest, unless it is told; so it is read twice. Of
+    one without records there is nothing to extend, and an empty file is written.
     Raises DamagedFileError at damage and BadRecordsError at a record whose fields cannot be made,
     and leaves nothing behind.
     """
     makers = settled(fields)
-    known = schema or file_schema(path, limits)
-    transform = extension(known, makers, replaces=replaces, drop=drop)
     return change_file(
         path,
         out,
-        transform,
+        _transform(
+            path,
+            schema,
+            limits,
+            lambda known: extension(known, makers, replaces=replaces, drop=drop),
+        ),
         compression=compression,
         overwrite=overwrite,
         limits=limits,
@@ -87,7 +90,7 @@ def migrate_file(
     return change_file(
         path,
         out,
-        migration(schema or file_schema(path, limits), steps),
+        _transform(path, schema, limits, lambda known: migration(known, steps)),
         advice=MEND_CAST,
         compression=compression,
         overwrite=overwrite,
@@ -96,9 +99,19 @@ def migrate_file(
     )
 
 
-def file_schema(path: Path | str, limits: Limits = DEFAULT_LIMITS) -> Schema:
-    """The schema that the records of a file suggest."""
-    return schema_of(infer_schema([path], limits=limits).merged)
+def _transform(
+    path: Path | str, schema: Schema | None, limits: Limits, change: Callable[[Schema], Transform]
+) -> Transform:
+    """What becomes of the records of a file, whose schema is what they suggest unless told."""
+    if schema is not None:
+        return change(schema)
+    found = infer_schema([path], limits=limits).merged
+    return change(schema_of(found)) if found.records else nothing_to_change()
+
+
+def nothing_to_change() -> Transform:
+    """What becomes of no records: they suggest no schema that could be asked for a feature."""
+    return Transform(Schema(), Schema(), {})
 
 
 def change_file(

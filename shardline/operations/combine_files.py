@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,6 +18,7 @@ from shardline.files.reader import DEFAULT_LIMITS
 from shardline.files.sink import RecordSink
 from shardline.kernel.types import merge_facts
 from shardline.log.inferred import FileSchema, features_of, schema_of
+from shardline.log.schema import Schema
 from shardline.operations.combining.budget import Estimate, refuse_over_budget
 from shardline.operations.combining.grid import Grid, extent
 from shardline.operations.combining.laying import Laying
@@ -37,7 +38,6 @@ if TYPE_CHECKING:
     from shardline.files.reader import Block, Limits
     from shardline.files.sink import Written
     from shardline.kernel.types import FactsKey, FeatureFacts
-    from shardline.log.schema import Schema
     from shardline.operations.combining.pairs import Lot
     from shardline.operations.combining.parts import Numbered
     from shardline.operations.combining.recipe import Recipe
@@ -132,13 +132,29 @@ def _planned(
     count = workers or os.cpu_count() or 1
     of_left = _look(sides[0], limits, count)
     of_right = of_left if same else _look(sides[1], limits, count)
+    rule = _without_records(rule, of_left, of_right)
     schema = None
     if rule.on or rule.where is not None or rule.fields:
-        recipe, schema = make_recipe(rule, schema_of(of_left.found), schema_of(of_right.found))
+        known = schema_of(of_left.found)
+        other = schema_of(of_right.found) if of_right.found.records else _keys_alone(rule, known)
+        recipe, schema = make_recipe(rule, known, other)
     else:
         recipe = plain_recipe(rule, of_left.keys, of_right.keys)
     recipe.refuse_same_names()
     return _Work(recipe, of_left, of_right, limits, count, schema)
+
+
+def _without_records(rule: Rule, left: _Looked, right: _Looked) -> Rule:
+    """The rule, or if no pair can come of it, one that asks no records for a feature."""
+    if left.found.records and (right.found.records or rule.how == "left"):
+        return rule
+    return replace(rule, on=(), how="inner", where=None, fields=())
+
+
+def _keys_alone(rule: Rule, left: Schema) -> Schema:
+    """What a right side without records is taken to have: the keys by which it is matched."""
+    found = ((left.find(name, sequence=False), other) for name, other in rule.on)
+    return Schema(tuple(replace(key, name=other) for key, other in found if key is not None))
 
 
 def _listed(paths: Paths) -> list[Path]:

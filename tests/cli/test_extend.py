@@ -318,6 +318,19 @@ def test_a_loose_file_is_extended(tmp_path: Path, compression: str) -> None:
     assert [one["word"].bytes_list.value[0] for one in records] == [b"zero", b"one", b"two"]
 
 
+def test_an_empty_file_becomes_an_empty_file_and_that_is_told(tmp_path: Path) -> None:
+    made(tmp_path / "in.tfrecord", b"")
+    write_makers(tmp_path)
+    command = ("extend", "in.tfrecord", "--output", "out.tfrecord", "--fields", "makers.py:double")
+    result = inside(*command, "--replace", "x", cwd=tmp_path)
+    assert (result.code, result.err) == (0, "")
+    assert result.out.splitlines() == [
+        "in.tfrecord extended into out.tfrecord: 0 records, 0 bytes",
+        "  in.tfrecord has no records, so there was nothing to change",
+    ]
+    assert (tmp_path / "out.tfrecord").read_bytes() == b""
+
+
 def test_a_file_is_overwritten_only_if_asked_and_never_read_and_written(tmp_path: Path) -> None:
     made(tmp_path / "in", framed(*FITTING))
     made(tmp_path / "out", b"precious")

@@ -182,6 +182,14 @@ def test_a_loose_file_is_migrated(tmp_path: Path, compression: str) -> None:
     assert (told["ok"], told["records"], told["compression"]) == (True, 3, compression)
 
 
+def test_an_empty_file_becomes_an_empty_file_and_that_is_told(tmp_path: Path) -> None:
+    made(tmp_path / "in", b"")
+    result = inside("migrate", "in", "--output", "out", *STEPS, cwd=tmp_path)
+    assert (result.code, result.err) == (0, "")
+    assert "in has no records, so there was nothing to change" in result.out
+    assert (tmp_path / "out").read_bytes() == b""
+
+
 def test_a_number_in_a_file_that_cannot_be_cast_is_code_1_and_told_what_to_do(
     tmp_path: Path,
 ) -> None:

@@ -336,6 +336,30 @@ def test_the_keys_of_loose_files_must_have_one_kind(tmp_path: Path) -> None:
     assert combine_files(left, right, tmp_path / "out").records == 4
 
 
+EMPTY: dict[str, tuple[str, dict[str, Any], int]] = {
+    "all pairs": ("right", {}, 0),
+    "matched with nothing": ("right", {"on": "a"}, 0),
+    "nothing to match": ("left", {"on": "a", "how": "left"}, 0),
+    "no match for any": ("right", {"on": "a", "how": "left"}, 3),
+    "no match for any, with another name for the key": (
+        "right", {"on": {"a": "b"}, "how": "left"}, 3,
+    ),
+    "no match for any, with prefixes": (
+        "right", {"on": "a", "how": "left", "on_collision": "prefix", "right_prefix": "b_"}, 3,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", EMPTY)
+def test_a_file_without_records_has_no_match_for_any_key(tmp_path: Path, what: str) -> None:
+    which, options, count = EMPTY[what]
+    records, empty = side(tmp_path, "records", lefts(0, 3)), side(tmp_path, "empty", [])
+    both = (records, empty) if which == "right" else (empty, records)
+    assert pairs(tmp_path, *both, **options) == canonicals(lefts(0, 3)[:count])
+    plan = plan_combine_files(*both, **options)
+    assert (plan.estimate.pairs, plan.estimate.bytes > 0) == (count, count > 0)
+
+
 def test_a_file_that_gets_other_features_while_it_is_combined_is_refused(tmp_path: Path) -> None:
     left, right = side(tmp_path, "left", lefts(0, 2)), side(tmp_path, "right", rights(0, 2))
     schema = [schema_of(infer_schema(paths).merged) for paths in (left, right)]

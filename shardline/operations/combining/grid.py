@@ -97,7 +97,10 @@ class Grid:
 
     def bytes_of(self, pairs: int) -> int:
         """How many bytes so many of the pairs have, about."""
-        return self.bytes * pairs // max(self.pairs, 1)
+        if self.pairs:
+            return self.bytes * pairs // self.pairs
+        alone = sum(unit.bytes for unit in self.left)  # of the left without a match
+        return alone * pairs // max(sum(unit.records for unit in self.left), 1)
 
     def sample(self, count: int, seed: int) -> IntArray:
         """The places of so many pairs, in order: all alike, and the same on every machine."""
