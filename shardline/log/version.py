@@ -321,6 +321,17 @@ class Version:
         return self.commit(SetPin(pin, snapshot, reason))
 
 
+def refuse_no_version(**given: object) -> None:
+    """Refuse what is no Version where one is needed: each under the name of its parameter."""
+    for parameter, value in given.items():
+        if not isinstance(value, Version):
+            named = isinstance(value, str) and _NAME.fullmatch(value)
+            raise TypeError(
+                f"{parameter} is a value of type {type(value).__name__}, and must be a version: "
+                f"write Version(root, {value if named else 'digits/v1'!r})"
+            )
+
+
 def _as_time(text: str) -> datetime | None:
     try:
         time = datetime.fromisoformat(text)

@@ -19,6 +19,7 @@ from shardline.files.reader import DEFAULT_LIMITS
 from shardline.log.facts import Checks
 from shardline.log.landing import Append, Held, SetAside
 from shardline.log.schema_diff import compare
+from shardline.log.version import refuse_no_version
 from shardline.operations.landing import (
     TARGET_BYTES,
     LandingOptions,
@@ -126,6 +127,7 @@ def append(
     the next turn either, unless its content changed. With `reland`, sources that were rejected or
     rolled back come in again.
     """
+    refuse_no_version(version=version)
     options = LandingOptions(
         target_bytes,
         Compression(compression),

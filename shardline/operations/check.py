@@ -11,6 +11,7 @@ from shardline.files.reader import DEFAULT_LIMITS, Limits
 from shardline.log.changes import refuse_condemned
 from shardline.log.facts import Attestation
 from shardline.log.layers import stacks_of
+from shardline.log.version import refuse_no_version
 from shardline.operations.inspect import inspect_shard, look_at_shard
 
 if TYPE_CHECKING:
@@ -72,6 +73,7 @@ def check_version(
     holds it is no longer published until it is repaired or an older snapshot is restored. Raises
     CondemnedShardError if vacuum took a shard: that is no failure of a check.
     """
+    refuse_no_version(version=version)
     snapshot = version.find(which)
     needed = version.state.checks_of(snapshot.number).shard
     left = shards_to_check(version, snapshot, again=again)

@@ -13,6 +13,7 @@ from shardline.execution.engine import Threads
 from shardline.files.compression import Compression
 from shardline.files.reader import DEFAULT_LIMITS
 from shardline.log.facts import Checks, Shard
+from shardline.log.version import refuse_no_version
 from shardline.operations.change_shards import packing
 from shardline.operations.combining.budget import Estimate, refuse_over_budget, together
 from shardline.operations.combining.kept import OPERATION
@@ -192,6 +193,7 @@ def _planned(
     options: Options,
 ) -> _Work:
     """Find the snapshots, and refuse what cannot be combined."""
+    refuse_no_version(left=left, right=right, into=into)
     rule = make_rule(**options)
     if mode not in get_args(CombineMode):
         raise ValueError(f"mode {mode!r} is none of {', '.join(get_args(CombineMode))}")

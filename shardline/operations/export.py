@@ -17,6 +17,7 @@ from shardline.files.reader import DEFAULT_LIMITS
 from shardline.files.sink import RecordSink
 from shardline.log import canonical
 from shardline.log.strict import Fields
+from shardline.log.version import refuse_no_version
 from shardline.operations.rebuild import copy_slices, packing_of
 from shardline.operations.rebuild_plan import whole_slices
 from shardline.readers.records import records_of
@@ -124,6 +125,7 @@ def export(
     whatever it is if `overwrite` is set, and else refused. Raises DamagedFileError at a damaged
     record; the file is then as it was.
     """
+    refuse_no_version(version=version)
     path = Path(path)
     version.refresh()
     snapshot = version.find(which)

@@ -14,6 +14,7 @@ from shardline.errors import FieldsError, SchemaMismatchError, UnreadableSnapsho
 from shardline.execution.engine import Threads
 from shardline.fields.bound import is_maker, maker_told
 from shardline.files.reader import DEFAULT_LIMITS
+from shardline.log.version import refuse_no_version
 from shardline.operations.change_shards import Mode, ShardChange, packing
 from shardline.operations.same_names import named_feature
 from shardline.operations.transform import Transform, unchanged
@@ -93,6 +94,7 @@ def planned_extend(
     """The same, ready to be done: its `plan` tells what it would do."""
     if mode not in get_args(Mode):
         raise ValueError(f"mode {mode!r} is none of {', '.join(get_args(Mode))}")
+    refuse_no_version(base=base, into=into)
     makers = settled(fields)
     base.refresh()
     snapshot = base.find(which)

@@ -13,6 +13,7 @@ from shardline.errors import SchemaMismatchError
 from shardline.execution.engine import Threads
 from shardline.files.reader import DEFAULT_LIMITS
 from shardline.log.meanings import Array, Image
+from shardline.log.version import refuse_no_version
 from shardline.operations.change_shards import ShardChange, packing
 from shardline.operations.recast import Cast, Constant, Filled, declared_value
 from shardline.operations.same_names import has_feature, named_feature
@@ -110,6 +111,7 @@ def planned_migration(
     limits: Limits = DEFAULT_LIMITS,
 ) -> ShardChange:
     """The same, ready to be done: its `plan` tells what it would do."""
+    refuse_no_version(base=base, into=into)
     base.refresh()
     snapshot = base.find(which)
     return ShardChange(

@@ -16,6 +16,7 @@ from shardline.files.index import read_fingerprint
 from shardline.files.reader import DEFAULT_LIMITS
 from shardline.files.stored import StoredFile
 from shardline.log.changes import Replace
+from shardline.log.version import refuse_no_version
 from shardline.operations.copying import copy_file, copy_span, fold
 from shardline.operations.cut_shards import cut_shards, verify_cut
 from shardline.operations.derive import (
@@ -133,6 +134,7 @@ def rebuild(
     are, or as `compression` says. Raises DamagedFileError at a damaged record, and WrongShardError
     at a shard that is not the file that was committed; nothing is committed then.
     """
+    refuse_no_version(version=version, **({} if into is None else {"into": into}))
     engine = engine or Threads()
     version.refresh()
     snapshot = version.find(which)

@@ -16,6 +16,7 @@ from shardline.execution.engine import Threads
 from shardline.files.reader import DEFAULT_LIMITS
 from shardline.log.changes import Replace
 from shardline.log.facts import Attestation
+from shardline.log.version import refuse_no_version
 from shardline.operations.advice.again import DERIVES
 from shardline.operations.advice.damaged import command_to_mend
 from shardline.operations.check import INTEGRITY, MAX_DETAIL, is_in
@@ -99,6 +100,7 @@ def repair(
     Raises WrongShardError if there is one that cannot be told from another file, and of which
     nothing is left to make it anew; the others are repaired before.
     """
+    refuse_no_version(version=version)
     engine = engine or Threads()
     version.refresh()
     found = _chosen(version, shards)

@@ -11,7 +11,7 @@ from shardline.log.changes import Restore
 from shardline.log.facts import Maker
 from shardline.log.next_entry import next_entry
 from shardline.log.snapshot import diff
-from shardline.log.version import Version, utc_now
+from shardline.log.version import Version, refuse_no_version, utc_now
 from shardline.operations.derive import Origin
 from shardline.operations.pins import hold_inputs
 from shardline.operations.read_from import layers_below, read_directly
@@ -46,6 +46,7 @@ def restore_version(version: Version, which: str, *, dry_run: bool = False) -> R
     What it is read from in other versions is pinned again. Raises CondemnedShardError, a
     ConflictError, if vacuum took a shard of it or of those.
     """
+    refuse_no_version(version=version)
     restored, head = version.find(which), version.newest()
     _refuse_gone_below(restored)
     if dry_run:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from shardline.log.publishing import are_published
 from shardline.log.state import REJECTION, VACUUM
+from shardline.log.version import refuse_no_version
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -62,6 +63,7 @@ class VersionStatus:
 
 def status_of(version: Version) -> VersionStatus:
     """How a version stands. Of the snapshots newer than the published one, the last few."""
+    refuse_no_version(version=version)
     state = version.state
     published = version.published() if state.published else None
     first = max((state.published or 0) + 1, state.snapshot - MAX_SNAPSHOTS + 1)

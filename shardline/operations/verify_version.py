@@ -10,6 +10,7 @@ from shardline.errors import DamagedLogError, ShardlineError
 from shardline.execution.threads import run_tasks
 from shardline.files.reader import DEFAULT_LIMITS, Limits
 from shardline.log.layers import stacks_of
+from shardline.log.version import refuse_no_version
 from shardline.operations.inspect import inspect_shard, look_at_shard
 from shardline.operations.read_from import layers_below, object_of
 from shardline.operations.verify_log import LogReport, verify_log
@@ -63,6 +64,7 @@ def verify_version(
     shards' presence and length is, and that they belong together; the log is then read as far as
     opening it needs. Nothing is changed.
     """
+    refuse_no_version(version=version)
     log = None if quick else verify_log(version.log)
     try:
         snapshot = version.find(which)
