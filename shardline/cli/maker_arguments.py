@@ -75,13 +75,15 @@ def _loaded(where: str, what: str) -> ModuleType:
     except click.UsageError as error:
         raise click.UsageError(f"{what}: {error.message}") from None
     except (Exception, SystemExit) as error:
+        from shardline.fields.made import in_words
+
         if isinstance(error, ModuleNotFoundError) and _is_of(error.name, where):
             raise click.UsageError(
                 f"{what}: no module {error.name!r} in the folder {Path.cwd()}, and none is "
                 f"installed; {_HOW}"
             ) from None
         raise click.UsageError(
-            f"{what}: importing {where} failed{_line(error)}: {type(error).__name__}: {error}"
+            f"{what}: importing {where} failed{_line(error)}: {in_words(error)}"
         ) from error
 
 

@@ -107,10 +107,14 @@ def raised(shown: str, failed: Mapping[int, BaseException]) -> tuple[Reasons, Ba
 
 def in_words(error: BaseException) -> str:
     """An error in one line: what it is, and what it says."""
-    said = " ".join(cause_of(str(error)).split())
+    name = type(error).__name__
+    try:
+        text = str(error)
+    except RAISED:  # its class is the user's as well
+        return f"{name}, whose message cannot be told"
+    said = " ".join(cause_of(text).split())
     if len(said) > _LONGEST:
         said = f"{said[:_LONGEST]}..."
-    name = type(error).__name__
     if not said or said.startswith(f"{name}: "):
         return said or name
     return f"{name}: {said}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from contextlib import closing
 from threading import Thread
 from types import MappingProxyType
 from typing import Any
@@ -182,6 +183,26 @@ def test_what_is_raised_is_told_in_one_line_of_bounded_length() -> None:
     assert made.reasons[0] == (None, "function 'fails' raised ValueError")
     assert made.reasons[1][1].startswith("function 'fails' raised ValueError: two lines xxx")
     assert len(made.reasons[1][1]) < 400
+
+
+class Silent(Exception):  # noqa: N818 - it says nothing
+    """One that fails when it is asked what it says."""
+
+    def __str__(self) -> str:
+        raise RuntimeError("no words")
+
+
+@pytest.mark.parametrize("processes", [False, True])
+def test_an_error_that_cannot_say_what_it_is_is_told_by_its_class(processes: bool) -> None:  # noqa: FBT001
+    def fails(_record: dict[str, Any]) -> dict[str, Any]:
+        raise Silent
+
+    bound = record_fields(AREA, reads=BOTH, processes=processes)(fails).bind(BOXES)
+    with closing(bound):
+        made = bound.compute(boxes([1, 2]), every=False)
+    why = "function 'fails' raised Silent, whose message cannot be told"
+    assert made.reasons == {0: (None, why)}
+    assert made.error is not None
 
 
 @pytest.mark.parametrize(
