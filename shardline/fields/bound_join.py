@@ -84,6 +84,12 @@ def keys_of(held: HeldTable, column: str, key: Feature, doubled: Doubled) -> Loo
             f"{held.shown}: the key {key.name!r} of the records is {key.kind} of shape "
             f"{key.shape}{steps}: a key must be one int64 or bytes value"
         )
+    large = held.large(column) if key.kind == "int64" else None
+    if large is not None:
+        raise FieldsError(
+            f"{where}, {held.where(large)}: holds a number too large for int64, and the key "
+            f"{key.name!r} of the records is int64"
+        )
     wanted = replace(key, name=column, required=True)
     for kind in held.types(column):
         if pa.types.is_floating(kind) or misfit(wanted, kind) is not None:

@@ -138,9 +138,6 @@ class JoinedFields:
         (key,) = found_features(self.shown, self.reads, schema)
         keys = keys_of(held, self.column, key, self.doubled)
         columns = {feature: column_of(held, feature) for feature in features}
-        for name in self.defaults:
-            if name not in {feature.name for feature in features}:
-                raise FieldsError(f"{self.shown}: the defaults name {name!r}, which is no field")
         if self.missing == "default":
             for feature, column in columns.items():
                 columns[feature] = pa.concat_arrays([column, self._default(feature)])
@@ -152,13 +149,22 @@ class JoinedFields:
         chosen: Sequence[Feature | str] = self.chosen or ()
         if self.chosen is None:
             chosen = [name for name in held.names if name != self.column]
+            if not chosen:
+                raise FieldsError(
+                    f"{self.shown} has no column besides its key {self.column!r}: there is nothing "
+                    "to take from it"
+                )
         for feature in chosen:
             held.known(_name(feature))
+        for name in self.defaults:
+            if name not in set(map(_name, chosen)):
+                raise FieldsError(f"{self.shown}: the defaults name {name!r}, which is no field")
         names = [feature for feature in chosen if isinstance(feature, str)]
         found = held.inferred(names) if names else {}
         if len(found) < len(names):
+            none = "no row that can be taken as it is" if held.rows else "no rows"
             raise FieldsError(
-                f"{self.shown} has no rows, so that the kinds of its columns cannot be told: "
+                f"{self.shown} has {none}, so that the kinds of its columns cannot be told: "
                 "declare them, with features=[...]"
             )
         features = [found[f] if isinstance(f, str) else f for f in chosen]

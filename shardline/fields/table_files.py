@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from shardline.errors import FieldsError, SourceError
+from shardline.fields.large_numbers import LargeNumbers
 from shardline.fields.tables import HeldTable, TableOfCells
 from shardline.files.reader import DEFAULT_LIMITS
 from shardline.files.stored import StoredFile
 from shardline.log.schema import Schema
+from shardline.sources.arrow_types import taken_apart
 from shardline.sources.choose import as_source, stored_file, told_format
 from shardline.sources.columnar import ColumnarSource, Table, told_column
 from shardline.sources.csv_rows import CsvSource
@@ -83,8 +85,10 @@ def _from_file(where: Path | StoredFile, asked: Format | None, chosen: Chosen) -
         batches = list(_cells(shown, source, chosen, there))
         held: HeldTable = TableOfCells(shown, batches, partial(_csv_line, where), digest)
     elif isinstance(source, JsonLinesSource):
-        batches = list(_objects(shown, source, chosen, there))
+        numbers = LargeNumbers()
+        batches = list(_objects(shown, source, chosen, there, numbers))
         held = HeldTable(shown, batches, partial(_json_line, where), digest, base64=True)
+        held = replace(held, rounded=numbers.rounded)
     else:
         batches = _of_columns(shown, _columns_in(origin), chosen, there)
         held = HeldTable(shown, batches, _row, digest)
@@ -158,8 +162,9 @@ def _cells(shown: str, source: CsvSource, chosen: Chosen, there: Names) -> Itera
 
 
 def _objects(
-    shown: str, source: JsonLinesSource, chosen: Chosen, there: Names
+    shown: str, source: JsonLinesSource, chosen: Chosen, there: Names, numbers: LargeNumbers
 ) -> Iterator[pa.RecordBatch]:
+    first = 0
     for lines, too_long in _json_blocks(source):
         if too_long:
             raise _too_long(shown, _told(lines, 0))
@@ -173,7 +178,13 @@ def _objects(
         names = list(dict.fromkeys(name for row in rows for name in row))
         there |= dict.fromkeys(names)
         kept = [name for name in names if chosen is None or name in chosen]
-        arrays = [told_column(shown, name, [row.get(name) for row in rows]) for name in kept]
+        arrays = []
+        for name in kept:
+            values = [row.get(name) for row in rows]
+            arrays.append(told_column(shown, name, values))
+            if pa.types.is_floating(taken_apart(arrays[-1].type)[1]):
+                numbers.look(name, first, values)
+        first += len(rows)
         if arrays:
             yield pa.RecordBatch.from_arrays(arrays, kept)
 

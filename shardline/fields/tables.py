@@ -6,7 +6,7 @@ Cells of a CSV file stay text until it is known what they are read for.
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -16,13 +16,13 @@ from shardline import kernel
 from shardline.errors import FieldsError
 from shardline.fields.made import joined, nothing
 from shardline.kernel.columns import from_arrow
-from shardline.sources.arrow_types import taken_apart
-from shardline.sources.csv_cells import CellTally, fit_cells
-from shardline.sources.fit import Fitted, fit
+from shardline.sources.arrow_types import declared_by, taken_apart
+from shardline.sources.csv_cells import CellTally, fit_cells, row_over_int64
+from shardline.sources.fit import TOO_LARGE, Fitted, fit
 from shardline.sources.inference import Finder
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from shardline.log.schema import Feature
 
@@ -35,7 +35,8 @@ class HeldTable:
 
     `where` tells of a row where it stands, `sha256` is that of the file it was read from. With
     `base64`, text for images and arrays is such. `there` are all columns of the table, also those
-    that were not kept.
+    that were not kept. `rounded` has the first row of each column of whole numbers in which one is
+    rounded, as it is over 64 bits.
     """
 
     shown: str
@@ -44,6 +45,7 @@ class HeldTable:
     sha256: str | None = None
     base64: bool = False
     there: tuple[str, ...] = ()
+    rounded: Mapping[str, int] = field(default_factory=dict)
 
     @cached_property
     def names(self) -> list[str]:
@@ -64,6 +66,7 @@ class HeldTable:
 
     def inferred(self, names: Sequence[str]) -> dict[str, Feature]:
         """The features that these columns suggest; SchemaMismatchError where none can be told."""
+        self._refuse_large(names)
         finder = Finder(self.shown)
         for columns in self._columns(names):
             finder.add(pa.RecordBatch.from_arrays(columns, names))
@@ -79,6 +82,20 @@ class HeldTable:
         leaves = [taken_apart(columns[0].type)[1] for columns in self._columns([name])]
         return [leaf for leaf in leaves if not pa.types.is_null(leaf)]
 
+    def large(self, name: str) -> int | None:
+        """The first row with a number over 64 bits, if all of the column are whole numbers."""
+        if name in self.rounded:
+            return self.rounded[name]
+        first = 0
+        for (column,) in self._columns([name]):
+            feature = declared_by(name, column.type)
+            if feature is not None and pa.types.is_uint64(taken_apart(column.type)[1]):
+                over = [at for at, why in fit(feature, column).bad.items() if why == TOO_LARGE]
+                if over:
+                    return first + min(over)
+            first += len(column)
+        return None
+
     def digest(self, features: Sequence[Feature]) -> str:
         """The sha256 of the file; of a table without one, that of these columns as records."""
         if self.sha256 is not None:
@@ -90,6 +107,16 @@ class HeldTable:
             buffers = [from_arrow(f.name, a) for f, a in zip(features, parts, strict=True)]
             digest.update(kernel.encode(buffers, len(parts[0])).data)
         return digest.hexdigest()
+
+    def _refuse_large(self, names: Sequence[str]) -> None:
+        for name in names:
+            at = self.large(name)
+            if at is not None:
+                raise FieldsError(
+                    f"{self.shown}, column {name!r}, {self.where(at)}: holds a number too large "
+                    "for int64: make text of the column, or declare what it is, as in "
+                    f"features=[Feature({name!r}, 'float')]"
+                )
 
     def _columns(self, names: Sequence[str]) -> Iterator[list[pa.Array]]:
         for batch in self.batches:
@@ -106,6 +133,7 @@ class TableOfCells(HeldTable):
 
     def inferred(self, names: Sequence[str]) -> dict[str, Feature]:
         """The features that these columns suggest; SchemaMismatchError where none can be told."""
+        self._refuse_large(names)
         tally = CellTally(names)
         for columns in self._columns(names):
             tally.add(columns)
@@ -115,6 +143,10 @@ class TableOfCells(HeldTable):
         """Nothing is known of cells."""
         del name
         return []
+
+    def large(self, name: str) -> int | None:
+        """The first row with a number over 64 bits, if all of the column are whole numbers."""
+        return row_over_int64(column for (column,) in self._columns([name]))
 
     def _fit(self, feature: Feature, column: pa.Array) -> Fitted:
         return fit_cells(feature, column)

@@ -18,7 +18,7 @@ from shardline.sources.json_values import NotJson, parsed_list
 from shardline.sources.values import TooLarge, fit_values
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from shardline.log.schema import Kind
 
@@ -28,6 +28,7 @@ _NUMBER = re.compile(
     r"[+-]?(?:(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:e[+-]?[0-9]+)?|inf|infinity|nan)", re.IGNORECASE
 )
 _MOST_DIGITS = 400
+_INT64 = range(-(2**63), 2**63)
 
 
 def fit_cells(feature: Feature, texts: pa.Array) -> Fitted:
@@ -69,6 +70,24 @@ def _number_of(text: str) -> object:
     number = float(text)
     written_out = any(sign.isdigit() for sign in text)
     return TooLarge() if written_out and np.isinf(number) else number
+
+
+def row_over_int64(parts: Iterable[pa.Array]) -> int | None:
+    """The first row with a number over 64 bits, in cells that are all of whole numbers."""
+    found, first = None, 0
+    for texts in map(_trimmed, parts):
+        if _numbers("int64", texts) is None:
+            for at, text in enumerate(texts.to_pylist()):
+                if text is not None and not _WHOLE.fullmatch(text):
+                    return None
+                if found is None and text is not None and _is_over(text):
+                    found = first + at
+        first += len(texts)
+    return found
+
+
+def _is_over(whole: str) -> bool:
+    return len(whole) >= _MOST_DIGITS or int(whole) not in _INT64
 
 
 def _list_of(text: str) -> object:

@@ -54,6 +54,10 @@ def _decoded(text: str) -> object:
     return value
 
 
+class Rounded(float):
+    """A whole number that is over 64 bits, as the float that is nearest to it."""
+
+
 class _Twice:
     """Stands for an object that has a name twice."""
 
@@ -85,7 +89,7 @@ def _whole(text: str) -> float | TooLarge:
         rounded = float(value)
     except OverflowError:
         return TooLarge()
-    return TooLarge() if rounded == _INT64[0] else rounded
+    return TooLarge() if rounded == _INT64[0] else Rounded(rounded)
 
 
 _DECODER = json.JSONDecoder(object_pairs_hook=_object, parse_float=_fraction, parse_int=_whole)

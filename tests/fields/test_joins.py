@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import json
 import pickle
 from typing import TYPE_CHECKING, Any
 
@@ -302,7 +303,7 @@ def test_lookup_is_that_of_a_dict(
         ("label,name\n1,a\n2,b,c\n", "line 3: has 3 cells, and the header has 2"),
         ('label,name\n1,"a\n', "line 2: has a quoted cell without an end"),
         ("id,name\n1,a\n", "has no column 'label': it has 'id', 'name'"),
-        ("label\n1\n", "declares no field"),
+        ("label\n1\n", "has no column besides its key 'label'"),
         ("label,name\n", "has no rows, so that the kinds of its columns cannot be told"),
         ("label,label\n1,2\n", "the header names 'label' twice"),
     ],
@@ -338,6 +339,78 @@ def test_json_lines_that_are_wrong_are_refused(tmp_path: Path, text: str, told: 
     path.write_text(text)
     with pytest.raises((FieldsError, SourceError, SchemaMismatchError), match=told):
         joined_fields(path, "label").bind(SCHEMA)
+
+
+OVER = 2**64 - 1
+
+
+def as_table(folder: Path, ending: str, numbers: Sequence[Any], name: str = "n") -> Path:
+    """A file with labels from 0 on, and these values beside them."""
+    path = folder / f"labels.{ending}"
+    if ending == "csv":
+        rows = "".join(f"{at},{number}\n" for at, number in enumerate(numbers))
+        path.write_text(f"label,{name}\n{rows}")
+    elif ending == "jsonl":
+        lines = [json.dumps({"label": at, name: number}) for at, number in enumerate(numbers)]
+        path.write_text("\n".join(lines))
+    else:
+        column = pa.array(numbers, pa.uint64())
+        pq.write_table(pa.table({"label": range(len(numbers)), name: column}), path)
+    return path
+
+
+@pytest.mark.parametrize("numbers", [[OVER], [1, OVER, OVER], [OVER, 1]])
+@pytest.mark.parametrize(
+    ("ending", "at"), [("csv", "line 2"), ("jsonl", "line 1"), ("parquet", "row 0")]
+)
+def test_a_whole_number_over_64_bits_is_refused_with_its_row(
+    tmp_path: Path, ending: str, at: str, numbers: list[int]
+) -> None:
+    word, first = at.split()
+    at = f"{word} {int(first) + numbers.index(OVER)}"
+    path = as_table(tmp_path, ending, numbers)
+    told = f"column 'n', {at}: holds a number too large for int64"
+    with pytest.raises(FieldsError, match=told) as caught:
+        joined_fields(path, "label").bind(SCHEMA)
+    assert str(caught.value).startswith(f"table {path}, column")
+    declared = joined_fields(path, "label", features=[Feature("n", "float")])
+    assert values(made_by(declared, [numbers.index(OVER)]), "n") == [2.0**64]
+
+
+@pytest.mark.parametrize("ending", ["csv", "jsonl", "parquet"])
+def test_a_key_over_64_bits_is_refused_with_its_row(tmp_path: Path, ending: str) -> None:
+    path = as_table(tmp_path, ending, [1, OVER])
+    fields = joined_fields(path, "label", table_key="n", features=[Feature("label", "int64")])
+    with pytest.raises(FieldsError, match=r"column 'n', (line|row) \d: holds a number too large"):
+        fields.bind(SCHEMA)
+
+
+@pytest.mark.parametrize(
+    ("ending", "numbers", "wanted"),
+    [
+        ("csv", [OVER, 0.5], [2.0**64, 0.5]),
+        ("csv", [1e30, 2], [np.float32(1e30), 2.0]),
+        ("csv", [OVER, "none"], [str(OVER).encode(), b"none"]),
+        ("csv", [2**63 - 1, -(2**63)], [2**63 - 1, -(2**63)]),
+        ("jsonl", [OVER, 0.5], [2.0**64, 0.5]),
+        ("jsonl", [[OVER, 1], [0.5, 2]], [[2.0**64, 1.0], [0.5, 2.0]]),
+        ("jsonl", [1e30, 2], [np.float32(1e30), 2.0]),
+        ("jsonl", [str(OVER), "none"], [str(OVER).encode(), b"none"]),
+        ("jsonl", [2**63 - 1, -(2**63)], [2**63 - 1, -(2**63)]),
+        ("parquet", [2**63 - 1, 0], [2**63 - 1, 0]),
+    ],
+)
+def test_numbers_beside_fractions_and_texts_are_such(
+    tmp_path: Path, ending: str, numbers: list[Any], wanted: list[Any]
+) -> None:
+    fields = joined_fields(as_table(tmp_path, ending, numbers), "label")
+    assert values(made_by(fields, [0, 1]), "n") == wanted
+
+
+def test_a_table_of_which_no_row_can_be_taken_is_not_said_to_have_none() -> None:
+    held = pa.table({"label": [1], "n": [[1, None]]})
+    with pytest.raises(FieldsError, match="has no row that can be taken as it is, so that the"):
+        joined_fields(held, "label").bind(SCHEMA)
 
 
 @pytest.mark.parametrize(
@@ -394,12 +467,15 @@ def test_rules_that_cannot_be_meant_are_refused_at_once(options: dict[str, Any],
         ({"name": "a", "size": None}, "the defaults have no value for the field 'size'"),
         ({"name": "a", "size": "b"}, "the default of the field 'size' holds bytes values"),
         ({"name": "a", "size": 1, "x": 2}, "the defaults name 'x', which is no field"),
+        ({"x": 2}, "the defaults name 'x', which is no field"),
     ],
 )
 def test_defaults_must_be_values_of_all_fields(defaults: dict[str, Any], told: str) -> None:
     fields = joined_fields(pa.table(ROWS), "label", missing="default", defaults=defaults)
     with pytest.raises(FieldsError, match=told):
         fields.bind(SCHEMA)
+    with pytest.raises(FieldsError, match=told):
+        fields.identity()
 
 
 @pytest.mark.parametrize("form", FORMS)
