@@ -15,6 +15,7 @@ from benchmarks.lines import LARGE_ROWS, SMALL_ROWS, Line, Target
 from benchmarks.timing import Side
 from benchmarks.versions import NAME
 from shardline import Feature, batch_fields
+from shardline.log.tf_spec import to_tf_spec
 from shardline.log.version import Version
 from shardline.operations.append import append
 from shardline.operations.check import check_version
@@ -164,10 +165,12 @@ def _reading(name: str, folder: Path, size: int, table: pa.Table) -> Line:
         extend(base, double, into, mode=mode)  # type: ignore[arg-type]
         check_version(into)
         sides[mode] = _parsing(into, records, mode)
+    plain = Version(folder / "root", "digits/v3").published()
+    by_hand = recipes.parse_files(plain.files(), to_tf_spec(plain.schema), _BATCH, records)
     return Line(
         name,
         base.newest().bytes / records,
-        (),
+        (by_hand,),
         (sides["rewrite"],),
         sides["overlay"],
         Target(of_limit=0.8),

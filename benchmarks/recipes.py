@@ -8,6 +8,7 @@ from benchmarks.tensorflow_side import load
 from benchmarks.timing import Side
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from benchmarks.data import RecordSet
@@ -29,6 +30,24 @@ def add_field(source: RecordSet, records: int, path: Path) -> Side:
         return written
 
     return Side("parse, add, serialize, write", run, path)
+
+
+def parse_files(files: Sequence[str], spec: object, batch: int, records: int) -> Side:
+    """Read plain files through tf.data, and parse them in batches."""
+    tf = load()
+    dataset = (
+        tf.data.TFRecordDataset(list(files), buffer_size=1024 * 1024)
+        .batch(batch)
+        .map(lambda rows: tf.io.parse_example(rows, spec), tf.data.AUTOTUNE)
+        .prefetch(tf.data.AUTOTUNE)
+    )
+
+    def run() -> int:
+        for _ in dataset:
+            pass
+        return records
+
+    return Side("TFRecordDataset of plain files, parse_example", run)
 
 
 def pair_records(left: RecordSet, right: RecordSet, records: int, path: Path) -> Side:
