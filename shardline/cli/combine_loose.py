@@ -36,7 +36,8 @@ def combine_loose(asked: CombineOptions, output: Path, rule: Options) -> None:
         plan = plan_combine_files(*sides, limits=asked.limits, workers=asked.workers, **rule)
     if not asked.as_json:
         _print_plan(plan, sides, output, whole=asked.dry_run)
-    refuse_over_budget(str(output), plan.estimate, asked.budget, output.absolute().parent)
+    folder = output.absolute().parent
+    refuse_over_budget(str(output), plan.estimate, asked.budget, folder, of_files=True)
     if asked.dry_run:
         if asked.as_json:
             click.echo(json.dumps(_plan_json(plan, output)))

@@ -24,6 +24,10 @@ if TYPE_CHECKING:
 
 _NAME = r"[a-z0-9][a-z0-9_-]{0,63}"
 _REFERENCE = re.compile(rf"(?P<version>{_NAME}/{_NAME})(?:@(?P<snapshot>[^@/]+))?", re.ASCII)
+_FORM = re.compile(r"[^/@]+/[^/@]+(@[^@/]+)?")
+_SPELLING = (
+    "Both names have 1 to 64 lower-case letters, digits, '-' and '_', with a letter or digit first"
+)
 _LONGEST_SNAPSHOT = 64
 _HOW = (
     "write NAME/VERSION, as digits/v1, or NAME/VERSION@SNAPSHOT: a number, a tag, 'published', "
@@ -73,7 +77,8 @@ def parse_reference(text: str) -> Reference:
         versions = _versions_here(text)
         if versions:
             raise click.UsageError(f"{text} is a dataset: name a version of it: {versions}")
-        raise click.UsageError(f"{_shown(text)} names no version of a dataset: {_HOW}")
+        spelled = f". {_SPELLING}" if _FORM.fullmatch(text) else ""
+        raise click.UsageError(f"{_shown(text)} names no version of a dataset: {_HOW}{spelled}")
     if len(match["snapshot"] or "") > _LONGEST_SNAPSHOT:
         raise click.UsageError(f"{_shown(match['snapshot'])} names no snapshot: {_HOW}")
     return Reference(match["version"], match["snapshot"])

@@ -72,7 +72,7 @@ def combine_files(
     with DurableFile(out, overwrite=overwrite) as file:
         work = _planned(left, right, limits, workers, options)
         try:
-            refuse_over_budget(str(out), work.estimate, budget_bytes, out.parent)
+            refuse_over_budget(str(out), work.estimate, budget_bytes, out.parent, of_files=True)
             written = work.write(RecordSink(file, packing, hashed=False), out.parent, progress)
         finally:
             work.recipe.close()

@@ -229,6 +229,7 @@ def test_over_the_budget_nothing_is_written(tmp_path: Path) -> None:
         assert result.code == 2
         assert "over the budget of 100 bytes" in result.err
         assert "--limit, --sample" in result.err
+        assert ("--mode virtual" in result.err) == ("--into" in command)
         told = here(root, *command, *PREFIXED, "--budget", "100", "--json", cwd=tmp_path).json
         assert (told["ok"], told["pairs"] in {6, 9}, told["bytes"] > 100) == (False, True, True)
     assert not (tmp_path / "out").exists()

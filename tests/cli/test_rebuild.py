@@ -141,6 +141,10 @@ MIXED_UP = {
     "into itself": ([NAME, "--into", "v1"], "is the version itself"),
     "into a snapshot": ([NAME, "--into", "digits/v2@3"], "names a snapshot"),
     "into no name": ([NAME, "--into", "V 2"], "names no version"),
+    "into an upper-case name": (
+        [NAME, "--into", "Digits/v2"],
+        "Both names have 1 to 64 lower-case letters, digits, '-' and '_', with a letter or digit",
+    ),
     "a missing version": (["digits/v9"], "digits has v1"),
 }  # fmt: skip
 

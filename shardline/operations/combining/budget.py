@@ -42,10 +42,18 @@ def together(found: Iterable[Estimate]) -> Estimate:
     )
 
 
-def refuse_over_budget(what: str, found: Estimate, budget: int | None, folder: Path | None) -> None:
+def refuse_over_budget(
+    what: str,
+    found: Estimate,
+    budget: int | None,
+    folder: Path | None,
+    *,
+    of_files: bool = False,
+) -> None:
     """Refuse to write more than the budget, or if there is none, than the disk or 100 GB hold.
 
-    `folder` is where it would be written, None if that is no local disk.
+    `folder` is where it would be written, None if that is no local disk. Pairs `of_files` cannot
+    be left to those who read them.
     """
     if budget is not None and budget < 1:
         raise ValueError(f"a budget of {budget} bytes: it must be 1 or more")
@@ -55,10 +63,12 @@ def refuse_over_budget(what: str, found: Estimate, budget: int | None, folder: P
     elif folder is not None and (free := shutil.disk_usage(folder).free) < limit:
         limit, why = free, f"which is what {folder} has free"
     if found.bytes > limit:
+        last = "only those that match (on=)"
+        last = f"or {last}" if of_files else f"{last}, or commit the plan alone (mode='virtual')"
         raise BudgetError(
             f"{what} would write {found}, over the budget of {limit:,} bytes, {why}: nothing was "
             "written. Allow more (budget_bytes=, --budget), take some of the pairs (limit=, "
-            "sample=), only those that match (on=), or commit the plan alone (mode='virtual')",
+            f"sample=), {last}",
             found.pairs,
             found.bytes,
         )
