@@ -27,6 +27,12 @@ def assigned(options: Iterable[str], option: str, wanted: str) -> dict[str, str]
 def assigned_values(options: Iterable[str], option: str) -> dict[str, Any]:
     """The values that such options give to features, each once."""
     texts = assigned(options, option, "NAME=VALUE")
+    for name, text in texts.items():
+        if text.strip() == "null":
+            raise click.UsageError(
+                f"{option} {name}={text}: null is no value that a feature can hold. If the text is "
+                f"meant, write {option} '{name}=\"null\"'"
+            )
     return {name: value_of(text) for name, text in texts.items()}
 
 

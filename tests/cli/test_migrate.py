@@ -103,7 +103,7 @@ VALUES: dict[str, tuple[str, object]] = {
     "a quoted number": ('"007"', "007"),
     "a number with a nought before it": ("007", "007"),
     "nothing quoted": ('""', ""),
-    "null": ("null", "null"),
+    "the text null": ('"null"', "null"),
     "not a number": ("NaN", "NaN"),
     "an object": ('{"a": 1}', '{"a": 1}'),
 }
@@ -251,6 +251,10 @@ MIXED_UP = {
     ),
     "a default of several kinds": (
         [NAME, "--into", "v2", "--default", 'new=[1, "a"]'], "none that a feature can hold",
+    ),
+    "a default of null": (
+        [NAME, "--into", "v2", "--default", "new=null"],
+        "can hold. If the text is meant, write --default 'new=\"null\"'",
     ),
     "dropped and renamed": (
         [NAME, "--into", "v2", "--drop", "age", "--rename", "age=x"], "dropped and to be renamed",
