@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
@@ -13,6 +13,7 @@ from shardline.cli.change_options import ChangeOptions, place_options, work_opti
 from shardline.cli.change_version import change_version
 from shardline.cli.field_options import FieldOptions, fields_option, join_options
 from shardline.cli.options import compression_option
+from shardline.cli.references import next_command
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -107,12 +108,22 @@ def extend(
             "an overlay leaves what is there as it is: with --replace and --drop, say --mode "
             "rewrite"
         )
+    if drop and not fields and not tables:
+        _refuse_drop_alone(asked, drop)
     options = FieldOptions(fields, tables, key, table_key, columns, missing, defaults, doubled)
     work = _Extension(asked, options.load(), mode or "overlay", replaces, drop)
     if asked.output is not None:
         change_loose(asked, asked.output, work.transform, ("extending", "extended"))
     elif asked.into is not None:
         change_version(asked, asked.into, work.planned)
+
+
+def _refuse_drop_alone(asked: ChangeOptions, drop: tuple[str, ...]) -> NoReturn:
+    """Name the command that leaves out fields without making any."""
+    into = ("--output", str(asked.output)) if asked.into is None else ("--into", asked.into)
+    drops = [word for name in drop for word in ("--drop", name)]
+    command = next_command("migrate", asked.argument, *into, *drops)
+    raise click.UsageError(f"there are no fields to add. To drop alone: {command}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -151,6 +151,11 @@ def extension(
     """The transform that adds fields to records of a schema."""
     if schema.payload == "opaque":
         raise SchemaMismatchError("the records are opaque: they have no features to extend")
+    if not fields and drop:
+        raise ValueError(
+            "there are no fields to add: to drop alone, migrate with "
+            f"Steps(drop=[{', '.join(map(repr, drop))}])"
+        )
     if not fields:
         raise ValueError(
             "there are no fields to add: see record_fields, batch_fields, joined_fields"

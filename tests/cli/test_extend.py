@@ -455,6 +455,18 @@ MIXED_UP = {
         [NAME, "--into", "v2", "--join", "w.csv", "--key", "x", "--columns", "word,word"],
         "name each column once",
     ),
+    "a drop alone": (
+        [NAME, "--into", "v2", "--mode", "rewrite", "--drop", "x", "--drop", "a b"],
+        f"To drop alone: shardline migrate {NAME} --into v2 --drop x --drop 'a b'",
+    ),
+    "a drop alone, of a file": (
+        ["a", "--output", "o", "--drop", "x"],
+        "To drop alone: shardline migrate a --output o --drop x",
+    ),
+    "a default of null": (
+        [NAME, "--into", "v2", "--join", "w.csv", "--key", "x", "--default", "word=null"],
+        "null is no value that a feature can hold",
+    ),
     "a default without a value": (
         [NAME, "--into", "v2", "--join", "w.csv", "--key", "x", "--default", "word"],
         "write --default NAME=VALUE",

@@ -341,6 +341,11 @@ WRONG_CALLS: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"compression": "zlib"}, ValueError, "ZLIB"),
     ({"quarantine_share": 2.0, "mode": "rewrite"}, ValueError, "from 0 to 1"),
     ({"fields": []}, ValueError, "no fields"),
+    (
+        {"fields": [], "drop": ["name"], "mode": "rewrite"},
+        ValueError,
+        r"to drop alone, migrate with Steps\(drop=\['name'\]\)",
+    ),
     ({"fields": len}, FieldsError, r"put record_fields\(...\), batch_fields\(...\) or tensor_"),
     ({"fields": "double"}, FieldsError, "a value of type str does not say which fields it makes"),
     ({"fields": [double, len]}, FieldsError, "type builtin_function_or_method does not say"),
