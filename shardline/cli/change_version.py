@@ -60,9 +60,7 @@ def change_version(
     more: dict[str, Any] = {} if steps is None else {"steps": steps}
     if planned is not None and not asked.as_json:
         print_plan(planned, work, steps)
-        if size := _writes(asked, planned, work):
-            new = "" if steps is not None else ", and the new fields"
-            click.echo(f"to write: about {human_bytes(size)}{new}")
+        _print_writes(_writes(asked, planned, work), planned, work)
     if planned is not None and asked.dry_run:
         if asked.as_json:
             size = _writes(asked, planned, work)
@@ -90,9 +88,24 @@ def change_version(
 
 
 def _writes(asked: ChangeOptions, plan: ChangePlan, work: ShardChange) -> int | None:
-    """About how many bytes will be written besides new fields; None if that cannot be told."""
+    """About how many bytes will be written, None if that cannot be told.
+
+    Of a rewrite these are the old fields, of an overlay the new ones, at most.
+    """
     if plan.mode == "overlay":
-        return 0
+        from shardline.operations.field_sizes import most_record_bytes
+
+        most = most_record_bytes(work.transform.new.features)
+        return None if most is None else asked.writes(most * plan.records)
     # Pairs that were not written take more than the files that they are made of.
     virtual = any(shard.virtual for shard in work.snapshot.shards)
     return None if virtual else asked.writes(plan.reads)
+
+
+def _print_writes(size: int | None, plan: ChangePlan, work: ShardChange) -> None:
+    if plan.mode == "overlay" and plan.compute:
+        told = "the new fields alone" if size is None else f"at most {human_bytes(size)}"
+        click.echo(f"to write: {told}")
+    elif size:
+        new = ", and the new fields" if work.operation == "extend" else ""
+        click.echo(f"to write: about {human_bytes(size)}{new}")

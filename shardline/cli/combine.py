@@ -66,7 +66,8 @@ SNAPSHOT is a number, a tag, 'published' (the default), 'newest' or a time (UTC)
     type=click.Choice(["materialized", "virtual"]),
     default="materialized",
     show_default=True,
-    help="Of versions, virtual: write only the plan, and pin both; readers make the pairs.",
+    help="Of versions, virtual: write only the plan, and pin both; readers make the pairs. Not "
+    "with --on, --where, --fields, --limit or --sample.",
 )
 @click.option(
     "--budget",

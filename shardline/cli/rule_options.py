@@ -29,7 +29,8 @@ def rule_options(command: Command) -> Command:
             "--sample",
             type=click.IntRange(min=1),
             metavar="N",
-            help="Only so many pairs, drawn of all; not incremental.",
+            help="Only so many pairs, drawn of all; not incremental. Not with --on, --where or "
+            "--limit.",
         ),
         click.option(
             "--limit",

@@ -141,6 +141,7 @@ def test_a_dry_run_tells_the_plan_and_changes_nothing(tmp_path: Path) -> None:
         "  + half: float [] required",
         f"work: 2 shards to compute, 0 to use again; 6 records, {size} bytes to read",
         f"  {UNVERSIONED}",
+        "to write: at most 372 bytes",
         "Nothing was changed. To do it, leave out --dry-run",
     ]
     told = here(root, *command, "--mode", "rewrite", "--json").json
@@ -152,7 +153,9 @@ def test_a_dry_run_tells_the_plan_and_changes_nothing(tmp_path: Path) -> None:
     assert lines[-2] == f"to write: about {size} bytes, and the new fields"
     packed_anew = here(root, *command, "--mode", "rewrite", "--compression", "gzip", "--json")
     assert packed_anew.json["write_bytes"] is None
-    assert here(root, *command, "--json").json["write_bytes"] == 0
+    assert here(root, *command, "--json").json["write_bytes"] == 372
+    zipped = here(root, *command, "--compression", "gzip").out.splitlines()
+    assert zipped[-2] == "to write: the new fields alone"
     assert not Version(root, "digits/v2").exists
 
 
