@@ -26,7 +26,7 @@ def assigned(options: Iterable[str], option: str, wanted: str) -> dict[str, str]
 
 def assigned_values(options: Iterable[str], option: str) -> dict[str, Any]:
     """The values that such options give to features, each once."""
-    texts = assigned(options, option, "NAME=VALUE")
+    texts = assigned(options, option, "NAME=VALUE, and 'NAME=\"\"' for an empty text")
     for name, text in texts.items():
         if text.strip() == "null":
             raise click.UsageError(

@@ -252,6 +252,9 @@ MIXED_UP = {
     "a default of several kinds": (
         [NAME, "--into", "v2", "--default", 'new=[1, "a"]'], "none that a feature can hold",
     ),
+    "a default of nothing": (
+        [NAME, "--into", "v2", "--default", "new="], "and 'NAME=\"\"' for an empty text",
+    ),
     "a default of null": (
         [NAME, "--into", "v2", "--default", "new=null"],
         "can hold. If the text is meant, write --default 'new=\"null\"'",
