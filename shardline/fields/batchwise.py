@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from shardline.errors import FieldsError
 from shardline.fields.made import RAISED, in_words, joined, made_of, nothing, raised
+from shardline.fields.misfits import BatchMisfit
 from shardline.wording import counted
 
 if TYPE_CHECKING:
@@ -51,6 +52,13 @@ class Batchwise(ABC):
         reasons, error = raised(self.shown, halves.failed)
         columns = joined(self.features, halves.parts)
         return made_of(self.shown, self.features, columns, reasons, tried=halves.tried, error=error)
+
+    def checked(self, result: Any, first: int, last: int) -> list[Fitted]:  # noqa: ANN401 - as above
+        """The columns that it made of the rows from `first` to before `last`; or BatchMisfit."""
+        try:
+            return self.fitted(result, last - first)
+        except FieldsError as error:
+            raise BatchMisfit(first, last - 1, str(error)) from error.__cause__
 
     def refuse_names(self, names: Iterable[object]) -> None:
         """Refuse results in which a field is missing, or is one too many."""
@@ -117,7 +125,7 @@ class _Halves:
                 self.parts.append([nothing(feature, 1) for feature in self._work.features])
                 self.tried = last
             return
-        self.parts.append(self._work.fitted(result, rows))
+        self.parts.append(self._work.checked(result, first, last))
         self.tried = last
 
     def _halve(self, first: int, last: int, error: BaseException) -> None:
@@ -127,7 +135,8 @@ class _Halves:
         if len(self.failed) == before or self._every:
             self.work(middle, last)
         if len(self.failed) == before:
-            raise FieldsError(
+            why = (
                 f"{self._work.shown} raised {in_words(error)} on {last - first} rows together, "
                 "and on none of them alone: what it makes of a row must not depend on the others"
-            ) from error
+            )
+            raise BatchMisfit(first, last - 1, why) from error

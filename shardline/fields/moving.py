@@ -21,6 +21,7 @@ from shardline.execution.threads import run_tasks
 from shardline.fields.batchwise import copied
 from shardline.fields.bound import Bound
 from shardline.fields.made import Made, put_together
+from shardline.fields.misfits import of_piece
 from shardline.fields.processes import CannotShip, Processes, shipped
 
 if TYPE_CHECKING:
@@ -97,18 +98,21 @@ class BoundWork(Bound):
         while self._processes is None:
             piece = batch.slice(done, self._rows)
             whole = piece.num_rows == batch.num_rows
-            yield self._here(piece if whole else copied(piece), every=every)
+            with of_piece(done):
+                made = self._here(piece if whole else copied(piece), every=every)
+            yield made
             done += piece.num_rows
             if done >= batch.num_rows:
                 return
         left = batch.num_rows - done
         rows = max(1, -(-left // (_PIECES_EACH * (os.cpu_count() or 1))))
-        pieces = [batch.slice(first, rows) for first in range(done, batch.num_rows, rows)]
-        yield from run_tasks(
-            lambda piece: self._elsewhere(piece, every=every),
-            pieces or [batch],
-            stop=self._hurry,
-        )
+
+        def work(first: int) -> Made:
+            with of_piece(first):
+                return self._elsewhere(batch.slice(first, rows), every=every)
+
+        firsts = range(done, batch.num_rows, rows) or [0]
+        yield from run_tasks(work, firsts, stop=self._hurry)
 
     def _elsewhere(self, piece: pa.RecordBatch, *, every: bool) -> Made:
         """Do it in another process, if there is one."""

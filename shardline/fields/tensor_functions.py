@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import islice
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -16,6 +15,7 @@ from shardline.fields.batchwise import Batchwise, copied
 from shardline.fields.bound import Bound
 from shardline.fields.functions import FunctionFields
 from shardline.fields.made import RAISED, in_words, put_together
+from shardline.fields.misfits import BatchMisfit, of_piece
 from shardline.fields.tensor_stream import tensor_stream
 from shardline.fields.tensors import Form, tensorflow
 from shardline.sources.arrow_types import is_list, misfit
@@ -226,7 +226,10 @@ class BoundTensors(Bound):
     def compute(self, batch: pa.RecordBatch, *, every: bool) -> Made:
         """The new fields of some records."""
         cut = _cut(self._given(batch), self._batch)
-        parts = [self._work(piece, every=every) for piece in cut]
+        parts = []
+        for at, piece in enumerate(cut):
+            with of_piece(at * self._batch):
+                parts.append(self._work(piece, every=every))
         return put_together(self.features, parts, batch.num_rows)
 
     def stream(
@@ -241,11 +244,17 @@ class BoundTensors(Bound):
                 begun.append((len(cut), batch.num_rows))
                 yield from cut
 
-        made = tensor_stream(self._work, pieces(), every=every, workers=workers)
-        for first in made:
-            count, rows = begun.popleft()
-            parts = [first, *islice(made, count - 1)]
-            yield put_together(self.features, parts, rows)
+        parts: list[Made] = []
+        try:
+            for made in tensor_stream(self._work, pieces(), every=every, workers=workers):
+                parts.append(made)
+                count, rows = begun[0]
+                if len(parts) == count:
+                    begun.popleft()
+                    yield put_together(self.features, parts, rows)
+                    parts = []
+        except BatchMisfit as error:
+            raise error.moved(len(parts) * self._batch) from error.__cause__
 
 
 def _cut(batch: pa.RecordBatch, rows: int) -> list[pa.RecordBatch]:

@@ -49,7 +49,7 @@ def tensor_stream(
                     yield work(batch, every=every)
                     continue
                 rows = batch.num_rows
-                columns = work.fitted(result, rows)
+                columns = work.checked(result, 0, rows)
                 yield made_of(work.shown, work.features, columns, {}, tried=rows)
         finally:
             # The traceback of an error would hold it until the program ends. TensorFlow cannot put

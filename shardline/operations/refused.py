@@ -9,6 +9,7 @@ from shardline.errors import BadRecordsError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from shardline.fields.misfits import BatchMisfit
     from shardline.operations.transforming import Changed
 
 _TOLD = 10
@@ -32,6 +33,15 @@ def refuse_records(what: str, path: str, changed: Changed, advice: str) -> None:
     raise _bad_records(f"{what}: {found}", told, len(changed.refused), changed.end, advice) from (
         changed.error
     )
+
+
+def misfit_batch(path: str, record: int, error: BatchMisfit) -> BadRecordsError:
+    """The error to raise where a function gave for records of a file what cannot be theirs.
+
+    `record` is the number of the first record of the batch.
+    """
+    told = f"{path}, {error.moved(record)}"
+    return BadRecordsError(told, (told,), error.last - error.first + 1, record + error.last + 1)
 
 
 def refuse_share(

@@ -17,8 +17,10 @@ from shardline import kernel
 from shardline.errors import ColumnError, ExampleError
 from shardline.execution.shared import shared
 from shardline.execution.threads import run_tasks
+from shardline.fields.misfits import BatchMisfit
 from shardline.kernel.columns import encoded_insides
 from shardline.kernel.types import Column, Framed
+from shardline.operations.refused import misfit_batch
 from shardline.operations.transform import unchanged
 from shardline.readers.arrow_columns import column_of, schema_of, to_column
 from shardline.readers.placed import placed
@@ -124,8 +126,12 @@ class _Work:
             )
             for one, batches in zip(self._bound, shared(columns(), len(self._bound)), strict=True)
         ]
-        for made in zip(*streams, strict=True):
-            yield waiting.popleft(), made
+        try:
+            for made in zip(*streams, strict=True):
+                yield waiting.popleft(), made
+        except BatchMisfit as error:
+            block = waiting[0].block
+            raise misfit_batch(self._path, block.record, error) from error.__cause__
 
     @property
     def _forgets(self) -> bool:

@@ -34,6 +34,10 @@ def x(record):
 def leaves(record):
     sys.exit(0)
 
+@batch_fields(Feature("first", "int64"), reads=["x"], code="1")
+def first(batch):
+    return {"first": batch["x"][:1]}
+
 def plain(record):
     return {}
 

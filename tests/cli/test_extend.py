@@ -279,6 +279,18 @@ def test_a_function_that_wants_to_exit_is_code_1_and_told(tmp_path: Path) -> Non
     assert not Version(root, "digits/v2").exists
 
 
+def test_a_function_that_gives_too_few_rows_is_code_1_and_told_with_its_records(
+    tmp_path: Path,
+) -> None:
+    root = tmp_path / "root"
+    landed(root, "one")
+    makers = write_makers(tmp_path)
+    result = here(root, "extend", NAME, "--into", "v2", "--fields", f"{makers}:first")
+    assert result.code == 1
+    assert ".tfrecord, records 0 to 2: function 'first' gave 1 row for the field" in result.err
+    assert not Version(root, "digits/v2").exists
+
+
 def test_without_a_check_it_is_not_published_and_told_so_again(tmp_path: Path) -> None:
     root = tmp_path / "root"
     landed(root, "one")

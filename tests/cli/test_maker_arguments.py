@@ -37,7 +37,7 @@ NO_MAKERS = {
     "a file without its end": ("./makers:x", "no such file: makers; is makers.py meant?"),
     "another name": (
         "makers.py:trible",
-        "has no 'trible'; its makers of fields are both, double, half, inverse, leaves, x",
+        "has no 'trible'; its makers of fields are both, double, first, half, inverse, leaves, x",
     ),
     "a module without any": ("json:x", "json has no 'x', and no maker of fields at all; a maker"),
     "a plain function": ("makers.py:plain", f"is a plain function, {DECLARED}"),

@@ -209,6 +209,24 @@ def _as_where(fields: Any) -> Any:  # noqa: ANN401 - makers of fields
     return where
 
 
+@pytest.mark.parametrize("what", ["where", "fields"])
+def test_a_batch_function_that_gives_too_few_rows_tells_the_pairs(
+    tmp_path: Path, what: str
+) -> None:
+    @batch_fields(WANTED, reads=["a"], processes=False)
+    def one(_batch: pa.RecordBatch) -> dict[str, Any]:
+        return {"wanted": [1]}
+
+    left, right, into = two(tmp_path, 1, 1)
+    told = (
+        r"from record 0 of the left with record 0 of the right to record \d of the left with "
+        r"record \d of the right: function 'one' gave 1 row for the field 'wanted'"
+    )
+    with pytest.raises(BadRecordsError, match=told):
+        combined(left, right, into, **{what: one})
+    assert not Version(tmp_path, "pairs/v1").exists
+
+
 def test_values_that_do_not_fit_are_refused_with_the_pair_and_the_field(tmp_path: Path) -> None:
     left, right, into = two(tmp_path, 1, 1)
 

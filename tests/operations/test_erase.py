@@ -10,7 +10,13 @@ import numpy as np
 import pyarrow.compute as pc
 import pytest
 
-from shardline.errors import ConflictError, DamagedShardError, FieldsError, SchemaMismatchError
+from shardline.errors import (
+    BadRecordsError,
+    ConflictError,
+    DamagedShardError,
+    FieldsError,
+    SchemaMismatchError,
+)
 from shardline.fields import batch_fields
 from shardline.log.facts import Attestation
 from shardline.log.schema import Feature
@@ -519,6 +525,19 @@ def test_the_proof_tells_which_shards_and_snapshots_are_gone(tmp_path: Path) -> 
     assert shard["vacuum_entry"] == opened(version).state.number
     assert told["searched"]
     assert prove_erasure(root, "digits", request="another").entries == ()
+
+
+def test_a_batch_function_that_gives_too_few_rows_tells_the_records(tmp_path: Path) -> None:
+    @batch_fields(Feature("meant", "int64"), reads=["id"], processes=False)
+    def one(_batch: pa.RecordBatch) -> dict[str, Any]:
+        return {"meant": [1]}
+
+    version = landed(tmp_path, (0, 5))
+    with pytest.raises(
+        BadRecordsError, match="records 0 to 4: function 'one' gave 1 row"
+    ) as caught:
+        plan_erase(tmp_path / "root", "digits", where=one)
+    assert version.newest().shards[0].name in str(caught.value)
 
 
 def test_a_function_that_gives_other_numbers_than_0_and_1_chooses_nothing(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -217,6 +218,81 @@ def test_a_result_that_is_no_dict_of_the_declared_fields_names_the_record_or_goe
     assert "gave a field 'y', which it does not declare" in told
     kept = {"overlay": [1, 1, None, 1, None], "rewrite": [1, 1, 1]}
     assert table(into.newest(), ["x"])["x"] == kept[mode]
+
+
+def _short_from(wrong: int) -> Callable[[pa.RecordBatch], dict[str, Any]]:
+    """A function that gives a row too few for batches with the ids from a number on."""
+
+    def short(batch: pa.RecordBatch) -> dict[str, Any]:
+        ids = batch["id"]
+        return {"x": ids[1:] if pc.max(ids).as_py() >= wrong else ids}
+
+    return short
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("processes", [False, True])
+def test_a_batch_function_that_gives_too_few_rows_tells_the_file_and_the_records(
+    tmp_path: Path,
+    mode: Mode,
+    processes: bool,  # noqa: FBT001 - as it is declared
+) -> None:
+    short = batch_fields(Feature("x", "int64"), reads=["id"], processes=processes)(_short_from(170))
+    base, into = base_of(tmp_path, (0, 100), (100, 200)), version_in(tmp_path)
+    with pytest.raises(BadRecordsError, match="function 'short' gave") as caught:
+        extend(base, short, into, mode=mode, engine=Threads(1))
+    found = re.search(
+        r"(\S+), records (\d+) to (\d+): function 'short' gave (\d+) rows? for the field 'x', and "
+        r"was given (\d+): it must give one for each",
+        str(caught.value),
+    )
+    assert found is not None
+    assert found[1].endswith(base.newest().shards[1].name)
+    first, last, gave, given = map(int, found.groups()[1:])
+    assert first <= 70 <= last
+    assert (given, gave) == (last - first + 1, last - first)
+    assert not version_in(tmp_path).exists
+
+
+def test_a_tensor_function_that_gives_too_few_rows_tells_the_file_and_the_records(
+    tmp_path: Path,
+) -> None:
+    @tensor_fields(Feature("x", "int64"), reads=["id"], batch=10)
+    def short(tensors: dict[str, Any]) -> dict[str, Any]:
+        return {"x": tf.boolean_mask(tensors["id"], tensors["id"] != 125)}
+
+    base, into = base_of(tmp_path, (0, 100), (100, 200)), version_in(tmp_path)
+    with pytest.raises(BadRecordsError, match="records 20 to 29: function 'short' gave") as caught:
+        extend(base, short, into, engine=Threads(1))
+    assert base.newest().shards[1].name in str(caught.value)
+    assert (caught.value.bad, len(caught.value.refused)) == (10, 1)
+
+
+def test_a_function_that_fails_on_no_record_alone_tells_the_file_and_the_records(
+    tmp_path: Path,
+) -> None:
+    @batch_fields(Feature("x", "int64"), reads=["id"], processes=False)
+    def few(batch: pa.RecordBatch) -> dict[str, Any]:
+        if batch.num_rows > 1:
+            raise MemoryError("too many")
+        return {"x": batch["id"]}
+
+    base, into = base_of(tmp_path, (0, 4)), version_in(tmp_path)
+    with pytest.raises(BadRecordsError, match=r"records 0 to 1: .* on 2 rows together") as caught:
+        extend(base, few, into)
+    assert isinstance(caught.value.__cause__, MemoryError)
+
+
+def test_whole_numbers_become_floats_as_they_do_when_they_are_appended(tmp_path: Path) -> None:
+    @batch_fields(Feature("x", "float"), reads=["id"], code="1")
+    def large(batch: pa.RecordBatch) -> dict[str, Any]:
+        return {"x": np.full(batch.num_rows, 2**53 + 1)}
+
+    base, into = base_of(tmp_path, (0, 2)), version_in(tmp_path)
+    extend(base, large, into)
+    other = version_in(tmp_path, "others/v1")
+    append(other, [{"x": 2**53 + 1}] * 2, batch="1", schema=Schema((Feature("x", "float"),)))
+    assert table(into.newest(), ["x"]) == table(other.newest()) == {"x": [2.0**53] * 2}
 
 
 WRONG_VALUES = [

@@ -14,6 +14,7 @@ from shardline import kernel
 from shardline.errors import BadRecordsError
 from shardline.execution.shared import shared
 from shardline.execution.threads import ahead, run_tasks
+from shardline.fields.misfits import BatchMisfit
 from shardline.kernel.types import FOOTER_BYTES, Framed, Insides
 from shardline.operations.transform import unchanged
 from shardline.readers.arrow_columns import schema_of
@@ -129,8 +130,11 @@ class Laying:
             maker.stream(of(at, lane), every=False, workers=self.workers)
             for at, (maker, lane) in enumerate(zip(bound, shared(given(), len(bound)), strict=True))
         ]
-        for made in zip(*streams, strict=True):
-            yield waiting.popleft(), made
+        try:
+            for made in zip(*streams, strict=True):
+                yield waiting.popleft(), made
+        except BatchMisfit as error:
+            raise _refused([_misfit(waiting[0], error)], len(waiting[0])) from error.__cause__
 
     def _columns(self, pairs: Pairs, reads: Sequence[Feature]) -> pa.RecordBatch:
         """Features of the pairs, each taken from the side that it is of."""
@@ -212,6 +216,12 @@ def _mask(pairs: Pairs, made: Made) -> NDArray[np.bool_]:
         raise _refused(told, len(pairs)) from made.error
     wanted: NDArray[np.bool_] = answers == 1
     return wanted
+
+
+def _misfit(pairs: Pairs, error: BatchMisfit) -> str:
+    first, last = pairs.shown(error.first), pairs.shown(error.last)
+    which = first if first == last else f"from {first} to {last}"
+    return f"{which}: {error.detail}"
 
 
 def _refused(told: Sequence[str], rows: int) -> BadRecordsError:

@@ -20,9 +20,11 @@ from shardline.errors import (
     UnreadableSnapshotError,
 )
 from shardline.execution.threads import run_tasks
+from shardline.fields.misfits import BatchMisfit
 from shardline.log.facts import SHARD_NAME
 from shardline.log.schema import Schema
 from shardline.operations.combining.names import Naming, name_features
+from shardline.operations.refused import misfit_batch
 from shardline.readers.batches import Batches
 from shardline.readers.records import bytes_read, records_of
 from shardline.readers.shards import shard_file
@@ -225,7 +227,10 @@ def _search(task: SearchTask, running: Running) -> Found:
         def rows(block: Block, batches: Batches = batches) -> tuple[int, IntArray]:
             batch = batches.of(task.records, block).rename_columns(names)  # noqa: B023 - at once
             end = block.record + len(block.starts)
-            return end, block.record + np.flatnonzero(chooser.rows(batch))  # noqa: B023
+            try:
+                return end, block.record + np.flatnonzero(chooser.rows(batch))  # noqa: B023
+            except BatchMisfit as error:
+                raise misfit_batch(task.name, block.record, error) from error.__cause__
 
         try:
             blocks = task.records.blocks(limits=task.limits, block_bytes=_BLOCK_BYTES)
