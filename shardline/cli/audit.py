@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 import time
 from collections import Counter
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from shardline.cli.json_told import tell_json
 from shardline.cli.options import json_option, root_option, workers_option
 from shardline.cli.references import chosen_versions, next_command, open_root, with_root
 from shardline.cli.replacing import refuse_in_root
@@ -169,7 +169,7 @@ def audit(
             click.echo(f"the report page: {escaped(str(page))}")
     if as_json:
         told = _as_dict(report)
-        click.echo(json.dumps(told if page is None else {**told, "page": str(page)}))
+        tell_json(told if page is None else {**told, "page": str(page)})
     else:
         _print(report, time.perf_counter() - began, quick=quick)
     raise SystemExit(0 if report.ok else 1)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from dataclasses import dataclass
 from functools import partial
@@ -14,6 +13,7 @@ from shardline.cli.aside import run_aside, stoppable
 from shardline.cli.changed import print_steps
 from shardline.cli.differences import print_changes
 from shardline.cli.json_forms import fields_json
+from shardline.cli.json_told import tell_json
 from shardline.cli.option_words import told_as_usage
 from shardline.cli.options import expand_one
 from shardline.cli.outcome import print_not_done
@@ -69,7 +69,7 @@ class _Change:
             self._print_plan(path, transform, records)
         if self.asked.dry_run:
             if self.asked.as_json:
-                click.echo(json.dumps(self._plan_json(path, transform, records)))
+                tell_json(self._plan_json(path, transform, records))
             else:
                 print_not_done()
             return
@@ -79,7 +79,7 @@ class _Change:
             change = self._change(path, transform)
         seconds = time.perf_counter() - began
         if self.asked.as_json:
-            click.echo(json.dumps(self._done_json(change, transform, seconds)))
+            tell_json(self._done_json(change, transform, seconds))
         else:
             self._print_done(path, change, seconds)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +15,7 @@ from shardline.cli.changed import (
     refuse_unfit_target,
 )
 from shardline.cli.checked import check_snapshot
+from shardline.cli.json_told import tell_json
 from shardline.cli.option_words import told_as_usage
 from shardline.cli.outcome import print_not_done, print_outcome
 from shardline.cli.progress import at_work
@@ -64,7 +64,7 @@ def change_version(
     if planned is not None and asked.dry_run:
         if asked.as_json:
             size = _writes(asked, planned, work)
-            click.echo(json.dumps({**plan_json(planned, work), "write_bytes": size, **more}))
+            tell_json({**plan_json(planned, work), "write_bytes": size, **more})
         else:
             print_not_done()
         raise SystemExit(0)
@@ -81,7 +81,7 @@ def change_version(
             work.into, report.snapshot, limits=asked.limits, workers=asked.workers
         )
     if asked.as_json:
-        click.echo(json.dumps({**changed_json(report, work, checked, seconds), **more}))
+        tell_json({**changed_json(report, work, checked, seconds), **more})
     else:
         print_outcome(work.into, report.snapshot, checked, plain=work.mode == "rewrite")
     raise SystemExit(0 if checked is None or checked.ok else 1)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -11,6 +10,7 @@ import click
 
 from shardline.cli.aside import run_aside, stoppable
 from shardline.cli.combined import estimate_json, estimate_words, print_features
+from shardline.cli.json_told import tell_json
 from shardline.cli.option_words import told_as_usage
 from shardline.cli.options import expand
 from shardline.cli.outcome import print_not_done
@@ -40,7 +40,7 @@ def combine_loose(asked: CombineOptions, output: Path, rule: Options) -> None:
     refuse_over_budget(str(output), plan.estimate, asked.budget, folder, of_files=True)
     if asked.dry_run:
         if asked.as_json:
-            click.echo(json.dumps(_plan_json(plan, output)))
+            tell_json(_plan_json(plan, output))
         else:
             print_not_done()
         return
@@ -80,7 +80,7 @@ def _write(
             "compression": report.compression.value,
             "seconds": round(seconds, 6),
         }
-        click.echo(json.dumps(told))
+        tell_json(told)
         return
     packed = "" if report.compression.value == "none" else f", {report.compression.value}"
     click.echo(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +16,7 @@ from shardline.cli.combined import (
 )
 from shardline.cli.derived_words import used_again
 from shardline.cli.json_forms import snapshot_json
+from shardline.cli.json_told import tell_json
 from shardline.cli.option_words import told_as_usage
 from shardline.cli.outcome import print_not_done, print_outcome
 from shardline.cli.progress import at_work
@@ -60,7 +60,7 @@ def combine_versions(asked: CombineOptions, into: str, rule: Options) -> NoRetur
     refuse_over_budget(target.name, plan.estimate, asked.budget, spool_folder(target.store))
     if asked.dry_run:
         if asked.as_json:
-            click.echo(json.dumps(_plan_json(plan, target)))
+            tell_json(_plan_json(plan, target))
         else:
             print_not_done()
         raise SystemExit(0)
@@ -78,7 +78,7 @@ def combine_versions(asked: CombineOptions, into: str, rule: Options) -> NoRetur
             target, report.snapshot, limits=asked.limits, workers=asked.workers
         )
     if asked.as_json:
-        click.echo(json.dumps(_done_json(report, target, checked, seconds)))
+        tell_json(_done_json(report, target, checked, seconds))
     else:
         print_outcome(target, report.snapshot, checked, plain=not asked.virtual)
     raise SystemExit(0 if checked is None or checked.ok else 1)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import sys
 import time
@@ -15,6 +14,7 @@ import click
 from shardline.cli.checked import check_snapshot
 from shardline.cli.erase_proof import prove, refuse_place
 from shardline.cli.erased import erased_json, plan_json, print_erased, print_plan
+from shardline.cli.json_told import tell_json
 from shardline.cli.option_words import told_as_usage
 from shardline.cli.options import (
     json_option,
@@ -140,7 +140,7 @@ def erase(
     nothing = plan.idle and not (quarantine and plan.quarantine)
     if dry_run or nothing:
         if as_json:
-            click.echo(json.dumps(plan_json(plan, dry_run=dry_run)))
+            tell_json(plan_json(plan, dry_run=dry_run))
         elif not nothing:
             print_not_done()
         left = any(one.open for one in plan.holders) and not dry_run
@@ -151,7 +151,7 @@ def erase(
     report, seconds = _done(plan, request, within, workers, quarantine=quarantine)
     checked = [] if no_check else _checked(report, within, workers)
     if as_json:
-        click.echo(json.dumps(erased_json(report, checked, seconds)))
+        tell_json(erased_json(report, checked, seconds))
     else:
         print_erased(report, checked, seconds)
     raise SystemExit(0 if all(one.ok for one in checked) and not report.open else 1)

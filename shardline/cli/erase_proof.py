@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from shardline.cli.erased import print_proof
+from shardline.cli.json_told import tell_json
 from shardline.cli.references import next_command
 from shardline.cli.replacing import refuse_existing, refuse_in_root
 from shardline.cli.wording import escaped
@@ -80,7 +81,7 @@ def prove(
     with DurableFile(file, overwrite=file.exists()) as written:
         written.write(page.encode())
     if as_json:
-        click.echo(json.dumps({**told, "proof": str(file)}))
+        tell_json({**told, "proof": str(file)})
     else:
         click.echo(f"wrote {escaped(str(file))}")
         print_proof(proof, request)

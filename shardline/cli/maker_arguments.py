@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from shardline.cli.json_told import keep_stdout
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from types import ModuleType
@@ -48,6 +50,7 @@ def _makers(text: str, option: str) -> list[Fields]:
     where, colon, name = text.rpartition(":")
     if not colon or not where or not name:
         raise click.UsageError(f"{option} {text}: {_HOW}")
+    keep_stdout()
     module = _loaded(where, f"{option} {text}")
     try:
         found = getattr(module, name)

@@ -220,6 +220,7 @@ class _Process:
                     *map(str, theirs),
                 ],
                 stdin=subprocess.DEVNULL,
+                stdout=_printed_to(),
                 pass_fds=theirs,
             )
         except BaseException:
@@ -257,3 +258,11 @@ class _Process:
         if status >= 0:
             return f"exit status {status}"
         return f"signal {-status} ({signal.strsignal(-status)})"
+
+
+def _printed_to() -> int | None:
+    """Where a process prints: where this one does, if that is a file of the system."""
+    try:
+        return sys.stdout.fileno()
+    except (AttributeError, OSError, ValueError):  # it is none, or only one of Python's
+        return None
