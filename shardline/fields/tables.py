@@ -132,8 +132,10 @@ class TableOfCells(HeldTable):
     """A table whose cells are text, whatever is written in them."""
 
     def inferred(self, names: Sequence[str]) -> dict[str, Feature]:
-        """The features that these columns suggest; SchemaMismatchError where none can be told."""
-        self._refuse_large(names)
+        """The features that these columns suggest; SchemaMismatchError where none can be told.
+
+        Whole numbers of which one is over 64 bits are text, as when they are appended.
+        """
         tally = CellTally(names)
         for columns in self._columns(names):
             tally.add(columns)

@@ -360,9 +360,7 @@ def as_table(folder: Path, ending: str, numbers: Sequence[Any], name: str = "n")
 
 
 @pytest.mark.parametrize("numbers", [[OVER], [1, OVER, OVER], [OVER, 1]])
-@pytest.mark.parametrize(
-    ("ending", "at"), [("csv", "line 2"), ("jsonl", "line 1"), ("parquet", "row 0")]
-)
+@pytest.mark.parametrize(("ending", "at"), [("jsonl", "line 1"), ("parquet", "row 0")])
 def test_a_whole_number_over_64_bits_is_refused_with_its_row(
     tmp_path: Path, ending: str, at: str, numbers: list[int]
 ) -> None:
@@ -391,6 +389,7 @@ def test_a_key_over_64_bits_is_refused_with_its_row(tmp_path: Path, ending: str)
         ("csv", [OVER, 0.5], [2.0**64, 0.5]),
         ("csv", [1e30, 2], [np.float32(1e30), 2.0]),
         ("csv", [OVER, "none"], [str(OVER).encode(), b"none"]),
+        ("csv", [OVER, 7], [str(OVER).encode(), b"7"]),
         ("csv", [2**63 - 1, -(2**63)], [2**63 - 1, -(2**63)]),
         ("jsonl", [OVER, 0.5], [2.0**64, 0.5]),
         ("jsonl", [[OVER, 1], [0.5, 2]], [[2.0**64, 1.0], [0.5, 2.0]]),
