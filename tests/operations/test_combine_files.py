@@ -218,8 +218,9 @@ def test_more_than_the_budget_is_refused_before_anything_is_written(tmp_path: Pa
     ) as e:
         combine_files(left, right, tmp_path / "out", budget_bytes=1000)
     assert e.value.pairs == 1200
-    for way in ("budget_bytes=", "limit=", "sample=", "on=", "virtual"):
+    for way in ("budget_bytes=", "limit=", "sample=", "on="):
         assert way in str(e.value)
+    assert "virtual" not in str(e.value)  # that is for versions
     assert sorted(one.name for one in tmp_path.iterdir()) == ["left0", "right0"]
     with pytest.raises(ValueError, match="a budget of 0 bytes"):
         combine_files(left, right, tmp_path / "out", budget_bytes=0)
