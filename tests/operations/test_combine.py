@@ -227,8 +227,9 @@ def test_every_pair_of_very_many_is_as_likely_and_found() -> None:
 
 def test_more_than_the_budget_is_refused_and_nothing_is_made(tmp_path: Path) -> None:
     left, right, into = two(tmp_path)
-    with pytest.raises(BudgetError, match="pairs/v1 would write 54 pairs, about"):
+    with pytest.raises(BudgetError, match="pairs/v1 would write 54 pairs, about") as e:
         combined(left, right, into, budget_bytes=1000)
+    assert "or commit the plan alone (mode='virtual')" in str(e.value)
     assert not into.exists
     assert not (tmp_path / "pairs" / "shards").exists()
     told = sent(BudgetError("too much", 2, 3))
