@@ -1,9 +1,10 @@
-"""The errors Shardline raises: each says what happened and where, and if it can, what to do."""
+"""The errors Shardline raises: a code for scripts, a message for people, a hint, and where."""
 
 from __future__ import annotations
 
-import shlex
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeAlias
+
+from shardline.hints import Hint, Option
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -25,89 +26,197 @@ true; or the checkpoint made at it does."""
 
 
 class ShardlineError(Exception):
-    """Base of every error that Shardline raises on purpose. All can be sent between processes."""
+    """Base of every error that Shardline raises on purpose. All can be sent between processes.
+
+    `code` names the problem for scripts; `shardline.error_codes` lists all codes. `hint` is what
+    to do next. The other fields say where the problem is, as far as that is known: `path`,
+    `record`, `offset`, `feature`, `version` and `snapshot`.
+    """
+
+    code: str = "error"
+    hint: Hint | None = None
+    path: str | None = None
+    record: int | None = None
+    offset: int | None = None
+    feature: str | None = None
+    version: str | None = None
+    snapshot: int | None = None
+
+    _DETAILS: ClassVar[tuple[str, ...]] = ()
+    """Further attributes of a subclass that belong into its JSON."""
+
+    def __init__(  # noqa: D417 - the fields are described above
+        self,
+        *args: object,
+        code: str | None = None,
+        hint: Hint | None = None,
+        path: Path | str | None = None,
+        record: int | None = None,
+        offset: int | None = None,
+        feature: str | None = None,
+        version: str | None = None,
+        snapshot: int | None = None,
+    ) -> None:
+        """Make an error from its message, or from errno, message and file name.
+
+        Args:
+            args: what the builtin base class takes.
+        """
+        super().__init__(*args)
+        if code is not None:
+            self.code = code
+        self.path = None if path is None else str(path)
+        self.record = record
+        self.offset = offset
+        self.feature = feature
+        self.version = version
+        self.snapshot = snapshot
+        if hint is not None:
+            self.set_hint(hint)
+
+    def set_hint(self, hint: Hint) -> Self:
+        """Replace the hint, also where a traceback shows it."""
+        self.hint = hint
+        self.__notes__ = [f"hint: {hint}"]
+        return self
+
+    @property
+    def message(self) -> str:
+        """The problem in one sentence, without the hint."""
+        if isinstance(self, OSError) and self.strerror:
+            where = "" if self.filename is None else f"{self.filename}: "
+            return f"{where}{self.strerror}"
+        return str(self)
+
+    def describe(self) -> str:
+        """Return message and hint as text, for places that show an error in one string."""
+        return self.message if self.hint is None else f"{self.message}. Hint: {self.hint}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the error as JSON."""
+        return {
+            "code": self.code,
+            "message": self.message,
+            "hint": None if self.hint is None else self.hint.to_dict(),
+            **{name: getattr(self, name) for name in LOCATION},
+            **{name: getattr(self, name) for name in self._DETAILS},
+        }
 
     def __reduce__(self) -> tuple[Any, ...]:
         if isinstance(self, OSError):
             return super().__reduce__()  # type: ignore[return-value] # a tuple, for exceptions
-        return _made_again, (type(self), self.args, self.__dict__)
+        return _rebuild, (type(self), self.args, self.__dict__)
 
 
-def _made_again(
+LOCATION = ("path", "record", "offset", "feature", "version", "snapshot")
+"""The fields of an error that say where the problem is."""
+
+
+def _rebuild(
     kind: type[ShardlineError], args: tuple[Any, ...], state: dict[str, Any]
 ) -> ShardlineError:
-    """An error as it was: what its class makes of its parts has been made already."""
+    """Rebuild a pickled error without running its constructor again."""
     error = kind.__new__(kind, *args)
     error.args = args
     error.__dict__.update(state)
     return error
 
 
-class DamagedFileError(ShardlineError, ValueError):
-    """A TFRecord file whose bytes are not what was written, or not what was asked for.
+class InvalidArgumentError(ShardlineError, ValueError):
+    """An argument that an operation does not accept."""
 
-    Unless `advice` says something else, it is told how to salvage the file.
+    code = "invalid-argument"
+
+
+class DamagedFileError(ShardlineError, ValueError):
+    """A corrupt TFRecord file, or a file that is not what the caller expects.
+
+    Without a `hint`, the error suggests to salvage the file.
     """
+
+    code = "corrupt-file"
+    _DETAILS = ("kind", "detail")
+
+    record: int
+    offset: int
+    path: str
 
     def __init__(
         self,
-        file: str,
+        path: str,
         kind: FaultKind,
         record: int,
         offset: int,
         detail: str,
         *,
-        advice: str | None = None,
+        hint: Hint | None = None,
     ) -> None:
-        advice = salvage_advice(file, kind) if advice is None else advice
         super().__init__(
-            f"{file}: {kind} at record {record}, offset {offset}: {detail}"
-            + (f". {advice}" if advice else "")
+            f"{path}: {kind} at record {record}, offset {offset}: {detail}",
+            code=_FAULT_CODES.get(kind),
+            hint=salvage_hint(path, kind) if hint is None else hint,
+            path=path,
+            record=record,
+            offset=offset,
         )
-        self.file = file
         self.kind = kind
-        self.record = record
-        self.offset = offset
         self.detail = detail
-        self.advice = advice
-
-    def advised(self, advice: str) -> DamagedFileError:
-        """The same with other advice."""
-        where = self.record, self.offset
-        return DamagedFileError(self.file, self.kind, *where, self.detail, advice=advice)
 
     @classmethod
-    def of(cls, file: Path | str, fault: Fault) -> DamagedFileError:
-        """The error to raise for a fault."""
-        return cls(str(file), fault.kind, fault.record, fault.offset, fault.detail)
+    def of(cls, path: Path | str, fault: Fault) -> DamagedFileError:
+        """Build the error for a fault."""
+        return cls(str(path), fault.kind, fault.record, fault.offset, fault.detail)
 
 
-def salvage_advice(file: str, kind: FaultKind) -> str:
-    """What to do about a fault of this kind; nothing where salvage would change nothing."""
+_FAULT_CODES = {"example": "invalid-example", "oversized": "record-too-large"}
+
+
+def salvage_hint(path: str, kind: FaultKind) -> Hint | None:
+    """Return what to do about a fault; None where salvage would change nothing."""
     if kind == "example":
-        return ""
+        return None
     if kind == "oversized":
-        return "If it is meant to be that large, raise the limit: --max-record"
-    return f"To keep the intact records: shardline salvage {shlex.quote(file)} OUT"
+        return Hint.of("if the record is valid, raise ", Option("max_record"))
+    return Hint.run("salvage", path, "OUT")
 
 
 class DamagedShardError(ShardlineError, ValueError):
-    """A shard that a version holds and that cannot be read: `problem` tells file and place."""
+    """A corrupt shard of a version: `problem` names the file and the position."""
 
-    def __init__(self, version: str, problem: str) -> None:
-        super().__init__(f"{problem}. To make it anew: shardline repair {version}")
-        self.version = version
+    code = "corrupt-shard"
+    version: str
+
+    def __init__(
+        self,
+        version: str,
+        problem: str,
+        *,
+        path: str | None = None,
+        record: int | None = None,
+        offset: int | None = None,
+    ) -> None:
+        super().__init__(
+            problem,
+            hint=Hint.run("repair", version),
+            path=path,
+            record=record,
+            offset=offset,
+            version=version,
+        )
         self.problem = problem
 
     @classmethod
     def of(cls, version: str, error: DamagedFileError) -> DamagedShardError:
-        """The error to raise for a damaged file that is a shard of a version."""
-        where = f"{error.kind} at record {error.record}, offset {error.offset}"
-        return cls(version, f"{error.file}: {where}: {error.detail}")
+        """Build the error for a corrupt file that is a shard of a version."""
+        return cls(
+            version, error.message, path=error.path, record=error.record, offset=error.offset
+        )
 
 
 class WrongShardError(ShardlineError, ValueError):
     """A shard that is not the file that was committed."""
+
+    code = "shard-mismatch"
 
 
 class ExampleError(ShardlineError, ValueError):
@@ -117,28 +226,40 @@ class ExampleError(ShardlineError, ValueError):
     the payload. The payload itself is never part of the message.
     """
 
-    def __init__(self, record: int, offset: int, field: str | None, detail: str) -> None:
+    code = "invalid-example"
+    _DETAILS = ("detail",)
+    record: int
+    offset: int
+
+    def __init__(self, record: int, offset: int, feature: str | None, detail: str) -> None:
         where = f"record {record}, byte {offset} of its payload"
-        named = "" if field is None else f", feature {field!r}"
-        super().__init__(f"{where}{named}: {detail}")
-        self.record = record
-        self.offset = offset
-        self.field = field
+        named = "" if feature is None else f", feature {feature!r}"
+        super().__init__(f"{where}{named}: {detail}", record=record, offset=offset, feature=feature)
         self.detail = detail
 
 
 class ColumnError(ShardlineError, ValueError):
     """A feature whose values do not fit the column asked for."""
 
-    def __init__(self, record: int, field: str, detail: str) -> None:
-        super().__init__(f"record {record}, feature {field!r}: {detail}")
-        self.record = record
-        self.field = field
+    code = "value-mismatch"
+    _DETAILS = ("detail",)
+    record: int
+    feature: str
+
+    def __init__(self, record: int, feature: str, detail: str, *, code: str | None = None) -> None:
+        super().__init__(
+            f"record {record}, feature {feature!r}: {detail}",
+            code=code,
+            record=record,
+            feature=feature,
+        )
         self.detail = detail
 
 
 class SourceError(ShardlineError, ValueError):
     """A source that cannot be read, or that changed while it was."""
+
+    code = "invalid-source"
 
 
 class BadRecordsError(ShardlineError, ValueError):
@@ -147,22 +268,46 @@ class BadRecordsError(ShardlineError, ValueError):
     `bad` of `rows` rows were refused; those of them that are told in the message are `refused`.
     """
 
-    def __init__(self, message: str, refused: tuple[object, ...], bad: int, rows: int) -> None:
-        super().__init__(message)
+    code = "invalid-rows"
+    _DETAILS = ("bad", "rows", "reasons")
+
+    def __init__(
+        self,
+        message: str,
+        refused: tuple[object, ...],
+        bad: int,
+        rows: int,
+        *,
+        code: str | None = None,
+        hint: Hint | None = None,
+        path: str | None = None,
+        version: str | None = None,
+    ) -> None:
+        super().__init__(message, code=code, hint=hint, path=path, version=version)
         self.refused = refused
         self.bad = bad
         self.rows = rows
+
+    @property
+    def reasons(self) -> list[object]:
+        """The refused rows that the message lists, for JSON."""
+        return list(self.refused)
 
 
 class FieldsError(ShardlineError, ValueError):
     """A function or a table that does not make the fields that were declared."""
 
+    code = "udf-error"
+
 
 class BudgetError(ShardlineError, ValueError):
     """Work that would write more than it may. `pairs` and `bytes` tell how much, about."""
 
-    def __init__(self, message: str, pairs: int, size: int) -> None:
-        super().__init__(message)
+    code = "budget-exceeded"
+    _DETAILS = ("pairs", "bytes")
+
+    def __init__(self, message: str, pairs: int, size: int, *, hint: Hint | None = None) -> None:
+        super().__init__(message, hint=hint)
         self.pairs = pairs
         self.bytes = size
 
@@ -170,33 +315,49 @@ class BudgetError(ShardlineError, ValueError):
 class CancelledError(ShardlineError):
     """Work that was stopped because someone asked for that."""
 
+    code = "cancelled"
+
 
 class NothingToSalvageError(ShardlineError, ValueError):
     """A file in which no intact record was found."""
+
+    code = "no-intact-record"
 
 
 class FileExistsAlreadyError(ShardlineError, FileExistsError):
     """A file that would have been overwritten."""
 
+    code = "file-exists"
+
 
 class IndexMismatchError(ShardlineError, ValueError):
     """An offset index that does not belong to the file beside it."""
+
+    code = "index-mismatch"
 
 
 class KernelUnavailableError(ShardlineError, ImportError):
     """The kernel that was asked for by name cannot be loaded."""
 
+    code = "kernel-unavailable"
+
 
 class UnreadableSnapshotError(ShardlineError, ValueError):
     """A snapshot that cannot, or should not, be read in the way that was asked for."""
+
+    code = "snapshot-unreadable"
 
 
 class PackageMissingError(ShardlineError, ImportError):
     """A package that is only needed for what was asked for, and is not installed."""
 
+    code = "package-missing"
+
 
 class BadNameError(ShardlineError, ValueError):
     """A name, path or URI that is refused before anything is done with it."""
+
+    code = "invalid-name"
 
 
 class StorageError(ShardlineError, OSError):
@@ -205,62 +366,82 @@ class StorageError(ShardlineError, OSError):
     `transient` says that the same may well work when it is tried again a little later.
     """
 
+    code = "storage-error"
     transient = False
 
 
 class UnavailableError(StorageError):
     """Storage that did not answer, or asked to come back later."""
 
+    code = "storage-unavailable"
     transient = True
 
 
 class ObjectMissingError(StorageError, FileNotFoundError):
     """An object that is not there."""
 
+    code = "object-not-found"
+
 
 class ObjectExistsError(StorageError, FileExistsError):
     """An object that was to be created and is there already."""
+
+    code = "object-exists"
 
 
 class UncertainWriteError(StorageError):
     """A write that may or may not have happened: the answer was lost, or the sync failed."""
 
+    code = "commit-state-unknown"
     transient = True
 
 
 class UnsyncedWriteError(UncertainWriteError):
     """A write that can be seen but may not survive a power cut: the sync failed."""
 
+    code = "unsynced-write"
     transient = False
 
 
 class ConditionsIgnoredError(StorageError):
     """A store on which create-if-absent overwrites: two writers could destroy each other's work."""
 
+    code = "conditional-write-unsupported"
+
 
 class LogError(ShardlineError):
     """Base of what can go wrong with a version's log."""
+
+    code = "log-error"
 
 
 class VersionMissingError(LogError, LookupError):
     """A version that does not exist."""
 
+    code = "version-not-found"
+
 
 class SnapshotMissingError(LogError, LookupError):
     """A snapshot, tag or time that a version does not have."""
+
+    code = "snapshot-not-found"
 
 
 class DamagedLogError(LogError, ValueError):
     """A log whose entries are not what was written. `entry` is the number of the first bad one."""
 
+    code = "corrupt-log"
+    _DETAILS = ("entry", "kind", "detail")
+    version: str
+
     def __init__(
         self, version: str, entry: int, detail: str, kind: LogFault = "false-entry"
     ) -> None:
         super().__init__(
-            f"{version}: entry {entry} of the log: {detail}. To look at all of it: shardline "
-            f"verify {version}"
+            f"{version}: entry {entry} of the log: {detail}",
+            hint=Hint.run("verify", version),
+            version=version,
         )
-        self.version = version
         self.entry = entry
         self.detail = detail
         self.kind = kind
@@ -269,9 +450,13 @@ class DamagedLogError(LogError, ValueError):
 class UnknownFormatError(LogError):
     """A log written by a newer release, which this one must not touch."""
 
+    code = "unknown-format"
+
 
 class ConflictError(LogError):
     """A commit that does not fit what others committed meanwhile. Nothing was changed."""
+
+    code = "commit-conflict"
 
 
 class CondemnedShardError(ConflictError):
@@ -280,14 +465,28 @@ class CondemnedShardError(ConflictError):
     `names` are those shards.
     """
 
-    def __init__(self, message: str, names: tuple[str, ...]) -> None:
-        super().__init__(message)
+    code = "tombstoned-shard"
+    _DETAILS = ("names",)
+
+    def __init__(
+        self,
+        message: str,
+        names: tuple[str, ...],
+        *,
+        hint: Hint | None = None,
+        version: str | None = None,
+    ) -> None:
+        super().__init__(message, hint=hint, version=version)
         self.names = names
 
 
 class SchemaMismatchError(LogError, ValueError):
     """Data or a declaration that does not fit a version's schema."""
 
+    code = "schema-mismatch"
+
 
 class DagsterRecordMissingError(ShardlineError, LookupError):
     """A folder that should be a DAGSTER_HOME, and in which nothing was recorded."""
+
+    code = "dagster-record-not-found"

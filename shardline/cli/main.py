@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 import signal
 import sys
 from typing import Any
@@ -20,6 +19,7 @@ from shardline.cli.count import count
 from shardline.cli.describe import describe
 from shardline.cli.diff import diff
 from shardline.cli.erase import erase
+from shardline.cli.errors import from_click, keep_arguments, print_error
 from shardline.cli.export import export
 from shardline.cli.extend import extend
 from shardline.cli.files import files
@@ -29,9 +29,7 @@ from shardline.cli.lineage import lineage
 from shardline.cli.log import log
 from shardline.cli.migrate import migrate
 from shardline.cli.openlineage import openlineage
-from shardline.cli.option_words import in_options
 from shardline.cli.rebuild import rebuild
-from shardline.cli.references import with_root
 from shardline.cli.repair import repair
 from shardline.cli.report import report
 from shardline.cli.restore import restore
@@ -42,26 +40,21 @@ from shardline.cli.tag import tag
 from shardline.cli.trace import trace
 from shardline.cli.vacuum import vacuum
 from shardline.cli.verify import verify
-from shardline.cli.wording import escaped, escaped_lines
 from shardline.errors import (
     BadNameError,
-    BadRecordsError,
     BudgetError,
     ConflictError,
     DagsterRecordMissingError,
-    DamagedFileError,
-    DamagedLogError,
     FieldsError,
+    InvalidArgumentError,
     KernelUnavailableError,
     PackageMissingError,
-    SchemaMismatchError,
     ShardlineError,
     SnapshotMissingError,
     SourceError,
     UnknownFormatError,
     UnreadableSnapshotError,
     VersionMissingError,
-    WrongShardError,
 )
 
 _PROBLEM = 1
@@ -94,8 +87,11 @@ _SECTIONS = {
 _NOT_THE_DATA = (
     OSError,
     BadNameError,
+    BudgetError,
     ConflictError,
     DagsterRecordMissingError,
+    FieldsError,
+    InvalidArgumentError,
     KernelUnavailableError,
     PackageMissingError,
     SnapshotMissingError,
@@ -106,42 +102,34 @@ _NOT_THE_DATA = (
 )
 """What keeps a command from its work without anything being wrong with the data."""
 
-_WITH_KEYWORDS = (BudgetError, FieldsError)
-"""More of that, told by the engine with keywords that are options of the command."""
-
-_OF_SEVERAL_LINES = (BadRecordsError, SchemaMismatchError, WrongShardError)
-
 
 class _Shardline(click.Group):
-    """Turns what went wrong into one line and an exit code."""
+    """Turns a problem into an error line, a hint line and an exit code."""
 
     def invoke(self, ctx: click.Context) -> Any:  # noqa: ANN401 - click's own signature
         try:
             return super().invoke(ctx)
         except BrokenPipeError:
-            raise  # whoever reads our output has seen enough: click ends quietly
-        except _WITH_KEYWORDS as error:
-            command = self.get_command(ctx, ctx.invoked_subcommand or "")
-            _tell(error, None if command is None else in_options(str(error), command))
+            raise  # the reader of our output has seen enough: click ends quietly
+        except (KeyboardInterrupt, click.Abort):
+            click.echo("error: interrupted (nothing was left half-written)", err=True)
+            ctx.exit(_INTERRUPTED)
+        except click.UsageError as error:
+            print_error(from_click(error), error.ctx or ctx)
             ctx.exit(_USAGE)
         except _NOT_THE_DATA as error:
-            _tell(error)
+            print_error(error, ctx)
             ctx.exit(_USAGE)
-        except click.UsageError as error:
-            text = with_root(error.format_message())
-            if "--json" in sys.argv:
-                click.echo(json.dumps({"ok": False, "error": text}))
-                if _seen_together():
-                    ctx.exit(_USAGE)
-            raise click.UsageError(escaped_lines(text), ctx=error.ctx) from None
         except ShardlineError as error:
-            command = self.get_command(ctx, ctx.invoked_subcommand or "")
-            known = isinstance(error, BadRecordsError) and command is not None
-            _tell(error, in_options(str(error), command) if known and command else None)
+            print_error(error, ctx)
             ctx.exit(_PROBLEM)
-        except (KeyboardInterrupt, click.Abort):
-            click.echo("shardline: interrupted; nothing was left half-written", err=True)
-            ctx.exit(_INTERRUPTED)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command, and keep its arguments for errors in them."""
+        keep_arguments(ctx, args)
+        return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List the commands by what they work on."""
@@ -151,37 +139,6 @@ class _Shardline(click.Group):
                 limit = formatter.width - width - 6
                 rows = [(f"{one.name:{width}}", one.get_short_help_str(limit)) for one in commands]
                 formatter.write_dl(rows)
-
-
-def _seen_together() -> bool:
-    """Whether one terminal shows both outputs: then an error is told once."""
-    return sys.stdout.isatty() and sys.stderr.isatty()
-
-
-def _tell(error: Exception, worded: str | None = None) -> None:
-    """Say an error on stderr, and for `--json` as an object on stdout."""
-    text = worded or str(error)
-    if isinstance(error, OSError):
-        text = error.strerror or text
-        if error.filename is not None:
-            text = f"{error.filename}: {text}"
-    text = with_root(text)
-    if "--json" in sys.argv:
-        told: dict[str, Any] = {"ok": False, "error": text}
-        if isinstance(error, DamagedFileError):
-            fault = {key: getattr(error, key) for key in ("kind", "record", "offset", "detail")}
-            told |= {"file": error.file, "fault": fault}
-        if isinstance(error, DamagedLogError):
-            told |= {"version": error.version, "entry": error.entry, "detail": error.detail}
-        if isinstance(error, BudgetError):
-            told |= {"pairs": error.pairs, "bytes": error.bytes}
-        if isinstance(error, BadRecordsError):
-            told |= {"bad": error.bad, "rows": error.rows, "reasons": list(error.refused)}
-        click.echo(json.dumps(told))
-        if _seen_together():
-            return
-    shown = escaped_lines(text) if isinstance(error, _OF_SEVERAL_LINES) else escaped(text)
-    click.echo(f"shardline: {shown}", err=True)
 
 
 @click.group(

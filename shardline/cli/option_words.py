@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from shardline.cli.errors import UsageError
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -43,7 +45,7 @@ def told_as_usage() -> Iterator[None]:
     try:
         yield
     except SchemaMismatchError as error:
-        raise click.UsageError(in_options(str(error), command)) from None
+        raise UsageError.of(error) from None
     except ValueError as error:
         if isinstance(error, ShardlineError):
             raise

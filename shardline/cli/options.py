@@ -146,11 +146,25 @@ def root_option(command: Command) -> Command:
     )(command)
 
 
+AS_JSON = "shardline.json"
+"""Where a context keeps whether --json was given, known before any other option is parsed."""
+
+
+def _keep_json(context: click.Context, _parameter: click.Parameter, value: bool) -> bool:  # noqa: FBT001 - click's signature
+    context.meta[AS_JSON] = value
+    return value
+
+
 def json_option(command: Command) -> Command:
     """--json."""
-    return click.option("as_json", "--json", is_flag=True, help="Print JSON, for machines.")(
-        command
-    )
+    return click.option(
+        "as_json",
+        "--json",
+        is_flag=True,
+        is_eager=True,
+        callback=_keep_json,
+        help="Print JSON, for machines.",
+    )(command)
 
 
 def limit_options(command: Command) -> Command:

@@ -30,9 +30,11 @@ class Compression(Enum):
 class CompressionError(ShardlineError, ValueError):
     """Packed data that cannot be unpacked from `offset` of the file on."""
 
+    code = "corrupt-file"
+    offset: int
+
     def __init__(self, offset: int, detail: str) -> None:
-        super().__init__(f"offset {offset}: {detail}")
-        self.offset = offset
+        super().__init__(f"offset {offset}: {detail}", offset=offset)
         self.detail = detail
 
 

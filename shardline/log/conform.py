@@ -81,7 +81,7 @@ def _violations(schema: Schema, block: Block, below: Collection[FeatureKey]) -> 
             middle = (bad + 1 + last) // 2
             left += [(middle, last, suspects), (bad + 1, middle, suspects)]
             detail = f"{error.detail}, at byte {error.offset} of the payload"
-            yield Violation(block.record + bad, error.field, detail)
+            yield Violation(block.record + bad, error.feature, detail)
             continue
         verdict = _judge(known, suspects, facts, last - first)
         for key in verdict.misfits.keys() & below:

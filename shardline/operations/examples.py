@@ -45,7 +45,7 @@ def write_examples(
                 frames = encode_columns(batch)
             except ColumnError as error:
                 raise ColumnError(
-                    writer.records + error.record, error.field, error.detail
+                    writer.records + error.record, error.feature, error.detail
                 ) from None
             writer.write_frames(frames, batch.num_rows)
     return writer.records
@@ -73,6 +73,6 @@ def read_examples(
             raise DamagedFileError.of(path, fault) from None
         except ColumnError as error:
             record = block.record + error.record
-            raise ColumnError(record, error.field, f"{error.detail} ({path})") from None
+            raise ColumnError(record, error.feature, f"{error.detail} ({path})") from None
 
     yield from map_blocks(path, decode, limits=limits, workers=workers, block_bytes=BATCH_BYTES)

@@ -110,7 +110,7 @@ def _example_faults(block: Block) -> Iterator[Fault]:
 def example_fault(block: Block, number: int, error: ExampleError) -> Fault:
     """Place a refused payload, the block's `number`th, in its file."""
     offset = block.offset + int(block.starts[number]) - HEADER_BYTES
-    named = "" if error.field is None else f"feature {error.field!r}: "
+    named = "" if error.feature is None else f"feature {error.feature!r}: "
     detail = f"{named}{error.detail}, at byte {error.offset} of the payload"
     return Fault("example", block.record + number, offset, detail)
 

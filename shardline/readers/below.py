@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from shardline.errors import DamagedFileError, ShardlineError
+from shardline.hints import Command, Hint
 from shardline.log.version import Version
 from shardline.operations.advice.again import again_advice
 from shardline.operations.advice.moving_on import moving_on
@@ -20,22 +22,20 @@ _NO_DAMAGE = frozenset({"example", "oversized"})
 """What is told of a record that is as it was committed."""
 
 
-def advice_below(store: Store, snapshot: str, owner: str, shard: Shard) -> str:
-    """The way out for a snapshot that is read from a shard of `owner`, which is no good.
+def advice_below(store: Store, snapshot: str, owner: str, shard: Shard) -> Hint:
+    """Return the way out for a snapshot that is read from an unusable shard of `owner`.
 
     A repair puts another shard in its place, and what lies on the old one has to follow.
     """
     name, _, number = snapshot.rpartition("@")
     lost = f"{owner.partition('/')[0]}/shards/{shard.name}"
+    with suppress(ShardlineError, ValueError):
+        if hint := moving_on(Version(store, name), int(number), {lost}):
+            return hint
     again = again_advice(store, name, int(number), lost)
-    if again.startswith(f"{snapshot} "):
-        return again
     if _is_in_newest(store, owner, shard):
-        return (
-            f"{snapshot} is read from it: make it anew with 'shardline repair {owner}', and then "
-            f"{again}"
-        )
-    return f"{snapshot} is read from it, and {owner} has another in its place: {again}"
+        return Hint.of("run ", Command.of("repair", owner), " and then ", again)
+    return again
 
 
 def _is_in_newest(store: Store, owner: str, shard: Shard) -> bool:
@@ -64,18 +64,18 @@ def told_below(
     """An error at one of the files that a snapshot is read from, with what to do about it."""
     name = snapshot.rpartition("@")[0]
     for file in files:
-        if file.path != error.file or error.kind in _NO_DAMAGE:
+        if file.path != error.path or error.kind in _NO_DAMAGE:
             continue
         owner = f"{file.snapshot.partition('/')[0]}/{file.shard.owner}"
         if owner != name:
-            return error.advised(advice_below(store, snapshot, owner, file.shard))
-        advice = advice_on_own(store, snapshot, owner, file.shard)
-        return error.advised(f"{advice}. {error.advice}") if advice else error
+            return error.set_hint(advice_below(store, snapshot, owner, file.shard))
+        hint = advice_on_own(store, snapshot, owner, file.shard)
+        return error if hint is None else error.set_hint(hint)
     return error
 
 
-def advice_on_own(store: Store, snapshot: str, owner: str, shard: Shard) -> str:
-    """The way out for a snapshot one of whose own shards is no good."""
+def advice_on_own(store: Store, snapshot: str, owner: str, shard: Shard) -> Hint | None:
+    """Return the way out for a snapshot with an unusable shard of its own."""
     from shardline.operations.advice.damaged import command_to_mend  # noqa: PLC0415 - it builds on us
 
     version, number = Version(store, owner), int(snapshot.rpartition("@")[2])
@@ -84,8 +84,8 @@ def advice_on_own(store: Store, snapshot: str, owner: str, shard: Shard) -> str:
             return moving_on(version, number, {version.shard_name(shard)})
         command = command_to_mend(version, [shard])
     except (ShardlineError, ValueError):
-        return ""
-    if command.startswith("shardline repair "):
-        return f"'{command}' makes it anew"
-    again = f", and then '{command}' makes it anew" if command else ""
-    return f"'shardline check {owner} --again' writes to its log that it is damaged{again}"
+        return None
+    if command is not None and command.arguments[0] == "repair":
+        return Hint.of("run ", command)
+    record = Hint.of("run ", Command.of("check", owner, "--again"), " to record the damage")
+    return record if command is None else Hint.of(record, " and then ", command)

@@ -24,5 +24,5 @@ def placed(path: str, records: Block | Picked, error: ExampleError | ColumnError
         number = int(records.numbers[here])
     detail = f"{error.detail} ({path})"
     if isinstance(error, ExampleError):
-        return ExampleError(number, error.offset, error.field, detail)
-    return ColumnError(number, error.field, detail)
+        return ExampleError(number, error.offset, error.feature, detail)
+    return ColumnError(number, error.feature, detail)

@@ -283,7 +283,7 @@ def test_a_damaged_shard_is_named(tmp_path: Path, limit: int) -> None:
     path = damage(snapshot, 0)
     with pytest.raises(DamagedFileError) as caught:
         sample(snapshot, limit=limit)
-    assert caught.value.file == path
+    assert caught.value.path == path
 
 
 def test_so_is_a_damaged_object() -> None:
@@ -294,7 +294,7 @@ def test_so_is_a_damaged_object() -> None:
     snapshot.store.replace(name, bytes(data))
     with pytest.raises(DamagedFileError) as caught:
         sample(snapshot, limit=100)
-    assert caught.value.file == snapshot.files()[0]
+    assert caught.value.path == snapshot.files()[0]
 
 
 @pytest.mark.parametrize("limit", [1000, 100])

@@ -124,7 +124,7 @@ def test_a_fault_is_raised_with_its_place_after_the_records_before_it(tmp_path: 
         read.extend(bytes(p) for block in file.blocks() for p in block.payloads())
     assert read == SMALL[:2]
     error = caught.value
-    assert (error.file, error.kind, error.record, error.offset) == (str(path), "data-crc", 2, 37)
+    assert (error.path, error.kind, error.record, error.offset) == (str(path), "data-crc", 2, 37)
     assert "shardline salvage" in str(error)
 
 

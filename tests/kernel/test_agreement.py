@@ -46,7 +46,7 @@ def refused(kernel: ModuleType, payload: bytes) -> tuple[int, int, str | None, s
     try:
         kernel.validate(laid.data, laid.starts, laid.lengths)
     except ExampleError as error:
-        return error.record, error.offset, error.field, error.detail
+        return error.record, error.offset, error.feature, error.detail
     return None
 
 

@@ -373,7 +373,7 @@ def test_a_feature_that_does_not_fit_its_column_is_refused_by_name(
     other = Column("z", "int64")
     with pytest.raises(ColumnError) as raised:
         decoded(kernel, [b"", b"", payload], other, column)
-    assert (raised.value.record, raised.value.field) == (2, "a")
+    assert (raised.value.record, raised.value.feature) == (2, "a")
     assert raised.value.detail == f"holds {detail}"
     assert str(raised.value) == f"record 2, feature 'a': holds {detail}"
 
@@ -386,7 +386,7 @@ def test_the_first_of_several_misfits_is_told(kernel: ModuleType) -> None:
     for columns in (["a", "b"], ["b", "a"]):
         with pytest.raises(ColumnError) as raised:
             decoded(kernel, payloads, *(Column(name, "int64") for name in columns))
-        assert (raised.value.record, raised.value.field) == (1, columns[0])
+        assert (raised.value.record, raised.value.feature) == (1, columns[0])
 
 
 def test_a_payload_that_is_no_example_is_refused_before_a_misfit_in_it(kernel: ModuleType) -> None:

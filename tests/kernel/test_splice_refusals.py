@@ -33,7 +33,7 @@ def test_a_feature_that_nobody_named_is_refused(
 ) -> None:
     with pytest.raises(ColumnError) as raised:
         apart(kernel, [example(A), b"", payload, b"\xff"], AS_THEY_ARE)
-    assert (raised.value.record, raised.value.field) == (2, name)
+    assert (raised.value.record, raised.value.feature) == (2, name)
     assert raised.value.detail == detail
 
 
@@ -45,7 +45,7 @@ def test_the_first_bad_record_is_told_whatever_is_wrong_with_it(kernel: ModuleTy
     assert raised.value.record == 1
     with pytest.raises(ExampleError) as refused:
         apart(kernel, [example(A), broken, unknown], AS_THEY_ARE)
-    assert (refused.value.record, refused.value.field, refused.value.offset) == (1, "a", 14)
+    assert (refused.value.record, refused.value.feature, refused.value.offset) == (1, "a", 14)
     with pytest.raises(ExampleError):
         apart(kernel, [unknown + broken], AS_THEY_ARE)
 

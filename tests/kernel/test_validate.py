@@ -257,7 +257,7 @@ REFUSED: dict[str, Row] = {
 def test_what_parsers_disagree_on_is_refused(kernel: ModuleType, row: Row, function: str) -> None:
     payload, reason, offset, field = row
     error = refusal(kernel, payload, function)
-    assert (error.detail, error.offset, error.field) == (_REASONS[reason], offset, field)
+    assert (error.detail, error.offset, error.feature) == (_REASONS[reason], offset, field)
 
 
 @pytest.mark.parametrize("row", REFUSED.values(), ids=REFUSED.keys())
@@ -314,7 +314,7 @@ def test_every_cut_and_every_lost_byte_of_an_example_is_seen_the_same_way(
         try:
             kernel.validate(laid.data, laid.starts, laid.lengths)
         except ExampleError as error:
-            return error.offset, error.field, error.detail
+            return error.offset, error.feature, error.detail
         return None
 
     assert verdict(compiled, whole) is None
@@ -365,7 +365,7 @@ def test_many_names_are_told_apart(kernel: ModuleType) -> None:
     laid = block([many, GOOD, many])
     kernel.validate(laid.data, laid.starts, laid.lengths)
     error = refusal(kernel, many + example(entry("feature/2999", ONE)))
-    assert (error.detail, error.field) == (_REASONS[Reason.DUPLICATE_KEY], "feature/2999")
+    assert (error.detail, error.feature) == (_REASONS[Reason.DUPLICATE_KEY], "feature/2999")
 
 
 def test_a_name_may_return_in_the_next_record(kernel: ModuleType) -> None:

@@ -214,7 +214,7 @@ def misfits(schema: Schema, payload: bytes) -> list[str | None]:
     try:
         reference.validate(whole.data, whole.starts, whole.lengths)
     except ExampleError as error:
-        return [error.field]
+        return [error.feature]
     read = read_by_protobuf(payload)
     found = {(False, name): [told] for name, told in read.context.items()}
     found |= {(True, name): told for name, told in read.lists.items()}

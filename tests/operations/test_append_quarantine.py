@@ -166,7 +166,7 @@ def test_a_damaged_file_stops_the_append_and_the_error_says_where_and_what_to_do
     path.write_bytes(flipped(framed(*records), 8000))
     with pytest.raises(DamagedFileError) as caught:
         append(version, path, schema=Schema.opaque(), target_bytes=200)
-    assert caught.value.file == str(path)
+    assert caught.value.path == str(path)
     assert (caught.value.record, caught.value.offset) == (17, 987)
     for told in (str(path), "record 17", "offset 987", f"shardline salvage {path}"):
         assert told in str(caught.value)

@@ -238,7 +238,7 @@ def test_damage_names_file_record_and_offset_and_leaves_nothing(tmp_path: Path, 
     with pytest.raises(DamagedFileError, match="shardline salvage") as caught:
         combine_files(tmp_path / "left", tmp_path / "right", tmp_path / "out")
     error = caught.value
-    assert (error.file, error.record, error.offset) == (str(bad), 1, offset)
+    assert (error.path, error.record, error.offset) == (str(bad), 1, offset)
     assert sorted(one.name for one in tmp_path.iterdir()) == ["left", "right"]
 
 

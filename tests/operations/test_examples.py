@@ -214,7 +214,7 @@ def test_what_a_record_cannot_hold_is_refused_with_its_record(tmp_path: Path, na
     path = tmp_path / "a"
     with pytest.raises(ColumnError) as caught:
         write_examples(path, {"other": pa.array([0] * len(array)), "x": array})
-    assert (caught.value.field, caught.value.record) == ("x", record)
+    assert (caught.value.feature, caught.value.record) == ("x", record)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -270,7 +270,7 @@ def test_a_feature_that_does_not_fit_its_column_is_told_with_file_and_record(
     ):
         with pytest.raises(ColumnError) as caught:
             list(read_examples(path, [column]))
-        assert (caught.value.record, caught.value.field) == (record, "x")
+        assert (caught.value.record, caught.value.feature) == (record, "x")
         assert str(path) in str(caught.value)
 
 

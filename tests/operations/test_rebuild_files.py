@@ -107,7 +107,7 @@ def test_a_flipped_bit_is_told_and_leaves_nothing_or_changes_no_record(
             found = [record for path in done.files for record in records_of(path)]
             assert found == [record for records, _ in contents for record in records]
             return
-        assert done.file == str(damaged)
+        assert done.path == str(damaged)
         assert f"at record {done.record}, offset {done.offset}: " in str(done)
         assert f"shardline salvage {damaged} OUT" in str(done)
         assert objects(Path(folder)) == before

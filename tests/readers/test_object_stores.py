@@ -53,7 +53,7 @@ def test_damage_in_an_object_is_named_by_every_reader() -> None:
     path = overwrite(snapshot, 3, flipped(framed(*SHARDS[3]), 8 * (offset + 14)))
     with pytest.raises(DamagedFileError) as caught:
         snapshot.to_arrow().read_all()
-    assert (caught.value.file, caught.value.record, caught.value.offset) == (path, 700, offset)
+    assert (caught.value.path, caught.value.record, caught.value.offset) == (path, 700, offset)
     with pytest.raises(tf.errors.OpError, match=f"{path}: data-crc at record 700, offset {offset}"):
         list(snapshot.to_tf())
 

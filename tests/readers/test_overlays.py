@@ -240,7 +240,7 @@ def test_damage_is_told_of_the_layer_that_has_it(tmp_path: Path) -> None:
         with pytest.raises(DamagedFileError) as caught:
             snapshot.to_arrow().read_all()
         error = caught.value
-        assert (error.file, error.record, error.offset) == (str(path), 4, offset)
+        assert (error.path, error.record, error.offset) == (str(path), 4, offset)
         with pytest.raises(DamagedFileError, match=str(path)):
             snapshot.take([8])
         path.write_bytes(sound)
@@ -253,7 +253,7 @@ def test_so_is_a_payload_that_is_no_example(tmp_path: Path) -> None:
     with pytest.raises(DamagedFileError) as caught:
         snapshot.to_arrow().read_all()
     error = caught.value
-    assert (error.file, error.kind, error.record) == (str(path), "example", 1)
+    assert (error.path, error.kind, error.record) == (str(path), "example", 1)
     assert error.offset == len(framed(score(0)))
     with pytest.raises(ExampleError, match=f"record 1, .*{path}"):
         snapshot.take([0, 1])

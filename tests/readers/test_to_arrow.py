@@ -159,7 +159,7 @@ def test_a_damaged_record_is_named_behind_all_that_come_before_it(
     with pytest.raises(DamagedFileError) as caught:
         found.extend(x for batch in reader for x in batch["x"].to_pylist())
     error = caught.value
-    assert (error.file, error.kind, error.record, error.offset) == (path, "data-crc", 700, offset)
+    assert (error.path, error.kind, error.record, error.offset) == (path, "data-crc", 700, offset)
     assert found == list(range(301 + 700))
 
 
@@ -169,7 +169,7 @@ def test_so_is_damage_in_a_packed_file(tmp_path: Path) -> None:
     path = overwrite(snapshot, 0, flipped(data, 8 * (len(data) - 20)))
     with pytest.raises(DamagedFileError) as caught:
         snapshot.to_arrow().read_all()
-    assert caught.value.file == path
+    assert caught.value.path == path
 
 
 def test_a_file_that_is_missing_is_named(tmp_path: Path) -> None:
@@ -207,7 +207,7 @@ def refused(root: Path, feature: Feature, good: bytes, bad: bytes) -> ColumnErro
     with pytest.raises(ColumnError) as caught:
         snapshot.to_arrow(batch_bytes=100).read_all()
     assert snapshot.files()[0] in str(caught.value)
-    assert (caught.value.record, caught.value.field) == (4, "a")
+    assert (caught.value.record, caught.value.feature) == (4, "a")
     return caught.value
 
 

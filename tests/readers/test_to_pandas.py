@@ -123,7 +123,7 @@ def test_what_is_wrong_is_told_as_for_arrow(tmp_path: Path, snapshot: Snapshot) 
     path = overwrite(damaged, 0, flipped(framed(*numbers(0, 50)), 8 * 14))
     with pytest.raises(DamagedFileError) as caught:
         list(damaged.to_pandas())
-    assert (caught.value.file, caught.value.record) == (path, 0)
+    assert (caught.value.path, caught.value.record) == (path, 0)
 
 
 @pytest.mark.parametrize(

@@ -163,7 +163,7 @@ def _unpacked(file: StoredFile, limits: Limits) -> str | None:
 
 
 def _input_damaged(one: ShardToRead, error: Exception) -> Finding:
-    told = error.advised("") if isinstance(error, DamagedFileError) else error
+    told = error
     return Finding(
         "error",
         "damaged-input",

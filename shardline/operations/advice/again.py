@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import shlex
 from typing import TYPE_CHECKING, Any
 
 from shardline.errors import ShardlineError
+from shardline.hints import Command, Hint
 from shardline.log.version import Version
 from shardline.operations.advice.moving_on import moving_on
 from shardline.operations.read_from import layers_below, object_of
@@ -23,9 +23,9 @@ _FUNCTION = "MODULE:OBJECT"
 """What stands for a function of which the entry does not tell where it is."""
 
 
-def command_again(entry: Entry) -> str:
-    """The command that follows the inputs of a derived version, to paste."""
-    return shlex.join(("shardline", *words_again(entry)))
+def command_again(entry: Entry) -> Command:
+    """Return the command that makes a derived version follow its inputs."""
+    return Command(words_again(entry))
 
 
 def words_again(entry: Entry) -> tuple[str, ...]:
@@ -60,10 +60,10 @@ def made_by(version: Version, snapshot: int) -> Entry | None:
     return None
 
 
-def again_advice(store: Store, name: str, snapshot: int, lost: str = "") -> str:
-    """How to make a version once more; with `lost`, without that object, whatever lies between.
+def again_advice(store: Store, name: str, snapshot: int, lost: str = "") -> Hint:
+    """Return how to derive a version again; with `lost`, without that object.
 
-    If its newest snapshot is without that already, an old one has to be let go of.
+    If its newest snapshot does without that object already, the hint releases the old snapshot.
     """
     try:
         version = Version(store, name)
@@ -74,13 +74,12 @@ def again_advice(store: Store, name: str, snapshot: int, lost: str = "") -> str:
     except (ShardlineError, ValueError):
         entry, before = None, []
     if entry is None:
-        return f"make {name} again as it was made"
-    verb = "extend" if entry.operation == "extend" else f"{entry.operation} it"
-    commands = " && ".join((*before, command_again(entry)))
-    return f"{verb} again, which makes only what is new: {commands}"
+        return Hint.of(f"derive {name} again as it was derived")
+    commands = Hint.join(" and then ", (Hint.of(one) for one in (*before, command_again(entry))))
+    return Hint.of("derive it again, which writes only what is new: run ", commands)
 
 
-def _between(store: Store, entry: Entry, lost: str) -> Iterator[str]:
+def _between(store: Store, entry: Entry, lost: str) -> Iterator[Command]:
     """The commands for those inputs that are themselves read from what is lost."""
     for told in dict.fromkeys(one.shown for one in entry.inputs) if lost else ():
         version = Version(store, told)

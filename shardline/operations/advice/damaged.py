@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from shardline.errors import ShardlineError
+from shardline.hints import Command
 from shardline.operations.advice.again import DERIVES, command_again, made_by
 from shardline.operations.check import INTEGRITY, is_in
 from shardline.operations.origin import landing_of
@@ -16,18 +17,18 @@ if TYPE_CHECKING:
     from shardline.log.version import Version
 
 
-def command_to_mend(version: Version, damaged: Iterable[Shard]) -> str:
-    """What makes damaged shards of a version's newest snapshot anew; empty if that is unknown.
+def command_to_mend(version: Version, damaged: Iterable[Shard]) -> Command | None:
+    """Return the command that recreates corrupt shards of the latest snapshot, if known.
 
     What derived one leaves the others as they are, if the log says which are damaged.
     """
     try:
         if any(is_derived(version, shard) for shard in damaged):
             made = made_by(version, version.state.snapshot)
-            return "" if made is None else command_again(made)
+            return None if made is None else command_again(made)
     except ShardlineError:
-        return ""  # its log tells of itself
-    return f"shardline repair {version.name}"
+        return None  # the log reports its own problem
+    return Command.of("repair", version.name)
 
 
 def known_damaged(version: Version) -> list[Shard]:

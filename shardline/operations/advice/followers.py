@@ -16,6 +16,7 @@ from shardline.operations.read_from import layers_below, object_of
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
 
+    from shardline.hints import Command
     from shardline.log.entry import Entry
     from shardline.log.snapshot import Snapshot
 
@@ -29,7 +30,7 @@ class Follower:
 
     snapshot: str
     reads: bool
-    command: str
+    command: Command
 
 
 def followers_of(

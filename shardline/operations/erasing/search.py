@@ -208,7 +208,7 @@ def as_shard_error(version: str, error: Exception) -> Exception:
     if not isinstance(error, DamagedFileError) or error.kind in {"oversized", "example"}:
         return error
     # The records of an overlay lie in files of other versions too: a name tells whose one is.
-    owner = SHARD_NAME.fullmatch(error.file.replace("\\", "/").rpartition("/")[2])
+    owner = SHARD_NAME.fullmatch(error.path.replace("\\", "/").rpartition("/")[2])
     named = version if owner is None else f"{version.partition('/')[0]}/{owner['version']}"
     return DamagedShardError.of(named, error)
 

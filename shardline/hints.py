@@ -1,0 +1,112 @@
+"""Hints: what a user can do about a problem, with commands and options as data.
+
+A hint is text with structured parts. The command line adds `--root` to each command and prints
+each option as a flag; Python code sees the same option as a keyword argument.
+"""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """A `shardline` command to run next: its arguments, without the root."""
+
+    arguments: tuple[str, ...]
+
+    @classmethod
+    def of(cls, *arguments: str) -> Command:
+        """Build a command from its arguments: `Command.of("repair", "digits/v1")`."""
+        return cls(arguments)
+
+    def words(self, root: str | None = None) -> tuple[str, ...]:
+        """Return the whole command line as words, for the given root."""
+        extra = () if root is None else ("--root", root)
+        return ("shardline", *self.arguments, *extra)
+
+    def __str__(self) -> str:
+        return shlex.join(self.words())
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """An option of the operation at hand, by its keyword; a value of True is a flag."""
+
+    keyword: str
+    value: str | int | bool | None = None
+
+    def __str__(self) -> str:
+        return self.keyword if self.value is None else f"{self.keyword}={self.value!r}"
+
+
+HintPart: TypeAlias = str | Command | Option
+
+
+@dataclass(frozen=True, slots=True)
+class Hint:
+    """Advice on a problem: text, commands and options in the order to read them."""
+
+    parts: tuple[HintPart, ...]
+
+    @classmethod
+    def of(cls, *parts: HintPart | Hint) -> Hint:
+        """Build a hint from text, commands, options and other hints."""
+        return cls(tuple(_flatten(parts)))
+
+    @classmethod
+    def run(cls, *arguments: str) -> Hint:
+        """Build the hint to run a single command."""
+        return cls(("run ", Command(arguments)))
+
+    @classmethod
+    def join(cls, separator: str, hints: Iterable[Hint]) -> Hint:
+        """Join several hints with a separator between them."""
+        parts: list[HintPart | Hint] = []
+        for hint in hints:
+            parts += [separator, hint] if parts else [hint]
+        return cls.of(*parts)
+
+    @property
+    def commands(self) -> tuple[Command, ...]:
+        """The commands that the hint names, in order."""
+        return tuple(part for part in self.parts if isinstance(part, Command))
+
+    def render(
+        self,
+        command: Callable[[Command], str] = str,
+        option: Callable[[Option], str] = str,
+    ) -> str:
+        """Return the text, with commands and options in backticks, each written as asked."""
+        texts = []
+        for part in self.parts:
+            if isinstance(part, Command):
+                texts.append(f"`{command(part)}`")
+            elif isinstance(part, Option):
+                texts.append(f"`{option(part)}`")
+            else:
+                texts.append(part)
+        return "".join(texts)
+
+    def __str__(self) -> str:
+        return self.render()
+
+    def __bool__(self) -> bool:
+        return bool(self.parts)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the hint as JSON: its text, and each command as a list of words."""
+        return {"text": str(self), "commands": [list(command.words()) for command in self.commands]}
+
+
+def _flatten(parts: Iterable[HintPart | Hint]) -> Iterable[HintPart]:
+    for part in parts:
+        if isinstance(part, Hint):
+            yield from part.parts
+        elif part:
+            yield part
