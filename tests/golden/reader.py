@@ -24,7 +24,7 @@ KNOWN = {
     *("format", "dataset", "version", "number", "id", "previous", "digest", "time", "by"),
     *("operation", "fingerprint", "snapshot", "published", "totals", "content", "schema"),
     *("checks", "added", "removed", "sources", "attestations", "rejects", "restores", "tag"),
-    *("pin", "condemned", "parameters", "inputs"),
+    *("pin", "condemned", "parameters", "inputs", "features"),
 }
 
 
@@ -251,7 +251,7 @@ def hinted_checkpoint(root: Path, dataset: str, version: str) -> Reader:
     assert hashlib.sha256(data[:end]).digest() == data[end : end + 32]
     header = json.loads(data[16:end])
     assert canonical(header) == data[16:end]
-    assert header["format"] == 1
+    assert header["format"] in {1, 2}
     assert [header["bits"][check] for check in RESERVED] == [0, 1]
     assert reader.place.items() <= header.items()
     assert header["number"] == number

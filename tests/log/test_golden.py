@@ -18,7 +18,8 @@ from shardline.log.version import Version
 from shardline.operations.check import check_version
 from shardline.operations.examples import write_examples
 from shardline.operations.verify_version import verify_version
-from tests.golden.reader import Reader, follow, hinted_checkpoint, read_log
+from tests.golden.alike import assert_alike
+from tests.golden.reader import follow, hinted_checkpoint, read_log
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "format-1"
 WHOLE = "b724521f7c8faa065a6bdc377b059277056b136ee409cee23499483ebef76f9f"
@@ -242,25 +243,3 @@ def test_another_reader_reads_the_checkpoints_of_today(root: Path, name: str) ->
     version.log.write_checkpoint(version.state)
     reader = hinted_checkpoint(root, *name.split("/"))
     assert reader.told() == read_log(root, *name.split("/")).told()
-
-
-def assert_alike(reader: Reader, version: Version) -> None:
-    state = version.state
-    assert (reader.number, reader.digest) == (state.number, state.digest)
-    assert reader.published == state.published
-    assert reader.schema == version.schema.to_json()
-    assert len(reader.moments) == state.snapshot
-    for number, moment in enumerate(reader.moments, 1):
-        snapshot = version.snapshot(number)
-        told = [landing.shard for landing in moment.shards]
-        assert told == [shard.to_json() for shard in snapshot.shards]
-        assert moment.totals == snapshot.totals.to_json()
-        assert (moment.content, moment.entry) == (snapshot.content, snapshot.entry)
-        assert (reader.is_published(number), bool(moment.rejected)) == (
-            snapshot.published,
-            snapshot.rejected,
-        )
-    assert reader.tags == {name: hold.to_json() for name, hold in state.tags.items()}
-    assert reader.pins == {name: hold.to_json() for name, hold in state.pins.items()}
-    assert reader.sources == dict(state.sources.items())
-    assert reader.shard_names == dict(state.shard_names.items())
