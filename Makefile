@@ -15,6 +15,9 @@ KERNEL_SOURCES := $(wildcard shardline/kernel/*.pyx shardline/kernel/*.pxd shard
 
 export DAGSTER_HOME := $(CURDIR)/.dagster_home
 
+# Without bytecode, each of the many processes that tests start compiles every module again.
+unexport PYTHONDONTWRITEBYTECODE
+
 # Both names: up to pip 25.2 the first also pins the build environment, from 25.3 only the second does.
 PINS := PIP_CONSTRAINT=constraints.txt PIP_BUILD_CONSTRAINT=constraints.txt
 

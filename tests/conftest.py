@@ -1,6 +1,9 @@
-"""What every test shares: property tests with the same verdict on every run, and S3 servers."""
+"""What every test shares: temporary folders in memory, steady property tests, S3 servers."""
 
 import os
+import shutil
+import tempfile
+from pathlib import Path
 
 from hypothesis import HealthCheck, settings
 
@@ -10,6 +13,18 @@ __all__ = ["careless_s3_root", "rclone", "s3_root", "seaweedfs"]
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
+
+_MEMORY = Path("/dev/shm")  # noqa: S108 - a folder of its own is made in it
+_MEMORY_NEEDED = 4 * 2**30
+
+if (
+    "TMPDIR" not in os.environ
+    and os.access(_MEMORY, os.W_OK)
+    and shutil.disk_usage(_MEMORY).free >= _MEMORY_NEEDED
+):
+    # Thousands of commits sync their files: on a disk that takes most of the time.
+    os.environ["TMPDIR"] = str(_MEMORY)
+    tempfile.tempdir = None
 
 settings.register_profile(
     "shardline",
