@@ -20,7 +20,7 @@ PINS := PIP_CONSTRAINT=constraints.txt PIP_BUILD_CONSTRAINT=constraints.txt
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help run demo-fault test torture check bench ui clean
+.PHONY: help run demo-fault test replay torture check bench ui clean
 
 help: ## Show this help
 	@echo "Shardline: versioned TFRecord datasets on Dagster"
@@ -37,6 +37,9 @@ demo-fault: $(STAMP) $(INSTANCE) ## Land a damaged file and others that must not
 
 test: $(STAMP) ## Run every test (ARGS="-k salvage" for some)
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup $(ARGS)
+
+replay: $(STAMP) ## Compare what the commands do with what was recorded (ARGS=--record to record)
+	@$(BIN)/python -m tests.replay $(ARGS)
 
 torture: $(STAMP) ## Kill and fault every system call of every commit (minutes)
 	@SHARDLINE_TORTURE=all $(BIN)/python -m pytest -n auto tests/torture $(ARGS)
