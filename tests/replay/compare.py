@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from tests.replay.recording import OUT, read_blocks, write_blocks
 from tests.replay.renames import Renames, empty_table, read_renames
-from tests.replay.script import SCRIPTS, play, read_script
+from tests.replay.script import SCRIPTS, play, script_names, write_renamed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -25,29 +25,30 @@ def recording_path(name: str) -> Path:
     return SCRIPTS / f"{name}.recorded"
 
 
-def compare(name: str) -> str:
-    """Run a script and return what differs from its recording; empty if nothing does."""
-    renames = read_renames()
+def recorded_blocks(name: str) -> list[Block]:
+    """Read a recording; empty if the script was never recorded."""
     path = recording_path(name)
-    recorded = list(read_blocks(path.read_text())) if path.exists() else []
-    return "".join(differences(name, recorded, play(name, renames), renames))
+    return list(read_blocks(path.read_text())) if path.exists() else []
+
+
+def compare(name: str, renames: Renames | None = None) -> str:
+    """Run a script and return what differs from its recording; empty if nothing does."""
+    renames = read_renames() if renames is None else renames
+    return "".join(differences(name, recorded_blocks(name), play(name, renames), renames))
 
 
 def record(names: Sequence[str]) -> None:
-    """Record scripts as they run now; with the last one, empty the rename table."""
+    """Record scripts as they run now; when all are recorded, empty the rename table.
+
+    The scripts get the new names of the table too.
+    """
     renames = read_renames()
     recorded = {name: write_blocks(play(name, renames)) for name in names}
     for name, text in recorded.items():
         recording_path(name).write_text(text)
-        _write_renamed(SCRIPTS / f"{name}.replay", renames)
-    if all(recording_path(path.stem).name in {f"{name}.recorded" for name in names}
-           for path in SCRIPTS.glob("*.replay")):
+        write_renamed(name, renames)
+    if set(names) == set(script_names()):
         empty_table()
-
-
-def _write_renamed(path: Path, renames: Renames) -> None:
-    lines = path.read_text().split("\n")
-    path.write_text("\n".join(map(renames.in_script, lines)))
 
 
 def differences(
@@ -59,10 +60,10 @@ def differences(
     matcher = difflib.SequenceMatcher(None, *headings, autojunk=False)
     for tag, start, end, now_start, now_end in matcher.get_opcodes():
         if tag != "equal":
-            yield from (f"{name}: {block.heading}\n  no longer in the script\n\n"
-                        for block in mapped[start:end])
-            yield from (f"{name}: {block.heading}\n  not recorded\n\n"
-                        for block in now[now_start:now_end])
+            for block in mapped[start:end]:
+                yield f"{name}: {block.heading}\n  recorded, and no longer in the script\n\n"
+            for block in now[now_start:now_end]:
+                yield f"{name}: {block.heading}\n  in the script, and not recorded\n\n"
             continue
         for index, new in zip(range(start, end), now[now_start:now_end], strict=True):
             if not _same(recorded[index], mapped[index], new):

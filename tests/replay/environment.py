@@ -6,7 +6,6 @@ same bytes on every machine and in every run.
 
 from __future__ import annotations
 
-import datetime as datetime_module
 import fcntl
 import hashlib
 import importlib
@@ -19,7 +18,7 @@ import socket
 import sys
 import time
 from contextlib import ExitStack, contextmanager
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, tzinfo
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
@@ -29,6 +28,7 @@ from tests.cli.command import inside
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+    from types import ModuleType
 
     from tests.cli.command import Result
 
@@ -47,15 +47,15 @@ VARIABLES = {
     "TERM": "dumb",
     "TZ": "UTC",
 }
-_IMPORTS_DATETIME = re.compile(r"^(from datetime import .*\bdatetime\b|import datetime)", re.M)
+_IMPORTS_DATETIME = re.compile(r"^from datetime import .*\bdatetime\b", re.MULTILINE)
 
 
 class Environment:
     """Clock, tokens and folder of one script, used as `with Environment(name).entered():`.
 
-    The clock stays the same during a command and moves on by a minute between two. Tokens depend
-    on the script, the number of the command and their size, so that a step added at the end of a
-    script leaves what comes before as it was.
+    The clock stays the same during a command, and moves on by a minute after a command that
+    changed files. Tokens depend on the script, the number of such commands so far and their size.
+    So a command that only reads can be added anywhere, and the rest stays as it was recorded.
     """
 
     def __init__(self, name: str) -> None:
@@ -63,7 +63,7 @@ class Environment:
         self.folder = FOLDER / name
         self.now = BEGIN
         self.variables = dict(VARIABLES, HOME=str(self.folder))
-        self._command = 0
+        self._writes = 0
         self._drawn: dict[int, int] = {}
         self._ticks = 0
 
@@ -78,13 +78,14 @@ class Environment:
             usage = shutil.disk_usage("/")._replace(free=FREE_BYTES)
             for place, name, value in (
                 (os, "cpu_count", lambda: WORKERS),
+                (os, "fsync", lambda _: None),  # what a power failure leaves is tested elsewhere
                 (shutil, "disk_usage", lambda _: usage),
                 (socket, "gethostname", lambda: HOST),
                 (secrets, "token_bytes", self._token),
                 (secrets, "token_hex", lambda size: self._token(size).hex()),
                 (secrets, "randbelow", self._below),
                 (time, "perf_counter", self._tick),
-                (time, "time", lambda: self.now.timestamp()),
+                (time, "time", self._seconds),
                 (sys, "dont_write_bytecode", True),
             ):
                 stack.enter_context(patch.object(place, name, value))
@@ -94,11 +95,9 @@ class Environment:
             yield
 
     def run(self, arguments: Sequence[str], stdin: bytes = b"") -> Result:
-        """Run one command, a minute after the one before."""
-        self._command += 1
+        """Run one command."""
         self._drawn.clear()
         self._ticks = 0
-        self.now += timedelta(minutes=1)
         text = io.TextIOWrapper(io.BytesIO(stdin), encoding="utf-8")
         with (
             patch.dict(os.environ, self.variables, clear=True),
@@ -109,6 +108,11 @@ class Environment:
         ):
             return inside(*arguments, cwd=self.folder, **self.variables)
 
+    def move_on(self) -> None:
+        """Move the clock and the tokens on, after a command that changed files."""
+        self._writes += 1
+        self.now += timedelta(minutes=1)
+
     def date(self, path: Path) -> None:
         """Give a file the time of the clock."""
         stamp = int(self.now.timestamp())
@@ -117,11 +121,14 @@ class Environment:
     def _token(self, size: int) -> bytes:
         # Temporary names are drawn too, with a size of their own: they disturb nothing.
         drawn = self._drawn[size] = self._drawn.get(size, 0) + 1
-        seed = f"{self.name} {self._command} {size} {drawn}"
+        seed = f"{self.name} {self._writes} {size} {drawn}"
         return hashlib.sha256(seed.encode()).digest()[:size]
 
     def _below(self, limit: int) -> int:
         return int.from_bytes(self._token(7)) % limit
+
+    def _seconds(self) -> float:
+        return self.now.timestamp()
 
     def _tick(self) -> float:
         """Let a second pass between two looks at the stopwatch."""
@@ -163,13 +170,13 @@ class _AnyDatetime(type):
 def _datetime_at(environment: Environment) -> type[datetime]:
     class FixedDatetime(datetime, metaclass=_AnyDatetime):
         @classmethod
-        def now(cls, tz: datetime_module.tzinfo | None = None) -> Any:  # noqa: ANN401 - of the base class
+        def now(cls, tz: tzinfo | None = None) -> Any:  # noqa: ANN401 - of the base class
             return environment.now.astimezone(tz)
 
     return FixedDatetime
 
 
-def _modules_with_datetime() -> list[object]:
+def _modules_with_datetime() -> list[ModuleType]:
     """Modules of the package that import the class: they have a name of their own for it."""
     package = Path(shardline.__file__).parent
     modules = []

@@ -110,7 +110,9 @@ def layout(value: Any, before: str = "", indent: int = 0, after: str = "") -> li
 def _printable(line: str) -> str:
     """Escape what does not belong in a text file."""
     return "".join(
-        letter if letter.isprintable() or letter == " " else letter.encode("unicode_escape").decode()
+        letter
+        if letter.isprintable() or letter == " "
+        else letter.encode("unicode_escape").decode()
         for letter in line
     )
 

@@ -29,25 +29,22 @@ class Renames:
     word: Mapping[str, str] = field(default_factory=dict)
     file: Mapping[str, str] = field(default_factory=dict)
 
-    def in_script(self, line: str) -> str:
+    def in_step(self, line: str) -> str:
         """Return a line of a script with the new names of commands, options and files."""
-        if not line.startswith("shardline "):
-            return _replaced(line, self.file, "{}")
-        return self._typed(line)
+        return line if line.startswith("#") else self._typed(line)
 
     def in_block(self, block: Block) -> Block:
         """Return a recorded block with the new names."""
         mark, line = block.heading[:2], block.heading[2:]
         return replace(
             block,
-            heading=mark + self.in_script(line),
+            heading=mark + self.in_step(line),
             lines=tuple(map(self._in_line, block.lines)),
         )
 
     def _in_line(self, line: str) -> str:
-        line = _replaced(line, self.file, "{}")
         if not line.startswith((OUT, ERR)):
-            return line
+            return _replaced(line, self.file, "{}")
         line = self._typed(line)
         line = _replaced(line, self.command, r"(?<=^\|   ){}(?= {{2}})")  # in a list of commands
         for old, new in self.key.items():

@@ -65,6 +65,13 @@ def read_script(name: str) -> list[Step]:
     return list(parse((SCRIPTS / f"{name}.replay").read_text()))
 
 
+def write_renamed(name: str, renames: Renames) -> None:
+    """Write the new names of what was renamed into a script."""
+    path = SCRIPTS / f"{name}.replay"
+    lines = path.read_text().split("\n")
+    path.write_text("\n".join(map(renames.in_step, lines)))
+
+
 def play(name: str, renames: Renames) -> list[Block]:
     """Run a script, with the new names of what was renamed, and return its blocks."""
     environment = Environment(name)
@@ -72,7 +79,7 @@ def play(name: str, renames: Renames) -> list[Block]:
     with environment.entered():
         player = _Player(environment)
         for step in read_script(name):
-            line = renames.in_script(step.line)
+            line = renames.in_step(step.line)
             lines = player.run(Step(line, step.content))
             blocks.append(Block(f"{'$' if step.is_command else '%'} {line}", tuple(lines)))
     return blocks
@@ -115,7 +122,10 @@ class _Player:
             stdin = self._one(words[words.index("<") + 1]).read_bytes()
             words = words[: words.index("<")]
         result = self._environment.run(words, stdin)
-        return [*command_lines(result), *self._settle()]
+        changes = self._settle()
+        if changes:
+            self._environment.move_on()
+        return [*command_lines(result), *changes]
 
     def _one(self, pattern: str) -> Path:
         """Find the file that a path or pattern names; `PATTERN@1` is the second of several."""
