@@ -27,7 +27,7 @@ help: ## Show this help
 	@echo
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 	@echo
-	@echo "  PYTHON=python3.12 picks the interpreter, ARGS=... goes to pytest or the benchmarks, PORT=... to the web page."
+	@echo "  PYTHON=python3.12 picks the interpreter, ARGS=... goes to pytest, the replay or the benchmarks, PORT=... to the web page."
 
 run: $(STAMP) $(INSTANCE) ## Run the demo: digits land, are checked, rebuilt, extended and paired, and a model reads them
 	@$(BIN)/python -m dagster_project.demo

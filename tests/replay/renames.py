@@ -31,7 +31,7 @@ class Renames:
 
     def in_step(self, line: str) -> str:
         """Return a line of a script with the new names of commands, options and files."""
-        return line if line.startswith("#") else self._typed(line)
+        return line if line.startswith("#") else self._of(line)._typed(line)
 
     def in_block(self, block: Block) -> Block:
         """Return a recorded block with the new names."""
@@ -39,8 +39,19 @@ class Renames:
         return replace(
             block,
             heading=mark + self.in_step(line),
-            lines=tuple(map(self._in_line, block.lines)),
+            lines=tuple(map(self._of(line)._in_line, block.lines)),
         )
+
+    def _of(self, line: str) -> Renames:
+        """Choose the renames of options that apply to a command: `--old`, or `COMMAND --old`."""
+        words = line.split()
+        command = words[1] if words[:1] == ["shardline"] and len(words) > 1 else ""
+        option = {
+            old.split()[-1]: new
+            for old, new in self.option.items()
+            if old.split()[:-1] in ([], [command])
+        }
+        return replace(self, option=option)
 
     def _in_line(self, line: str) -> str:
         if not line.startswith((OUT, ERR)):

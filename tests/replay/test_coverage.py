@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import shlex
 from collections import defaultdict
 
 import click
 
 from shardline.cli.main import main
 from tests.replay.compare import recorded_blocks
+from tests.replay.renames import read_renames
 from tests.replay.script import read_script, script_names
 
 OMITTED: dict[str, str] = {}
@@ -17,12 +19,13 @@ _FORMS = {"-h": "help", "--help": "help", "--json": "json"}
 
 
 def typed() -> dict[str, list[list[str]]]:
-    """Return the words after each command, over all scripts."""
-    found = defaultdict(list)
+    """Return the words after each command, over all scripts, with today's names."""
+    found, renames = defaultdict(list), read_renames()
     for name in script_names():
         for step in read_script(name):
-            if step.is_command and len(step.words) > 1:
-                found[step.words[1]].append(step.words[2:])
+            words = shlex.split(renames.in_step(step.line))
+            if step.is_command and len(words) > 1:
+                found[words[1]].append(words[2:])
     return found
 
 
@@ -42,9 +45,9 @@ def _uses(line: list[str], option: click.Option) -> bool:
 
 
 def test_every_command_is_recorded_with_help_text_and_json() -> None:
-    forms = defaultdict(set)
+    forms, renames = defaultdict(set), read_renames()
     for name in script_names():
-        for block in recorded_blocks(name):
+        for block in map(renames.in_block, recorded_blocks(name)):
             words = block.heading.split()
             if block.heading.startswith("$ shardline ") and block.lines[0] == "exit 0":
                 forms[words[2]].add(

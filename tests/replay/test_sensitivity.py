@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import tomllib
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
@@ -28,6 +29,12 @@ SCRIPT = "tag"
 def headings(text: str) -> list[str]:
     """Commands that a diff is about."""
     return [line.partition(": ")[2] for line in text.splitlines() if line.startswith(f"{SCRIPT}: ")]
+
+
+def renames(**more: dict[str, str]) -> Renames:
+    """The rename table as it is now, and more."""
+    table = read_renames()
+    return replace(table, **{place: {**getattr(table, place), **more[place]} for place in more})
 
 
 def changed_lines(text: str) -> list[str]:
@@ -114,14 +121,16 @@ def test_changed_entry_byte_shows() -> None:
 
 def test_rename_of_option_is_silent() -> None:
     with option_renamed("consumers", "--all", "--every"):
-        assert compare(SCRIPT, Renames(option={"--all": "--every"})) == ""
+        assert compare(SCRIPT, renames(option={"--all": "--every"})) == ""
+        assert compare(SCRIPT, renames(option={"consumers --all": "--every"})) == ""
+        assert headings(compare(SCRIPT, renames(option={"tag --all": "--every"}))) == [OPTION]
 
 
 def test_rename_of_option_in_help_is_silent() -> None:
     # Far longer: every line of the help breaks elsewhere.
     with option_renamed("append", "--set-aside", "--skip-whatever-is-invalid"):
         assert compare("help") != ""
-        text = compare("help", Renames(option={"--set-aside": "--skip-whatever-is-invalid"}))
+        text = compare("help", renames(option={"--set-aside": "--skip-whatever-is-invalid"}))
     assert [line for line in text.splitlines() if line.startswith("help: ")] == [
         "help: $ shardline reland --help"  # it has an option of its own, with the old name
     ]
@@ -129,13 +138,13 @@ def test_rename_of_option_in_help_is_silent() -> None:
 
 def test_rename_of_key_is_silent() -> None:
     with printed(lambda text: text.replace('"before":', '"a_previous":')):
-        assert compare(SCRIPT, Renames(key={"before": "a_previous"})) == ""
+        assert compare(SCRIPT, renames(key={"before": "a_previous"})) == ""
 
 
 def test_rename_of_word_is_silent() -> None:
     with printed(lambda text: text.replace("vacuum", "cleanup")):
         assert headings(compare(SCRIPT)) != []
-        assert compare(SCRIPT, Renames(word={"vacuum": "cleanup"})) == ""
+        assert compare(SCRIPT, renames(word={"vacuum": "cleanup"})) == ""
 
 
 def test_rename_hides_nothing_else() -> None:
@@ -143,12 +152,12 @@ def test_rename_hides_nothing_else() -> None:
         return text.replace('"before": 1', '"previous": 2')
 
     with printed(change):
-        text = compare(SCRIPT, Renames(key={"before": "previous"}))
+        text = compare(SCRIPT, renames(key={"before": "previous"}))
     assert headings(text) == [KEY]
 
 
 def test_rename_that_did_not_happen_shows() -> None:
-    assert headings(compare(SCRIPT, Renames(key={"before": "previous"}))) == [KEY]
+    assert headings(compare(SCRIPT, renames(key={"before": "previous"}))) == [KEY]
 
 
 def test_renames_of_commands_and_files() -> None:
@@ -176,8 +185,8 @@ def test_renames_of_commands_and_files() -> None:
             ),
         )
     ]
-    renames = Renames(command={"reland": "append --retry"}, file={"old.jsonl": "new.jsonl"})
-    assert list(differences("x", old, new, renames)) == []
+    table = Renames(command={"reland": "append --retry"}, file={"old.jsonl": "new.jsonl"})
+    assert list(differences("x", old, new, table)) == []
     assert list(differences("x", old, new, Renames())) != []
 
 
