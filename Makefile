@@ -23,14 +23,14 @@ PINS := PIP_CONSTRAINT=constraints.txt PIP_BUILD_CONSTRAINT=constraints.txt
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help run demo-fault test torture check bench ui clean
+.PHONY: help run demo-fault test replay torture check bench ui clean
 
 help: ## Show this help
 	@echo "Shardline: versioned TFRecord datasets on Dagster"
 	@echo
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 	@echo
-	@echo "  PYTHON=python3.12 picks the interpreter, ARGS=... goes to pytest or the benchmarks, PORT=... to the web page."
+	@echo "  PYTHON=python3.12 picks the interpreter, ARGS=... goes to pytest, the replay or the benchmarks, PORT=... to the web page."
 
 run: $(STAMP) $(INSTANCE) ## Run the demo: digits land, are checked, rebuilt, extended and paired, and a model reads them
 	@$(BIN)/python -m dagster_project.demo
@@ -40,6 +40,9 @@ demo-fault: $(STAMP) $(INSTANCE) ## Land a damaged file and others that must not
 
 test: $(STAMP) ## Run every test (ARGS="-k salvage" for some)
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup $(ARGS)
+
+replay: $(STAMP) ## Compare what the commands do with what was recorded (ARGS=--record to record)
+	@$(BIN)/python -m tests.replay $(ARGS)
 
 torture: $(STAMP) ## Kill and fault every system call of every commit (minutes)
 	@SHARDLINE_TORTURE=all $(BIN)/python -m pytest -n auto tests/torture $(ARGS)
