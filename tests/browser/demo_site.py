@@ -20,7 +20,7 @@ from dagster_project.demo_batches import (
     write_folder,
     write_parquet,
 )
-from dagster_project.resources import DEMO_FOLDER
+from dagster_project.resources import DEMO_FOLDER, REPORTS_VARIABLE, ROOT_VARIABLE
 from shardline.kernel.types import HEADER_BYTES
 from shardline.log.version import Version
 from shardline.operations.examples import write_examples
@@ -188,7 +188,11 @@ def demo_site(folder: Path) -> Iterator[DemoSite]:
     (port,) = free_ports(1)
     log = folder / "page.log"
     process = start(
-        *("--port", str(port), "--workspace", "workspace.yaml"), cwd=folder, home=home, log=log
+        *("--port", str(port), "--workspace", "workspace.yaml"),
+        cwd=folder,
+        home=home,
+        log=log,
+        unset=(REPORTS_VARIABLE, ROOT_VARIABLE),
     )
 
     def is_up() -> bool:

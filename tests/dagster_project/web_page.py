@@ -20,7 +20,6 @@ from typing import Any
 
 import pytest
 
-from dagster_project.resources import REPORTS_VARIABLE, ROOT_VARIABLE
 from tests.signals import ignored_signals
 from tests.storage.servers import LOOPBACK, free_ports
 
@@ -194,11 +193,15 @@ def command(*options: str) -> list[str]:
 
 
 def start(
-    *options: str, cwd: Path, home: Path, log: Path, ignored: Sequence[signal.Signals] = ()
+    *options: str,
+    cwd: Path,
+    home: Path,
+    log: Path,
+    ignored: Sequence[signal.Signals] = (),
+    unset: Sequence[str] = (),
 ) -> subprocess.Popen[bytes]:
     """Start the command, ignoring these signals alone. It ends when the tests are killed."""
     setpriv = shutil.which("setpriv")
-    unset = {REPORTS_VARIABLE, ROOT_VARIABLE}
     kept = {name: value for name, value in os.environ.items() if name not in unset}
     with log.open("wb") as output, ignored_signals(*ignored):
         return subprocess.Popen(
