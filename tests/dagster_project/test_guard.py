@@ -16,6 +16,8 @@ from dagster_project.report_pages import page_link
 from tests.dagster_project.web_page import LAUNCH, SECONDS, WebPage, launch_of, web_page
 from tests.storage.servers import LOOPBACK
 
+pytestmark = pytest.mark.xdist_group("web page")  # they wait: one worker is enough
+
 FOREIGN = "http://attacker.example"
 PROXIED = "data.example.com"
 TUNNEL = "localhost:8080"

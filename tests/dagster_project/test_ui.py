@@ -20,6 +20,8 @@ from tests.dagster_project.web_page import (
 )
 from tests.storage.servers import LOOPBACK
 
+pytestmark = pytest.mark.xdist_group("web page")  # they wait: one worker is enough
+
 
 def refused(*options: str, home: str | None) -> tuple[int, str]:
     """The exit code and the message of a command that does not start."""

@@ -20,6 +20,7 @@ from typing import Any
 
 import pytest
 
+from dagster_project.automation import FOLLOW_SECONDS_VARIABLE
 from tests.signals import ignored_signals
 from tests.storage.servers import LOOPBACK, free_ports
 
@@ -207,7 +208,12 @@ def start(
         return subprocess.Popen(
             [*([setpriv, "--pdeathsig", "SIGTERM"] if setpriv else []), *command(*options)],
             cwd=cwd,
-            env={**kept, "DAGSTER_HOME": str(home), "PYTHONPATH": str(ROOT)},
+            env={
+                **kept,
+                "DAGSTER_HOME": str(home),
+                "PYTHONPATH": str(ROOT),
+                FOLLOW_SECONDS_VARIABLE: "1",
+            },
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
