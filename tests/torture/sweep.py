@@ -357,14 +357,14 @@ def torture(case: Case, work: Path, *, sampled: int = 3) -> None:
     if left_out := sweep.left_out:
         warnings.warn(f"{case.name}: {len(left_out)} left out; {left_out[0]}", stacklevel=2)
     if failures:
-        drawn = "" if wanted else f" ({SEED_VARIABLE}={seed} draws the same)"
-        pytest.fail(report(case, f"{len(points)} points{drawn}", failures), pytrace=False)
+        drawn = "" if wanted else f"\n\n{SEED_VARIABLE}={seed} draws the same sample"
+        pytest.fail(report(case, len(points), failures) + drawn, pytrace=False)
 
 
-def report(case: Case, swept: str, failures: Sequence[Failure]) -> str:
+def report(case: Case, count: int, failures: Sequence[Failure]) -> str:
     """List every failure with what was wrong, where to look and how to run it alone."""
     test = os.environ.get("PYTEST_CURRENT_TEST", "tests/torture").removesuffix(" (call)")
-    lines = [f"{case.name}: {len(failures)} went wrong of {swept}"]
+    lines = [f"{case.name}: {len(failures)} of {count} points went wrong"]
     for failure in failures:
         lines += ["", failure.point.label]
         lines += [f"    {line}" for line in failure.what.splitlines()]

@@ -428,6 +428,15 @@ def test_all_points_a_sample_or_a_single_one_are_run(
         torture(case, tmp_path / "none")
 
 
+def test_failure_of_sample_names_seed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SHARDLINE_TORTURE", raising=False)
+    monkeypatch.setenv("SHARDLINE_SAMPLE_SEED", "a")
+    never = dataclasses.replace(case_of(SOUND), judge=lambda *_: pytest.fail("no"))
+    with pytest.raises(pytest.fail.Exception) as caught:
+        torture(never, tmp_path / "some", sampled=1)
+    assert "SHARDLINE_SAMPLE_SEED=a" in str(caught.value)
+
+
 @needs_a_compiler
 def test_every_failure_is_told_with_how_to_run_it_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -436,7 +445,7 @@ def test_every_failure_is_told_with_how_to_run_it_alone(
     with pytest.raises(pytest.fail.Exception) as caught:
         torture(case_of(broken('temporary = path + ".tmp"', "temporary = path")), tmp_path / "all")
     told = str(caught.value)
-    assert told.startswith("replace: 12 went wrong of ")
+    assert told.startswith("replace: 12 of ")
     assert "\nwrite 1 a: kill\n    torn\n" in told
     assert "    look: " in told
     assert "    alone: SHARDLINE_TORTURE='write 2 a: EIO once' python -m pytest " in told
