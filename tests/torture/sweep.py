@@ -200,6 +200,7 @@ class Sweep:
         self.work = work.resolve()
         self.left_out: list[str] = []
         self._numbers = itertools.count(1)
+        self._clean: list[Outcome] = []
         self._template = self.work / "template"
         self._template.mkdir(parents=True)
         case.prepare(self._template)
@@ -215,7 +216,7 @@ class Sweep:
                 f"{self.case.name}: without any fault the command ended with exit code "
                 f"{outcome.exit_code}:\n{outcome.stderr}"
             )
-        self._discard(outcome)
+        self._clean.append(outcome)
         self.left_out.clear()
         same: defaultdict[tuple[str, int], list[Call]] = defaultdict(list)
         for call in trace.calls:
@@ -267,7 +268,8 @@ class Sweep:
 
     def _judged(self, point: Point) -> Failure | None:
         try:
-            outcome = self.run(point)
+            # The clean run that listed the points is judged too.
+            outcome = self._clean.pop() if point == CLEAN and self._clean else self.run(point)
         except HarnessError as error:
             return Failure(point, f"the harness failed: {error}")
         if outcome.hung and (point.fault, point.persistent) != ("EINTR", True):
