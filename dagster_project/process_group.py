@@ -4,7 +4,7 @@ Dagster gives SIGTERM the handler of SIGINT. Where SIGINT is ignored, as in back
 scripts, a Dagster process thus ignores both, and so does every process that it starts. Our
 programs therefore call `handle_signals` first.
 
-`python -m dagster_project.process_group GROUP` ends a group whose parent has died.
+`python -m dagster_project.process_group GROUP SECONDS` ends a group whose parent has died.
 """
 
 import os
@@ -35,8 +35,8 @@ def end_group(
     group: int,
     leader_has_ended: Callable[[], bool],
     *,
-    leader_seconds: float = 15,
-    rest_seconds: float = 10,
+    leader_seconds: float,
+    rest_seconds: float,
 ) -> bool:
     """Let the leader end what it started, then end the rest, such as runs in progress.
 
@@ -70,9 +70,9 @@ def signal_group(group: int, number: int) -> bool:
     return True
 
 
-def end_group_from_outside(group: int) -> None:
+def end_group_from_outside(group: int, grace: int) -> None:
     """Start a process outside of a group that ends the group."""
-    command = [sys.executable, "-m", "dagster_project.process_group", str(group)]
+    command = [sys.executable, "-m", "dagster_project.process_group", str(group), str(grace)]
     subprocess.Popen(  # noqa: S603 - our own command
         command, stdin=subprocess.DEVNULL, start_new_session=True
     )
@@ -94,5 +94,5 @@ def _is_gone(pid: int) -> bool:
 
 
 if __name__ == "__main__":
-    _group = int(sys.argv[1])
-    end_group(_group, lambda: _is_gone(_group))
+    _group, _grace = map(int, sys.argv[1:])
+    end_group(_group, lambda: _is_gone(_group), leader_seconds=_grace, rest_seconds=_grace)

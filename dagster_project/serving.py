@@ -139,25 +139,32 @@ def _end_with(daemon: subprocess.Popen[bytes], server: uvicorn.Server) -> None:
     server.should_exit = True
 
 
-def _end_with_parent() -> None:
+def _end_with_parent(grace: int) -> None:
     """Wait until the other end of our input is closed, which a parent does even when killed."""
     while os.read(sys.stdin.fileno(), 1):
         pass
-    end_group_from_outside(os.getpgrp())
+    end_group_from_outside(os.getpgrp(), grace)
 
 
 @click.command()
 @click.option("--listener", type=int, required=True)
 @click.option("--workspace", type=click.Path(path_type=Path), required=True)
 @click.option("--origin", "origins", multiple=True)
+@click.option("--grace", type=int, required=True)
 @click.option("--read-only", is_flag=True)
 @click.option("--daemon/--no-daemon", "with_daemon", default=True)
 def main(
-    listener: int, workspace: Path, origins: tuple[str, ...], *, read_only: bool, with_daemon: bool
+    listener: int,
+    workspace: Path,
+    origins: tuple[str, ...],
+    grace: int,
+    *,
+    read_only: bool,
+    with_daemon: bool,
 ) -> None:
     """Serve on a socket that is listening, until SIGTERM or until our input ends."""
     handle_signals()
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    threading.Thread(target=_end_with_parent, args=(grace,), daemon=True).start()
     bound = socket.socket(fileno=listener)
     try:
         code = serve(bound, workspace, origins, read_only=read_only, with_daemon=with_daemon)

@@ -50,7 +50,7 @@ def require_dagster_home() -> None:
     )
 
 
-def run_group(command: Sequence[str], listener: socket.socket) -> int:
+def run_group(command: Sequence[str], listener: socket.socket, grace: int) -> int:
     """Run a command until it ends (its code, never 0) or until this process is asked to end (0)."""
     handle_signals()
     leader = None
@@ -67,14 +67,19 @@ def run_group(command: Sequence[str], listener: socket.socket) -> int:
         return 0
     finally:
         if leader is not None:
-            _end(leader)
+            _end(leader, grace)
     click.echo(f"The web server has ended, with code {code}; all is stopped.", err=True)
     return max(code, 1)
 
 
-def _end(leader: subprocess.Popen[bytes]) -> None:
+def _end(leader: subprocess.Popen[bytes], grace: int) -> None:
     """End a process and its group."""
-    if end_group(leader.pid, lambda: leader.poll() is not None):
+    if end_group(
+        leader.pid,
+        lambda: leader.poll() is not None,
+        leader_seconds=grace,
+        rest_seconds=grace,
+    ):
         click.echo("Some processes did not end when asked, and were killed.", err=True)
 
 
@@ -113,24 +118,35 @@ def _origins(_: click.Context, __: click.Parameter, told: tuple[str, ...]) -> li
     help="Leave the daemon out where another process runs it: there must be only one.",
 )
 @click.option(
+    "--grace",
+    type=click.IntRange(1),
+    default=10,
+    show_default=True,
+    metavar="SECONDS",
+    help="How long the servers, and then the runs, may take to end before they are killed.",
+)
+@click.option(
     "--workspace",
     type=click.Path(exists=True, dir_okay=False),
     default="workspace.yaml",
     show_default=True,
     help="File that lists the code locations.",
 )
-def main(port: int, origins: list[str], workspace: str, *, read_only: bool, daemon: bool) -> None:
+def main(
+    port: int, origins: list[str], grace: int, workspace: str, *, read_only: bool, daemon: bool
+) -> None:
     """Start the Dagster web page on loopback, with its code servers and its daemon."""
     require_dagster_home()
     listener = listen(port)
     command = [
         *(sys.executable, "-m", "dagster_project.serving"),
         *("--listener", str(listener.fileno()), "--workspace", workspace),
+        *("--grace", str(grace)),
         *(word for origin in origins for word in ("--origin", origin)),
         *(["--read-only"] if read_only else []),
         *([] if daemon else ["--no-daemon"]),
     ]
-    raise SystemExit(run_group(command, listener))
+    raise SystemExit(run_group(command, listener, grace))
 
 
 if __name__ == "__main__":

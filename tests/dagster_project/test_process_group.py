@@ -85,13 +85,13 @@ def test_group_without_process_is_not_killed() -> None:
         signal_group(leader.pid, signal.SIGKILL)
         leader.wait(SECONDS)
         wait_until(lambda: not signal_group(leader.pid, 0), "the group has no process")
-        assert not end_group(leader.pid, lambda: True)
+        assert not end_group(leader.pid, lambda: True, leader_seconds=0, rest_seconds=0)
 
 
 def test_group_is_ended_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
     with group_of(ENDS_WHEN_ASKED, ENDS_WHEN_ASKED) as leader:
-        end_group_from_outside(leader.pid)
+        end_group_from_outside(leader.pid, SECONDS)
         assert leader.wait(SECONDS) == -signal.SIGTERM
         assert leader.stdout is not None
         assert leader.stdout.read() == b""

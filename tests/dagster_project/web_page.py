@@ -206,7 +206,10 @@ def start(
     kept = {name: value for name, value in os.environ.items() if name not in unset}
     with log.open("wb") as output, ignored_signals(*ignored):
         return subprocess.Popen(
-            [*([setpriv, "--pdeathsig", "SIGTERM"] if setpriv else []), *command(*options)],
+            [
+                *([setpriv, "--pdeathsig", "SIGTERM"] if setpriv else []),
+                *command(*options, "--grace", str(SECONDS)),
+            ],
             cwd=cwd,
             env={
                 **kept,
