@@ -1,5 +1,6 @@
 """When a derived version is made anew: an input has other content, and all passed their checks."""
 
+import os
 from collections.abc import Sequence
 from functools import reduce
 from operator import and_
@@ -10,6 +11,8 @@ import dagster as dg
 from dagster_project.naming import asset_key, asset_name
 
 FOLLOW = "follow_published"
+FOLLOW_SECONDS_VARIABLE = "SHARDLINE_FOLLOW_SECONDS"
+_FOLLOW_SECONDS = "30"
 
 
 def published_tag(version: str) -> str:
@@ -63,5 +66,16 @@ def follow_sensor() -> dg.AutomationConditionSensorDefinition:
         FOLLOW,
         target=dg.AssetSelection.all(),
         default_status=dg.DefaultSensorStatus.RUNNING,
+        minimum_interval_seconds=_follow_seconds(),
         description="Makes derived versions anew when what they are made of was published.",
     )
+
+
+def _follow_seconds() -> int:
+    """Return how long the sensor waits before it looks again, as the environment says."""
+    text = os.environ.get(FOLLOW_SECONDS_VARIABLE) or _FOLLOW_SECONDS
+    if not (text.isascii() and text.isdigit() and int(text)):
+        raise ValueError(
+            f"invalid {FOLLOW_SECONDS_VARIABLE} {text!r}: expected a number of seconds, 1 or more"
+        )
+    return int(text)

@@ -12,6 +12,7 @@ from assets.digits import DEMO, EXPORT, LANDING, LOOKED_AT
 from dagster_project.demo_batches import BATCHES
 from dagster_project.demo_runs import Demo, Ran, from_here
 from dagster_project.demo_training import GOOD_ENOUGH, MODEL, count_records, train
+from dagster_project.process_group import handle_signals
 from dagster_project.resources import ROOT_VARIABLE, shardline_resource
 from dagster_project.ui import require_dagster_home
 from shardline.cli.tables import plain_table
@@ -160,6 +161,7 @@ def _next() -> list[tuple[str, str]]:
 def main() -> None:
     """Run the demo; the code is 0 if everything is as it should be."""
     require_dagster_home()
+    handle_signals()
     with dg.DagsterInstance.get() as instance:
         demo = Demo(instance)
         amiss = run_demo(demo)

@@ -22,6 +22,7 @@ from dagster_project.demo_batches import (
     write_parquet,
 )
 from dagster_project.demo_runs import Demo, Ran
+from dagster_project.process_group import handle_signals
 from dagster_project.ui import require_dagster_home
 from shardline.operations.arrivals import look
 from shardline.operations.examples import write_examples
@@ -146,6 +147,7 @@ def run_faults(demo: Demo) -> list[str]:
 def main() -> None:
     """Land what must not get through; the code is 0 if it does not, and what is good does."""
     require_dagster_home()
+    handle_signals()
     with dg.DagsterInstance.get() as instance:
         demo = Demo(instance)
         amiss = run_faults(demo)

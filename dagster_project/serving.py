@@ -7,7 +7,6 @@ They are those of `dagster dev`; but the web server runs in this process, wrappe
 import contextlib
 import json
 import os
-import signal
 import socket
 import subprocess
 import sys
@@ -35,13 +34,14 @@ from dagster_webserver.version import __version__
 from starlette.applications import Starlette
 
 from dagster_project.guard import LOOPBACK, Guard, loopback_origins
+from dagster_project.process_group import end_group_from_outside, handle_signals
 from dagster_project.report_pages import WithReports
 from dagster_project.resources import shardline_resource
 
 _LOG_LEVEL = "warning"
 _UI_POLLS_MILLISECONDS = 2000
 _FINISH_REQUESTS_SECONDS = 5
-_END_DAEMON_SECONDS = 40
+_END_DAEMON_SECONDS = 10
 
 
 @contextlib.contextmanager
@@ -139,25 +139,32 @@ def _end_with(daemon: subprocess.Popen[bytes], server: uvicorn.Server) -> None:
     server.should_exit = True
 
 
-def _end_with_parent() -> None:
+def _end_with_parent(grace: int) -> None:
     """Wait until the other end of our input is closed, which a parent does even when killed."""
     while os.read(sys.stdin.fileno(), 1):
         pass
-    os.kill(os.getpid(), signal.SIGTERM)
+    end_group_from_outside(os.getpgrp(), grace)
 
 
 @click.command()
 @click.option("--listener", type=int, required=True)
 @click.option("--workspace", type=click.Path(path_type=Path), required=True)
 @click.option("--origin", "origins", multiple=True)
+@click.option("--grace", type=int, required=True)
 @click.option("--read-only", is_flag=True)
 @click.option("--daemon/--no-daemon", "with_daemon", default=True)
 def main(
-    listener: int, workspace: Path, origins: tuple[str, ...], *, read_only: bool, with_daemon: bool
+    listener: int,
+    workspace: Path,
+    origins: tuple[str, ...],
+    grace: int,
+    *,
+    read_only: bool,
+    with_daemon: bool,
 ) -> None:
     """Serve on a socket that is listening, until SIGTERM or until our input ends."""
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    handle_signals()
+    threading.Thread(target=_end_with_parent, args=(grace,), daemon=True).start()
     bound = socket.socket(fileno=listener)
     try:
         code = serve(bound, workspace, origins, read_only=read_only, with_daemon=with_daemon)

@@ -4,23 +4,17 @@ This process only watches: what it starts is a process group of its own, so that
 nobody else, and so that whatever is left of the group at the end can be found and ended.
 """
 
-import contextlib
 import os
-import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
 import click
 
 from dagster_project.guard import LOOPBACK, parse_origin
-
-_END_ALL_SECONDS = 60
-_END_REST_SECONDS = 10
-_LOOK_SECONDS = 0.05
+from dagster_project.process_group import end_group, handle_signals
 
 
 def listen(port: int) -> socket.socket:
@@ -56,49 +50,37 @@ def require_dagster_home() -> None:
     )
 
 
-def run_group(command: Sequence[str], listener: socket.socket) -> int:
-    """Run a command until it ends (its code, never 0) or until we are told to end (0)."""
-    for ending in (signal.SIGTERM, signal.SIGHUP):
-        if signal.getsignal(ending) != signal.SIG_IGN:  # nohup has it ignored
-            signal.signal(ending, signal.default_int_handler)
-    leader = subprocess.Popen(  # noqa: S603 - our own command
-        command,
-        stdin=subprocess.PIPE,  # never written to: it ends when this process does
-        pass_fds=[listener.fileno()],
-        start_new_session=True,
-    )
-    listener.close()
+def run_group(command: Sequence[str], listener: socket.socket, grace: int) -> int:
+    """Run a command until it ends (its code, never 0) or until this process is asked to end (0)."""
+    handle_signals()
+    leader = None
     try:
+        leader = subprocess.Popen(  # noqa: S603 - our own command
+            command,
+            stdin=subprocess.PIPE,  # never written to: it ends when this process does
+            pass_fds=[listener.fileno()],
+            start_new_session=True,
+        )
+        listener.close()
         code = leader.wait()
     except KeyboardInterrupt:
         return 0
     finally:
-        _end_group(leader)
+        if leader is not None:
+            _end(leader, grace)
     click.echo(f"The web server has ended, with code {code}; all is stopped.", err=True)
     return max(code, 1)
 
 
-def _end_group(leader: subprocess.Popen[bytes]) -> None:
-    """Let the leader end what it started, then end what is left, as the runs in progress."""
-    try:
-        leader.terminate()
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            leader.wait(_END_ALL_SECONDS)
-        _signal_group(leader, signal.SIGTERM)
-        deadline = time.monotonic() + _END_REST_SECONDS
-        while _signal_group(leader, 0) and time.monotonic() < deadline:
-            time.sleep(_LOOK_SECONDS)
-    finally:  # a second Ctrl-C comes here at once
-        _signal_group(leader, signal.SIGKILL)
-
-
-def _signal_group(leader: subprocess.Popen[bytes], number: int) -> bool:
-    """Send a signal to the group; says whether there was anybody in it."""
-    try:
-        os.killpg(leader.pid, number)
-    except ProcessLookupError:
-        return False
-    return True
+def _end(leader: subprocess.Popen[bytes], grace: int) -> None:
+    """End a process and its group."""
+    if end_group(
+        leader.pid,
+        lambda: leader.poll() is not None,
+        leader_seconds=grace,
+        rest_seconds=grace,
+    ):
+        click.echo("Some processes did not end when asked, and were killed.", err=True)
 
 
 def _origins(_: click.Context, __: click.Parameter, told: tuple[str, ...]) -> list[str]:
@@ -136,24 +118,35 @@ def _origins(_: click.Context, __: click.Parameter, told: tuple[str, ...]) -> li
     help="Leave the daemon out where another process runs it: there must be only one.",
 )
 @click.option(
+    "--grace",
+    type=click.IntRange(1),
+    default=10,
+    show_default=True,
+    metavar="SECONDS",
+    help="How long the servers, and then the runs, may take to end before they are killed.",
+)
+@click.option(
     "--workspace",
     type=click.Path(exists=True, dir_okay=False),
     default="workspace.yaml",
     show_default=True,
     help="File that lists the code locations.",
 )
-def main(port: int, origins: list[str], workspace: str, *, read_only: bool, daemon: bool) -> None:
+def main(
+    port: int, origins: list[str], grace: int, workspace: str, *, read_only: bool, daemon: bool
+) -> None:
     """Start the Dagster web page on loopback, with its code servers and its daemon."""
     require_dagster_home()
     listener = listen(port)
     command = [
         *(sys.executable, "-m", "dagster_project.serving"),
         *("--listener", str(listener.fileno()), "--workspace", workspace),
+        *("--grace", str(grace)),
         *(word for origin in origins for word in ("--origin", origin)),
         *(["--read-only"] if read_only else []),
         *([] if daemon else ["--no-daemon"]),
     ]
-    raise SystemExit(run_group(command, listener))
+    raise SystemExit(run_group(command, listener, grace))
 
 
 if __name__ == "__main__":

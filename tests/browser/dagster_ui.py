@@ -10,7 +10,7 @@ from urllib.parse import urlencode
 
 from playwright.sync_api import ConsoleMessage, Locator, Page, Request, Response, expect
 
-MILLISECONDS = 120_000
+MILLISECONDS = 300_000
 WIDTH, HEIGHT = 1440, 900
 _GRAPH_HEIGHT = 820
 _GROUPS = ("digits", "digit_pairs")

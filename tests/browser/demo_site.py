@@ -6,10 +6,7 @@ sensor that would do it too are stopped, and what follows published versions by 
 
 import contextlib
 import json
-import os
 import shutil
-import signal
-import subprocess
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -27,7 +24,7 @@ from dagster_project.resources import DEMO_FOLDER, REPORTS_VARIABLE, ROOT_VARIAB
 from shardline.kernel.types import HEADER_BYTES
 from shardline.log.version import Version
 from shardline.operations.examples import write_examples
-from tests.dagster_project.web_page import ROOT, SECONDS, WebPage, command, wait_until
+from tests.dagster_project.web_page import ROOT, WebPage, start, stop, wait_until
 from tests.storage.servers import free_ports
 
 _LOCATION = {"repositoryLocationName": "shardline", "repositoryName": "__repository__"}
@@ -189,25 +186,14 @@ def demo_site(folder: Path) -> Iterator[DemoSite]:
     shutil.copy(ROOT / "dagster.yaml", home)
     (folder / "workspace.yaml").write_text(json.dumps(_WORKSPACE))
     (port,) = free_ports(1)
-    kept = {
-        name: value
-        for name, value in os.environ.items()
-        if name not in {REPORTS_VARIABLE, ROOT_VARIABLE}
-    }
-    setpriv = shutil.which("setpriv")
     log = folder / "page.log"
-    with log.open("wb") as output:
-        process = subprocess.Popen(
-            [
-                *([setpriv, "--pdeathsig", "SIGTERM"] if setpriv else []),
-                *command("--port", str(port), "--workspace", "workspace.yaml"),
-            ],
-            cwd=folder,
-            env={**kept, "DAGSTER_HOME": str(home), "PYTHONPATH": str(ROOT)},
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-        )
+    process = start(
+        *("--port", str(port), "--workspace", "workspace.yaml"),
+        cwd=folder,
+        home=home,
+        log=log,
+        unset=(REPORTS_VARIABLE, ROOT_VARIABLE),
+    )
 
     def is_up() -> bool:
         assert process.poll() is None, log.read_text()
@@ -217,5 +203,4 @@ def demo_site(folder: Path) -> Iterator[DemoSite]:
         wait_until(is_up, "the page is there")
         yield DemoSite(WebPage(process, port, log), folder)
     finally:
-        process.send_signal(signal.SIGTERM)
-        process.wait(SECONDS)
+        stop(process)

@@ -10,6 +10,8 @@ from playwright.sync_api import expect
 from tests.browser.dagster_ui import Complaints, DagsterUI
 from tests.browser.demo_site import DemoSite
 
+pytestmark = pytest.mark.xdist_group("web page")  # they wait: one worker is enough
+
 GROWING, SINGLE, EXPORT = "digits_v1", "digits_single", "digits_single_export"
 EXTENDED, PAIRS = "digits_v2", "digit_pairs_v1"
 OF_DIGITS = (GROWING, SINGLE, EXPORT, EXTENDED)

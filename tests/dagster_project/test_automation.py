@@ -5,6 +5,7 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
+from dagster_project.automation import FOLLOW_SECONDS_VARIABLE, follow_sensor
 from tests.dagster_project.platforms import GROWING, REBUILT, make_platform, verdicts
 from tests.dagster_project.suites import at_most, write_suite
 from tests.dagster_project.ticks import Ticks
@@ -89,3 +90,20 @@ def test_a_damaged_file_is_not_followed_and_what_comes_next_is(ticks: Ticks) -> 
     ticks.platform.land("c", range(5, 7))
     assert ticks.platform.run(ticks.instance, GROWING).success
     assert ticks.follow() == [REBUILT, EXPORT]
+
+
+@pytest.mark.parametrize(("text", "seconds"), [(None, 30), ("", 30), ("1", 1), ("600", 600)])
+def test_follow_interval_comes_from_environment(
+    monkeypatch: pytest.MonkeyPatch, text: str | None, seconds: int
+) -> None:
+    monkeypatch.delenv(FOLLOW_SECONDS_VARIABLE, raising=False)
+    if text is not None:
+        monkeypatch.setenv(FOLLOW_SECONDS_VARIABLE, text)
+    assert follow_sensor().minimum_interval_seconds == seconds
+
+
+@pytest.mark.parametrize("text", ["0", "-1", "1.5", "soon"])
+def test_invalid_follow_interval_raises(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    monkeypatch.setenv(FOLLOW_SECONDS_VARIABLE, text)
+    with pytest.raises(ValueError, match=FOLLOW_SECONDS_VARIABLE):
+        follow_sensor()

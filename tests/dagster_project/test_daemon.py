@@ -8,6 +8,8 @@ import pytest
 from tests.dagster_project.platforms import GROWING, Platform, make_platform, reported
 from tests.dagster_project.web_page import WebPage, wait_until, web_page
 
+pytestmark = pytest.mark.xdist_group("web page")  # they wait: one worker is enough
+
 DEFINITIONS = """\
 from pathlib import Path
 

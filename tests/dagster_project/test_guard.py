@@ -13,8 +13,10 @@ from websockets.typing import Origin, Subprotocol
 
 from dagster_project.guard import loopback_origins, parse_origin
 from dagster_project.report_pages import page_link
-from tests.dagster_project.web_page import LAUNCH, WebPage, launch_of, web_page
+from tests.dagster_project.web_page import LAUNCH, SECONDS, WebPage, launch_of, web_page
 from tests.storage.servers import LOOPBACK
+
+pytestmark = pytest.mark.xdist_group("web page")  # they wait: one worker is enough
 
 FOREIGN = "http://attacker.example"
 PROXIED = "data.example.com"
@@ -243,7 +245,7 @@ def test_a_foreign_host_that_is_its_own_origin_launches_nothing(page: WebPage) -
 
 
 def test_two_hosts_are_refused(page: WebPage) -> None:
-    with socket.create_connection((LOOPBACK, page.port), timeout=60) as connection:
+    with socket.create_connection((LOOPBACK, page.port), timeout=SECONDS) as connection:
         request = f"GET / HTTP/1.1\r\nHost: {page.host}\r\nHost: attacker.example\r\n\r\n"
         connection.sendall(request.encode())
         assert connection.recv(12) in {b"HTTP/1.1 421", b"HTTP/1.1 400"}

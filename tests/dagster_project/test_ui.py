@@ -14,10 +14,13 @@ from tests.dagster_project.web_page import (
     SECONDS,
     command,
     has_ended,
+    ignores_endings,
     wait_until,
     web_page,
 )
 from tests.storage.servers import LOOPBACK
+
+pytestmark = pytest.mark.xdist_group("web page")  # they wait: one worker is enough
 
 
 def refused(*options: str, home: str | None) -> tuple[int, str]:
@@ -38,11 +41,22 @@ def refused(*options: str, home: str | None) -> tuple[int, str]:
     return result.returncode, " ".join(result.stderr.split())
 
 
+def left_of(processes: dict[int, str]) -> list[str]:
+    """The command lines of those that have not ended."""
+    return [line for pid, line in processes.items() if not has_ended(pid)]
+
+
+def recorded_runs(home: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, dg.DagsterRunStatus]:
+    monkeypatch.setenv("DAGSTER_HOME", str(home))
+    with dg.DagsterInstance.get() as instance:
+        return {run.run_id: run.status for run in instance.get_runs()}
+
+
 @pytest.mark.slow
-def test_runs_are_launched_and_sigterm_ends_all_with_the_run_in_progress(
+def test_sigterm_ends_all_processes_though_ignored_at_start(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with web_page(tmp_path) as page:
+    with web_page(tmp_path, ignored=(signal.SIGINT, signal.SIGTERM)) as page:
         assert page.log.read_text() == f"Dagster is on {page.origin} (Ctrl-C ends it)\n"
         done, endless = page.launch("one"), page.launch("endless")
         expected = {done: "SUCCESS", endless: "STARTED"}
@@ -50,14 +64,17 @@ def test_runs_are_launched_and_sigterm_ends_all_with_the_run_in_progress(
         processes = page.processes()
         assert any("dagster-daemon" in line for line in processes.values())
         assert any("code-server" in line for line in processes.values())
+        ignoring = {line for pid, line in processes.items() if ignores_endings(pid)}
+        assert {line for line in ignoring if "resource_tracker" not in line} == set()
         page.process.send_signal(signal.SIGTERM)
         assert page.process.wait(SECONDS) == 0
-    assert [line for pid, line in processes.items() if not has_ended(pid)] == []
+    assert left_of(processes) == []
     assert "Warning" not in page.log.read_text()
-    monkeypatch.setenv("DAGSTER_HOME", str(tmp_path / "home"))
-    with dg.DagsterInstance.get() as instance:
-        runs = {run.run_id: run.status for run in instance.get_runs()}
-    assert runs == {done: dg.DagsterRunStatus.SUCCESS, endless: dg.DagsterRunStatus.FAILURE}
+    assert "killed" not in page.log.read_text()
+    assert recorded_runs(tmp_path / "home", monkeypatch) == {
+        done: dg.DagsterRunStatus.SUCCESS,
+        endless: dg.DagsterRunStatus.FAILURE,
+    }
 
 
 @pytest.mark.slow
@@ -67,7 +84,7 @@ def test_a_daemon_that_dies_ends_every_process_with_a_message(tmp_path: Path) ->
         (daemon,) = (pid for pid, line in processes.items() if "dagster-daemon" in line)
         os.kill(daemon, signal.SIGKILL)
         assert page.process.wait(SECONDS) == 1
-    assert [line for pid, line in processes.items() if not has_ended(pid)] == []
+    assert left_of(processes) == []
     assert "The Dagster daemon has ended, with code -9." in page.log.read_text()
 
 
@@ -78,18 +95,24 @@ def test_a_web_server_that_is_killed_takes_the_rest_with_it(tmp_path: Path) -> N
         (server,) = (pid for pid, line in processes.items() if "dagster_project.serving" in line)
         os.kill(server, signal.SIGKILL)
         assert page.process.wait(SECONDS) == 1
-    assert [line for pid, line in processes.items() if not has_ended(pid)] == []
+    assert left_of(processes) == []
     assert "The web server has ended, with code -9" in page.log.read_text()
 
 
 @pytest.mark.slow
-def test_nothing_is_left_when_the_command_itself_is_killed(tmp_path: Path) -> None:
-    with web_page(tmp_path, "--no-daemon") as page:
+def test_nothing_is_left_when_the_command_itself_is_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with web_page(tmp_path, ignored=(signal.SIGINT,)) as page:
+        endless = page.launch("endless")
+        wait_until(lambda: page.runs() == {endless: "STARTED"}, "the run is in progress")
         processes = page.processes()
         assert processes
         page.process.kill()
         page.process.wait(SECONDS)
-        wait_until(lambda: all(map(has_ended, processes)), "every process has ended")
+        wait_until(lambda: not left_of(processes), "every process has ended")
+    failed = {endless: dg.DagsterRunStatus.FAILURE}
+    assert recorded_runs(tmp_path / "home", monkeypatch) == failed
 
 
 def test_a_busy_port_is_refused_with_the_way_out(tmp_path: Path) -> None:

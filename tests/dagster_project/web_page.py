@@ -13,16 +13,19 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from dagster_project.automation import FOLLOW_SECONDS_VARIABLE
+from tests.signals import ignored_signals
 from tests.storage.servers import LOOPBACK, free_ports
 
-SECONDS = 120
+SECONDS = 300
+"""Only a test that hangs takes as long."""
 ROOT = Path(__file__).parents[2]
 _DEFINITIONS = """\
 import threading
@@ -168,6 +171,16 @@ def has_ended(pid: int) -> bool:
     return status is None or status[0] == "Z"
 
 
+def ignores_endings(pid: int) -> bool:
+    """Return True if a process ignores SIGINT or SIGTERM. A process that has ended does not."""
+    try:
+        status = Path(f"/proc/{pid}/status").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    (mask,) = (int(line.split()[1], 16) for line in status.splitlines() if "SigIgn" in line)
+    return any(mask & 1 << number - 1 for number in (signal.SIGINT, signal.SIGTERM))
+
+
 def wait_until(done: Callable[[], bool], what: str) -> None:
     deadline = time.monotonic() + SECONDS
     while not done():
@@ -180,35 +193,72 @@ def command(*options: str) -> list[str]:
     return [sys.executable, "-m", "dagster_project.ui", *options]
 
 
+def start(
+    *options: str,
+    cwd: Path,
+    home: Path,
+    log: Path,
+    ignored: Sequence[signal.Signals] = (),
+    unset: Sequence[str] = (),
+) -> subprocess.Popen[bytes]:
+    """Start the command, ignoring these signals alone. It ends when the tests are killed."""
+    setpriv = shutil.which("setpriv")
+    kept = {name: value for name, value in os.environ.items() if name not in unset}
+    with log.open("wb") as output, ignored_signals(*ignored):
+        return subprocess.Popen(
+            [
+                *([setpriv, "--pdeathsig", "SIGTERM"] if setpriv else []),
+                *command(*options, "--grace", str(SECONDS)),
+            ],
+            cwd=cwd,
+            env={
+                **kept,
+                "DAGSTER_HOME": str(home),
+                "PYTHONPATH": str(ROOT),
+                FOLLOW_SECONDS_VARIABLE: "1",
+            },
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+        )
+
+
+def stop(process: subprocess.Popen[bytes]) -> None:
+    """End the command; kill it if it does not end."""
+    process.send_signal(signal.SIGTERM)
+    try:
+        process.wait(SECONDS)
+    finally:
+        process.kill()
+        process.wait()
+
+
 @contextlib.contextmanager
-def web_page(folder: Path, *options: str, definitions: str = _DEFINITIONS) -> Iterator[WebPage]:
+def web_page(
+    folder: Path,
+    *options: str,
+    definitions: str = _DEFINITIONS,
+    ignored: Sequence[signal.Signals] = (),
+) -> Iterator[WebPage]:
     """A page that answers. It is ended with the block, or when the tests are killed."""
     (folder / "home").mkdir(exist_ok=True)
     shutil.copy(ROOT / "dagster.yaml", folder / "home")
     (folder / "small.py").write_text(definitions)
     (folder / "workspace.yaml").write_text(json.dumps(_WORKSPACE))
     (port,) = free_ports(1)
-    setpriv = shutil.which("setpriv")
-    with (folder / "page.log").open("wb") as log:
-        process = subprocess.Popen(
-            [
-                *([setpriv, "--pdeathsig", "SIGTERM"] if setpriv else []),
-                *command("--port", str(port), "--workspace", str(folder / "workspace.yaml")),
-                *options,
-            ],
-            cwd=ROOT,
-            env={**os.environ, "DAGSTER_HOME": str(folder / "home"), "PYTHONPATH": str(ROOT)},
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-        )
+    process = start(
+        *("--port", str(port), "--workspace", str(folder / "workspace.yaml"), *options),
+        cwd=ROOT,
+        home=folder / "home",
+        log=folder / "page.log",
+        ignored=ignored,
+    )
     page = WebPage(process, port, folder / "page.log")
     try:
         wait_until(lambda: _answers(page), "the page answers")
         yield page
     finally:
-        process.send_signal(signal.SIGTERM)
-        process.wait(SECONDS)
+        stop(process)
 
 
 def _answers(page: WebPage) -> bool:

@@ -24,14 +24,15 @@ from shardline.errors import (
     UnsyncedWriteError,
 )
 from shardline.execution.engine import Cancellation, Progress, Threads
+from tests.signals import default_signals
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from shardline.execution.engine import Running
 
-SOON = 20
-"""Seconds in which what is to stop must have stopped, however busy the machine is."""
+SOON = 300
+"""Seconds in which what is to stop must have stopped: only a test that hangs takes as long."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +182,7 @@ def test_an_interrupt_of_who_waits_for_results_stops_the_workers() -> None:
             for _ in results:
                 listening.set()
 
-    with pytest.raises(KeyboardInterrupt):
+    with default_signals(), pytest.raises(KeyboardInterrupt):
         listen()
     assert 1 in begun
     assert sorted(ended) == sorted(begun), "a worker went on"

@@ -23,6 +23,7 @@ from shardline.errors import FieldsError
 from shardline.fields import batch_fields, record_fields
 from shardline.log.schema import Feature, Text
 from tests.fields.batches import AREA, BOXES, bad, boxes, values
+from tests.signals import default_signals
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -33,7 +34,9 @@ if TYPE_CHECKING:
 BOTH = ["width", "height"]
 PROCESS = Feature("process", "int64")
 NOTE = Feature("note", "bytes", (None,), required=False, meaning=Text())
-SECONDS = 60
+SECONDS = 300
+"""Only a test that hangs takes as long."""
+AGAIN_SECONDS = 10
 
 
 class Odd(Exception):  # noqa: N818 - it is odd
@@ -255,9 +258,9 @@ def test_rows_of_a_batch_in_pieces_are_told_by_their_place_in_all_of_it(processe
 
 
 def test_a_function_that_is_done_in_no_time_does_not_move() -> None:
-    fields = record_fields(PROCESS, reads=["width"])(burning(0.001))
+    fields = record_fields(PROCESS, reads=["width"])(burning(0.0005))
     with closing(fields.bind(BOXES)) as bound:
-        ran = {values(bound.compute(boxes([1]), every=True), "process")[0] for _ in range(1100)}
+        ran = {values(bound.compute(boxes([1]), every=True), "process")[0] for _ in range(2200)}
     assert ran == {os.getpid()}
 
 
@@ -314,6 +317,7 @@ SCRIPT = """
 import os, sys
 import shardline
 from tests.fields.batches import AREA, BOXES, boxes
+from tests.signals import default_signals
 
 # There is no guard around the rest: a worker must not run it again.
 print("begins", flush=True)
@@ -335,21 +339,24 @@ finally:
 """
 
 
+def _output(process: subprocess.Popen[str], how: str) -> tuple[str, str]:
+    """Kill a script, or interrupt it until it ends: Python may drop an interrupt."""
+    for _ in range(SECONDS // AGAIN_SECONDS):
+        if how == "interrupted":
+            os.killpg(process.pid, signal.SIGINT)  # as a terminal does: the workers get it too
+        else:
+            process.kill()
+        with suppress(subprocess.TimeoutExpired):
+            return process.communicate(timeout=AGAIN_SECONDS)
+    return pytest.fail("the script did not end")
+
+
 def _ended(process: subprocess.Popen[str], fifo: Path, how: str) -> tuple[str, str]:
     """End a script while its worker is busy, and wait until nobody has its pipe open."""
     with os.fdopen(os.open(fifo, os.O_RDONLY | os.O_NONBLOCK)) as pipe:
         assert select.select([pipe], [], [], SECONDS)[0], "a worker begins"
         assert int(pipe.readline()) != process.pid
-        if how == "interrupted":
-            os.killpg(process.pid, signal.SIGINT)  # as a terminal does: the workers get it too
-        else:
-            process.kill()
-        try:
-            output, errors = process.communicate(timeout=SECONDS / 2)
-        except subprocess.TimeoutExpired:
-            # Python may drop an interrupt that comes while it clears something away: once more.
-            os.killpg(process.pid, signal.SIGINT)
-            output, errors = process.communicate(timeout=SECONDS / 2)
+        output, errors = _output(process, how)
         # The pipe ends when the last process is gone that has it open.
         while select.select([pipe], [], [], SECONDS)[0]:
             if not os.read(pipe.fileno(), 100):
@@ -367,14 +374,15 @@ def test_no_process_is_left_over_however_the_one_that_started_it_ends(
     script.write_text(textwrap.dedent(SCRIPT))
     os.mkfifo(fifo)
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    process = subprocess.Popen(
-        [sys.executable, str(script), str(fifo)],
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
+    with default_signals():
+        process = subprocess.Popen(
+            [sys.executable, str(script), str(fifo)],
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
     try:
         output, errors = _ended(process, fifo, how)
     finally:

@@ -43,7 +43,7 @@ def test_a_later_batch_that_is_done_first_waits_for_its_turn() -> None:
 
     def function(batch: pa.RecordBatch) -> dict[str, Any]:
         if batch["width"][0].as_py() == 0:
-            assert second_done.wait(30), "the second batch is worked on beside the first"
+            assert second_done.wait(300), "the second batch is worked on beside the first"
         else:
             second_done.set()
         return {"area": batch["width"]}

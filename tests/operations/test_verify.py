@@ -281,7 +281,7 @@ def test_several_files_are_told_in_their_order_and_a_fault_stops_no_other(tmp_pa
 def test_files_are_read_side_by_side(tmp_path: Path) -> None:
     """Two files can only both be under way at once if neither waits for the other to end."""
     paths = [made(tmp_path / name, FILE) for name in ("a", "b")]
-    meeting = threading.Barrier(2, timeout=60)
+    meeting = threading.Barrier(2, timeout=300)
 
     def meet(_path: Path, _position: int) -> None:
         meeting.wait()

@@ -274,7 +274,7 @@ print(reader.read_next_batch().num_rows > 0)
         capture_output=True,
         text=True,
         check=True,
-        timeout=60,
+        timeout=300,
         cwd=ROOT,
     )
     assert (result.stdout, result.stderr) == ("True\n", "")

@@ -31,7 +31,7 @@ BUCKET = "shardline-test"
 ACCESS_KEY = "test-access-key"
 SECRET_KEY = "test-secret-key-0123456789"  # noqa: S105 - of servers that live for one test run
 LOOPBACK = "127.0.0.1"
-_START_SECONDS = 60
+_START_SECONDS = 300
 
 
 @dataclass(frozen=True)

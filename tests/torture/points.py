@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import zlib
 from collections import Counter
 from dataclasses import dataclass
+from hashlib import sha256
 from typing import TYPE_CHECKING, Literal
 
 from tests.torture.calls import EXIT
@@ -54,12 +54,12 @@ class Point:
 CLEAN = Point("", 0, 0, "", "none")
 
 
-def sample(points: Sequence[Point], count: int) -> list[Point]:
-    """A fixed choice of points, well spread: every call and every fault first, then every pair.
+def sample(points: Sequence[Point], count: int, seed: str = "") -> list[Point]:
+    """Choose points, well spread: every call and every fault first, then every pair.
 
-    The same points give the same choice, in their own order.
+    The same points and the same seed give the same choice, in the order of the points.
     """
-    rest = sorted(points, key=lambda point: zlib.crc32(point.label.encode()))
+    rest = sorted(points, key=lambda point: sha256(f"{seed} {point.label}".encode()).digest())
     calls: Counter[str] = Counter()
     faults: Counter[tuple[Fault, bool]] = Counter()
     pairs: Counter[tuple[str, Fault]] = Counter()

@@ -26,7 +26,7 @@ SHIM_SOURCE = Path(__file__).with_name("short_write.c")
 # Python (PEP 475) and others begin an interrupted call again and again. So many interruptions in
 # one run mean that it will never end: it is killed, and judged as a run that was killed.
 ENDLESS = 300
-PATIENCE = 60.0
+PATIENCE = 300.0
 PATIENCE_WITH_INTERRUPTIONS = 20.0
 
 
@@ -107,7 +107,7 @@ def _ended(process: subprocess.Popen[str], log: Path, point: Point) -> tuple[str
                 if late > 0 or (point.persistent and _injections(log) > ENDLESS):
                     hung = True
                     _kill_traced(process, log)
-                if late > PATIENCE_WITH_INTERRUPTIONS:
+                if late > PATIENCE:
                     raise HarnessError(f"{point.label}: strace does not end") from None
     finally:
         if process.returncode is None:

@@ -24,8 +24,9 @@ is left. A sweep of one command is a `Case`, and a test of it is one line:
     def test_a_replaced_file_is_old_or_new_after_every_fault(tmp_path: Path) -> None:
         torture(CASE, tmp_path)
 
-By itself such a test runs a fixed sample of the points. SHARDLINE_TORTURE=all runs all of them, and
-SHARDLINE_TORTURE='<a label>' the one of that label: each failure is reported with its own.
+By itself such a test runs a sample of the points, another one every day: SHARDLINE_SAMPLE_SEED sets
+the seed, which each failure names. SHARDLINE_TORTURE=all runs all points, and
+SHARDLINE_TORTURE='<a label>' the point of that label: each failure is reported with its own.
 
 The faults:
 
@@ -55,6 +56,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.sampling import SEED_VARIABLE, sample_seed
 from tests.torture.calls import (
     EXIT,
     WRITING,
@@ -198,6 +200,7 @@ class Sweep:
         self.work = work.resolve()
         self.left_out: list[str] = []
         self._numbers = itertools.count(1)
+        self._clean: list[Outcome] = []
         self._template = self.work / "template"
         self._template.mkdir(parents=True)
         case.prepare(self._template)
@@ -213,7 +216,7 @@ class Sweep:
                 f"{self.case.name}: without any fault the command ended with exit code "
                 f"{outcome.exit_code}:\n{outcome.stderr}"
             )
-        self._discard(outcome)
+        self._clean.append(outcome)
         self.left_out.clear()
         same: defaultdict[tuple[str, int], list[Call]] = defaultdict(list)
         for call in trace.calls:
@@ -265,7 +268,8 @@ class Sweep:
 
     def _judged(self, point: Point) -> Failure | None:
         try:
-            outcome = self.run(point)
+            # The clean run that listed the points is judged too.
+            outcome = self._clean.pop() if point == CLEAN and self._clean else self.run(point)
         except HarnessError as error:
             return Failure(point, f"the harness failed: {error}")
         if outcome.hung and (point.fault, point.persistent) != ("EINTR", True):
@@ -338,27 +342,29 @@ class Sweep:
             )
 
 
-def torture(case: Case, work: Path, *, sampled: int = 6) -> None:
-    """The test of a case: sweep it and fail with every point that went wrong."""
+def torture(case: Case, work: Path, *, sampled: int = 3) -> None:
+    """Sweep a case, and fail with every point that went wrong."""
     require_strace()
     sweep = Sweep(case, work)
     points = sweep.points()
     wanted = os.environ.get("SHARDLINE_TORTURE", "")
+    seed = sample_seed()
     if wanted not in {"", "all"}:
         points = [point for point in points if point.label == wanted]
         if not points:
             pytest.skip(f"{case.name} has no point {wanted!r}")
     elif not wanted:
-        points = sample(points, sampled)
+        points = sample(points, sampled, seed)
     failures = sweep.failures(points)
     if left_out := sweep.left_out:
         warnings.warn(f"{case.name}: {len(left_out)} left out; {left_out[0]}", stacklevel=2)
     if failures:
-        pytest.fail(report(case, len(points), failures), pytrace=False)
+        drawn = "" if wanted else f"\n\n{SEED_VARIABLE}={seed} draws the same sample"
+        pytest.fail(report(case, len(points), failures) + drawn, pytrace=False)
 
 
 def report(case: Case, count: int, failures: Sequence[Failure]) -> str:
-    """Every failure with what was wrong, where to look and how to run it alone."""
+    """List every failure with what was wrong, where to look and how to run it alone."""
     test = os.environ.get("PYTEST_CURRENT_TEST", "tests/torture").removesuffix(" (call)")
     lines = [f"{case.name}: {len(failures)} of {count} points went wrong"]
     for failure in failures:

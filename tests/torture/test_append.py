@@ -60,12 +60,12 @@ def judge_damaged(folder: Path, outcome: Outcome) -> None:
 
 
 def test_an_append_to_a_new_version_is_done_or_not(tmp_path: Path) -> None:
-    torture(case("append_files", judge_new, prepare_files), tmp_path, sampled=4)
+    torture(case("append_files", judge_new, prepare_files), tmp_path, sampled=2)
 
 
 def test_an_append_to_a_version_with_records_is_done_or_not(tmp_path: Path) -> None:
-    torture(case("append_files", judge_more, prepare_version), tmp_path, sampled=4)
+    torture(case("append_files", judge_more, prepare_version), tmp_path, sampled=2)
 
 
 def test_an_append_with_a_quarantine_is_done_or_not(tmp_path: Path) -> None:
-    torture(case("append_with_quarantine", judge_damaged, prepare_damaged), tmp_path, sampled=4)
+    torture(case("append_with_quarantine", judge_damaged, prepare_damaged), tmp_path, sampled=2)

@@ -172,11 +172,11 @@ def test_an_append_is_done_or_not(tmp_path: Path) -> None:
 
 
 def test_an_attestation_is_done_or_not(tmp_path: Path) -> None:
-    torture(case("attest_new", judge_attest, prepare_unattested), tmp_path, sampled=4)
+    torture(case("attest_new", judge_attest, prepare_unattested), tmp_path, sampled=2)
 
 
 def test_a_restore_is_done_or_not(tmp_path: Path) -> None:
-    torture(case("restore_first", judge_restore, prepare_two), tmp_path, sampled=4)
+    torture(case("restore_first", judge_restore, prepare_two), tmp_path, sampled=2)
 
 
 def test_a_checkpoint_is_written_or_not_and_never_in_the_way(tmp_path: Path) -> None:

@@ -83,24 +83,24 @@ def judge_next_export(folder: Path, outcome: Outcome) -> None:
 
 
 def test_a_rebuild_in_place_is_done_or_not(tmp_path: Path) -> None:
-    torture(case("rebuild_in_place", judge_in_place, prepare_version), tmp_path, sampled=4)
+    torture(case("rebuild_in_place", judge_in_place, prepare_version), tmp_path, sampled=2)
 
 
 def test_a_rebuild_into_another_version_is_done_or_not(tmp_path: Path) -> None:
-    torture(case("rebuild_into", judge_into, prepare_version), tmp_path, sampled=4)
+    torture(case("rebuild_into", judge_into, prepare_version), tmp_path, sampled=2)
 
 
 def test_a_loose_file_is_the_old_or_the_rebuilt_one(tmp_path: Path) -> None:
-    torture(case("rebuild_one_file", judge_one_file, prepare_old_file), tmp_path, sampled=4)
+    torture(case("rebuild_one_file", judge_one_file, prepare_old_file), tmp_path, sampled=2)
 
 
 def test_a_folder_of_rebuilt_files_is_there_whole_or_not_at_all(tmp_path: Path) -> None:
-    torture(case("rebuild_folder", judge_folder, prepare_files), tmp_path, sampled=4)
+    torture(case("rebuild_folder", judge_folder, prepare_files), tmp_path, sampled=2)
 
 
 def test_an_export_is_there_whole_or_not_at_all(tmp_path: Path) -> None:
-    torture(case("export_file", judge_first_export, prepare_version), tmp_path, sampled=4)
+    torture(case("export_file", judge_first_export, prepare_version), tmp_path, sampled=2)
 
 
 def test_an_export_of_before_is_replaced_whole_or_not_at_all(tmp_path: Path) -> None:
-    torture(case("export_file", judge_next_export, prepare_older_export), tmp_path, sampled=4)
+    torture(case("export_file", judge_next_export, prepare_older_export), tmp_path, sampled=2)

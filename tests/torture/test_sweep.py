@@ -389,6 +389,14 @@ def test_a_sample_shows_every_call_and_every_fault_and_is_always_the_same(tmp_pa
     assert {(point.call, point.fault) for point in sample(points, len(pairs) + 6)} == pairs
 
 
+def test_samples_of_many_seeds_have_every_point(tmp_path: Path) -> None:
+    points = sweep_of(SOUND, tmp_path).points()
+    samples = [sample(points, 3, seed=str(number)) for number in range(200)]
+    assert {len(one) for one in samples} == {3}
+    assert {point for one in samples for point in one} == set(points)
+    assert samples == [sample(points, 3, seed=str(number)) for number in range(200)]
+
+
 def test_all_points_a_sample_or_a_single_one_are_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -409,12 +417,24 @@ def test_all_points_a_sample_or_a_single_one_are_run(
 
     judged.clear()
     monkeypatch.delenv("SHARDLINE_TORTURE")
+    monkeypatch.setenv("SHARDLINE_SAMPLE_SEED", "a")
     torture(case, tmp_path / "some", sampled=5)
-    assert len(judged) == 6
+    points = sweep_of(SOUND, tmp_path / "again").points()
+    chosen = [point.label for point in sample(points, 5, "a")]
+    assert sorted(judged) == sorted(["no fault", *chosen])
 
     monkeypatch.setenv("SHARDLINE_TORTURE", "rename 2 nothing: kill")
     with pytest.raises(pytest.skip.Exception, match="replace has no point"):
         torture(case, tmp_path / "none")
+
+
+def test_failure_of_sample_names_seed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SHARDLINE_TORTURE", raising=False)
+    monkeypatch.setenv("SHARDLINE_SAMPLE_SEED", "a")
+    never = dataclasses.replace(case_of(SOUND), judge=lambda *_: pytest.fail("no"))
+    with pytest.raises(pytest.fail.Exception) as caught:
+        torture(never, tmp_path / "some", sampled=1)
+    assert "SHARDLINE_SAMPLE_SEED=a" in str(caught.value)
 
 
 @needs_a_compiler
