@@ -7,15 +7,14 @@ from typing import TYPE_CHECKING
 
 import click
 
+from shardline.cli.errors import UsageError, print_warning
 from shardline.cli.options import json_option, root_option
 from shardline.cli.references import (
     find_snapshot,
     open_root,
     open_version,
     parse_reference,
-    with_root,
 )
-from shardline.cli.wording import escaped
 
 if TYPE_CHECKING:
     from shardline.lineage.graph import Graph
@@ -66,7 +65,7 @@ def lineage(
     from shardline.lineage.catalog import Catalog
 
     if dot and as_json:
-        raise click.UsageError("--dot and --json are two forms of the same: choose one")
+        raise UsageError("--dot and --json exclude each other", code="conflicting-options")
     store, named = open_root(root), parse_reference(reference)
     version = open_version(store, named)
     number = None if named.snapshot is None else find_snapshot(version, named).number
@@ -101,5 +100,4 @@ def _warn_of_others(graph: Graph) -> None:
     shown = [node.gone for node in graph.nodes.values() if node.gone]
     for name, why in graph.unread.items():
         if not any(why.removeprefix(f"{UNREAD}: ") in one for one in shown):
-            told = escaped(with_root(why))
-            click.echo(f"shardline: what {name} was made of is not told: {told}", err=True)
+            print_warning(f"{name}: inputs unknown: {why}")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from shardline.cli.references import with_root
 from shardline.cli.wording import counted, escaped, human_bytes, listed, when
 from shardline.lineage.steps import SourceRow, Step
 
@@ -89,7 +88,7 @@ def _field_lines(fields: Mapping[str, FieldOrigin]) -> Iterator[str]:
 
 def _leaf(leaf: SourceRow | Unknown) -> str:
     if not isinstance(leaf, SourceRow):
-        return f"not known: {escaped(with_root(leaf.why))}"
+        return f"not known: {escaped(leaf.why)}"
     source = leaf.source
     told = f"{escaped(source.shown)}, {leaf.where}"
     if source.sha256 is not None and source.size is not None:
@@ -135,7 +134,7 @@ def _table(versions: Sequence[Spread]) -> Iterator[str]:
 def _place(place: Place) -> str:
     made = making_words(place.made)
     if place.record is None:
-        why = escaped(with_root(place.why))
+        why = escaped(place.why)
         if place.shard in place.why:
             return f"{made}: {why}"  # what to do stands at the end
         return f"{why} ({place.shard}); {made}"
