@@ -483,9 +483,24 @@ class DamagedLogError(LogError, ValueError):
 
 
 class UnknownFormatError(LogError):
-    """A log written by a newer release, which this one must not touch."""
+    """A log written by a newer release, which this one must not touch.
+
+    `entry` is the number of the entry that it cannot read.
+    """
 
     code = "unknown-format"
+    _DETAILS = ("entry",)
+
+    def __init__(
+        self,
+        message: str,
+        entry: int | None = None,
+        *,
+        hint: Hint | None = None,
+        version: str | None = None,
+    ) -> None:
+        super().__init__(message, hint=hint, version=version)
+        self.entry = entry
 
 
 class ConflictError(LogError):

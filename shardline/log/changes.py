@@ -123,6 +123,7 @@ class Replace:
                 f"({counted(len(gone), 'shard')} removed, such as {gone[0]})",
                 code="replaced-shards-removed",
                 hint=_RETRY,
+                path=gone[0],
                 version=state.name,
             )
         places = [place for place, name in enumerate(live) if name in set(self.removed)]
@@ -176,6 +177,7 @@ class Derive:
             raise LogError(
                 f"{state.name}: cannot tombstone shard {min(staying)} and keep it",
                 code="tombstoned-shard",
+                path=min(staying),
                 version=state.name,
             )
         return Draft(
@@ -409,12 +411,14 @@ def refuse_unfit(state: State, shards: Sequence[Shard], live: Iterable[str] = ()
             raise LogError(
                 f"{state.name}: shard {shard.name} exists already",
                 code="shard-exists",
+                path=shard.name,
                 version=state.name,
             )
         if shard.owner != state.version:
             raise LogError(
                 f"{state.name}: shard {shard.name} belongs to {shard.owner}",
                 code="foreign-shard",
+                path=shard.name,
                 version=state.name,
             )
     refuse_condemned(state, shards)
@@ -462,5 +466,6 @@ def _refuse_bad_attestations(state: State, attestations: Sequence[Attestation]) 
                 raise SnapshotMissingError(
                     f"{state.name}: shard {unknown[0]} not found",
                     code="shard-not-found",
+                    path=unknown[0],
                     version=state.name,
                 )

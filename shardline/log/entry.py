@@ -182,6 +182,7 @@ def _refuse_newer(version: str, number: int, told: dict[str, Any]) -> None:
     needed = f"shardline {release} or newer" if named else "a newer release of shardline"
     raise UnknownFormatError(
         f"{version}: entry {number} uses {what}, unknown to this release (nothing was changed)",
+        number,
         hint=Hint.of(f"use {needed}"),
         version=version,
     )

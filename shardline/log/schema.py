@@ -269,7 +269,7 @@ class Schema:
         except ValueError as error:
             raise SchemaMismatchError(
                 f"invalid schema: {error}",
-                code="invalid-schema",
+                code=error.code if isinstance(error, ShardlineError) else "invalid-schema",
                 hint=error.hint if isinstance(error, ShardlineError) else None,
                 feature=error.feature if isinstance(error, ShardlineError) else None,
             ) from None
