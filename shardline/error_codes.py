@@ -42,7 +42,7 @@ CODES: dict[str, str] = {
     "key-mismatch": "The keys of both sides have different types.",
     "kind-mismatch": "A feature has different kinds in two sources.",
     "layer-mismatch": "A shard and the layers it is read with do not fit each other.",
-    "length-mismatch": "A column has more or fewer rows than expected.",
+    "length-mismatch": "A column or feature has another number of values than expected.",
     "log-error": "A log cannot be used.",
     "missing-argument": "A required argument or option is missing.",
     "missing-batch-name": "Rows in memory need a batch name.",

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     TensorFunction = Callable[[dict[str, Tensor]], Mapping[str, Tensor]]
 
 _BATCH = 4096
-_SEVERAL = "holds a list of {} values, and one value belongs there"
+SEVERAL = "holds a list of {} values, and one value belongs there"
 
 
 def tensor_fields(
@@ -223,7 +223,7 @@ def _missing_or_not(feature: Feature, column: pa.Array) -> Fitted:
     if feature.shape:
         empty = pa.array(lengths == 0)
         return fit(feature, pa.ListArray.from_arrays(column.offsets, column.values, mask=empty))
-    several = {at: _SEVERAL.format(lengths[at]) for at in np.flatnonzero(lengths > 1).tolist()}
+    several = {at: SEVERAL.format(lengths[at]) for at in np.flatnonzero(lengths > 1).tolist()}
     alone = fit(feature, values.take(pa.array(cuts[:-1], mask=lengths != 1)))
     return Fitted(alone.array, alone.bad | several)
 

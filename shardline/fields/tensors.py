@@ -150,7 +150,7 @@ class Form:
             if not all(map(array.holds, sizes.tolist())):
                 break
         detail = f"holds {counted(int(size), 'byte')}, and {array} takes {array.size_shown}"
-        return ColumnError(at, self.feature.name, detail, code="shape-mismatch")
+        return ColumnError(at, self.feature.name, detail, code="length-mismatch")
 
 
 class _Rows:

@@ -131,7 +131,7 @@ def _row_offsets(
         wanted = f"{'' if fixed else 'a multiple of '}{unit}"
         found = f"{counted(int(counts[place]), 'value')}{step}"
         raise ColumnError(
-            record, feature.name, f"holds {found}, not {wanted}", code="shape-mismatch"
+            record, feature.name, f"holds {found}, not {wanted}", code="length-mismatch"
         )
     return offsets if unit == 1 else offsets // np.int32(unit)
 
