@@ -128,6 +128,12 @@ class InvalidArgumentError(ShardlineError, ValueError):
     code = "invalid-argument"
 
 
+class UnknownArgumentError(InvalidArgumentError, TypeError):
+    """A keyword argument that an operation does not have."""
+
+    code = "unknown-argument"
+
+
 class DamagedFileError(ShardlineError, ValueError):
     """A corrupt TFRecord file, or a file that is not what the caller expects.
 
@@ -281,9 +287,19 @@ class BadRecordsError(ShardlineError, ValueError):
         code: str | None = None,
         hint: Hint | None = None,
         path: str | None = None,
+        record: int | None = None,
+        feature: str | None = None,
         version: str | None = None,
     ) -> None:
-        super().__init__(message, code=code, hint=hint, path=path, version=version)
+        super().__init__(
+            message,
+            code=code,
+            hint=hint,
+            path=path,
+            record=record,
+            feature=feature,
+            version=version,
+        )
         self.refused = refused
         self.bad = bad
         self.rows = rows
@@ -475,8 +491,9 @@ class CondemnedShardError(ConflictError):
         *,
         hint: Hint | None = None,
         version: str | None = None,
+        snapshot: int | None = None,
     ) -> None:
-        super().__init__(message, hint=hint, version=version)
+        super().__init__(message, hint=hint, version=version, snapshot=snapshot)
         self.names = names
 
 

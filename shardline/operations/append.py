@@ -16,10 +16,12 @@ from shardline.errors import CondemnedShardError, SchemaMismatchError, SourceErr
 from shardline.execution.engine import Threads
 from shardline.files.compression import Compression
 from shardline.files.reader import DEFAULT_LIMITS
+from shardline.hints import Hint, Option
 from shardline.log.facts import Checks
 from shardline.log.landing import Append, Held, SetAside
 from shardline.log.schema_diff import compare
 from shardline.log.version import refuse_no_version
+from shardline.operations.arguments import parse_compression
 from shardline.operations.landing import (
     TARGET_BYTES,
     LandingOptions,
@@ -130,7 +132,7 @@ def append(
     refuse_no_version(version=version)
     options = LandingOptions(
         target_bytes,
-        Compression(compression),
+        parse_compression(compression),
         quarantine_share,
         salvage,
         format,
@@ -151,7 +153,14 @@ def append(
         told = tuple(identity for _, identity in new)
         return AppendReport(version.name, None, skipped=skipped, new=told, set_aside=tuple(refused))
     if not new and schema is None and not version.exists:
-        raise SourceError(refused[0].why)
+        raise SourceError(
+            refused[0].why,
+            code=refused[0].code,
+            path=refused[0].source.path,
+            record=refused[0].record,
+            offset=refused[0].offset,
+            version=version.name,
+        )
     wanted = _schema(version, schema, [source for source, _ in new])
     tasks = [_task(version, source, identity, wanted, options) for source, identity in new]
     created = False
@@ -233,8 +242,10 @@ def _choose(
             held = held_now.holds(identity, entry)
         if identity.key in new and identity.batch is not None:
             raise SourceError(
-                f"two sources are named batch {identity.batch!r}, and the same batch lands once: "
-                "append them one by one, each under its own name"
+                f"duplicate batch {identity.batch!r}: two sources have this name",
+                code="duplicate-batch",
+                hint=Hint.of("give each batch a name of its own"),
+                version=version.name,
             )
         if identity.key in new:
             skipped.append(Skipped(identity, "it is named twice"))
@@ -271,8 +282,10 @@ def _schema(version: Version, declared: Schema | None, sources: Sequence[RecordS
         return declared if declared is not None else _inferred(version, sources)
     if declared is not None and declared.fingerprint != version.schema.fingerprint:
         raise SchemaMismatchError(
-            f"{version.name} has another schema:\n{compare(version.schema, declared)}\n"
-            "A version has one schema: append to a new version instead"
+            f"{version.name}: declared schema differs from the schema of the version:\n"
+            f"{compare(version.schema, declared)}",
+            hint=Hint.of("append to a new version"),
+            version=version.name,
         )
     return version.schema
 
@@ -281,10 +294,13 @@ def _inferred(version: Version, sources: Sequence[RecordSource]) -> Schema:
     found = infer_schema_of(sources)
     if not found.features and found.payload != "opaque":
         raise SchemaMismatchError(
-            f"{version.name} does not exist, and nothing in {sources[0].shown}"
-            + (f" and {len(sources) - 1} more" if len(sources) > 1 else "")
-            + " tells what schema to give it: declare the schema, or begin with a source that has "
-            "some records"
+            f"{version.name}: cannot infer the schema of a new version from {sources[0].shown}"
+            + (f" and {len(sources) - 1} more" if len(sources) > 1 else ""),
+            code="missing-schema",
+            hint=Hint.of(
+                "set ", Option("schema"), ", or append a source that contains records first"
+            ),
+            version=version.name,
         )
     return found
 
