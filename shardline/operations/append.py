@@ -10,7 +10,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from shardline.errors import CondemnedShardError, SchemaMismatchError, SourceError
 from shardline.execution.engine import Threads
@@ -44,14 +44,24 @@ if TYPE_CHECKING:
     from shardline.operations.landing import Landing
     from shardline.sources import Format, RecordSource
 
+SkipCode: TypeAlias = Literal[
+    "appended", "appended-meanwhile", "duplicate", "rejected", "rolled-back"
+]
+"""Why an append skips a source."""
+
 
 @dataclass(frozen=True, slots=True)
 class Skipped:
-    """A source that was left out, and why. `out` says that it landed once and was taken out."""
+    """A source that was left out, and why. `out` says that it landed once and was taken out.
+
+    `code` is the reason for scripts; `entry` is the log entry that appended or rejected it.
+    """
 
     source: Identity
     why: str
     out: bool = False
+    code: SkipCode = "appended"
+    entry: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +197,7 @@ def append(
         (
             *skipped,
             *(
-                Skipped(landing.source, "it has landed meanwhile")
+                Skipped(landing.source, "it has landed meanwhile", code="appended-meanwhile")
                 for landing in landings
                 if landing.source.key not in landed
             ),
@@ -248,16 +258,17 @@ def _choose(
                 version=version.name,
             )
         if identity.key in new:
-            skipped.append(Skipped(identity, "it is named twice"))
+            skipped.append(Skipped(identity, "it is named twice", code="duplicate"))
         elif entry is None or (reland and not held):
             new[identity.key] = (source, identity)
         elif entry < 0:
             why = f"it was rejected in entry {-entry} of the log"
-            skipped.append(Skipped(identity, why, out=not held))
+            skipped.append(Skipped(identity, why, not held, "rejected", -entry))
         else:
             since = "" if held else ", and was rolled back since"
             why = f"it landed in entry {entry} of the log{since}"
-            skipped.append(Skipped(identity, why, out=not held))
+            code: SkipCode = "appended" if held else "rolled-back"
+            skipped.append(Skipped(identity, why, not held, code, entry))
     return list(new.values()), tuple(skipped)
 
 
@@ -272,7 +283,7 @@ def _new_refusals(
             new.append(one)
         else:
             why = f"it was rejected in entry {abs(entry)} of the log"
-            skipped.append(Skipped(one.source, why, out=True))
+            skipped.append(Skipped(one.source, why, out=True, code="rejected", entry=abs(entry)))
     return new, skipped
 
 

@@ -50,9 +50,11 @@ def misfit_batch(path: str, record: int, error: BatchMisfit) -> BadRecordsError:
         (told,),
         error.last - error.first + 1,
         record + error.last + 1,
-        code="udf-error",
+        code=error.code,
+        hint=error.hint,
         path=path,
         record=record + error.first,
+        feature=error.feature,
     )
 
 
