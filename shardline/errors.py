@@ -128,12 +128,6 @@ class InvalidArgumentError(ShardlineError, ValueError):
     code = "invalid-argument"
 
 
-class UnknownArgumentError(InvalidArgumentError, TypeError):
-    """A keyword argument that an operation does not have."""
-
-    code = "unknown-argument"
-
-
 class DamagedFileError(ShardlineError, ValueError):
     """A corrupt TFRecord file, or a file that is not what the caller expects.
 
@@ -368,6 +362,12 @@ class PackageMissingError(ShardlineError, ImportError):
     """A package that is only needed for what was asked for, and is not installed."""
 
     code = "package-missing"
+
+
+class UnknownArgumentError(InvalidArgumentError, TypeError):
+    """A keyword argument that an operation does not have."""
+
+    code = "unknown-argument"
 
 
 class BadNameError(ShardlineError, ValueError):
