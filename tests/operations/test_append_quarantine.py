@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from shardline.errors import BadRecordsError, DamagedFileError
-from shardline.hints import Option
+from shardline.hints import Command, Option
 from shardline.log.schema import Schema
 from shardline.log.version import Version
 from shardline.operations.append import append
@@ -173,8 +173,10 @@ def test_a_damaged_file_stops_the_append_and_the_error_says_where_and_what_to_do
         append(version, path, schema=Schema.opaque(), target_bytes=200)
     assert caught.value.path == str(path)
     assert (caught.value.record, caught.value.offset) == (17, 987)
-    for told in (str(path), "record 17", "offset 987", f"shardline salvage {path}"):
+    for told in (str(path), "record 17", "offset 987"):
         assert told in str(caught.value)
+    assert caught.value.hint is not None
+    assert Command.of("salvage", str(path), "OUT") in caught.value.hint.commands
     assert not Version(version.store, NAME).exists
 
 

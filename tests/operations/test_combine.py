@@ -88,7 +88,7 @@ def test_pairs_come_by_shards_the_left_record_outside(tmp_path: Path, compressio
 
 def test_the_published_snapshots_are_combined_unless_others_are_named(tmp_path: Path) -> None:
     left, right, into = two(tmp_path)
-    with pytest.raises(SnapshotMissingError, match=r"lefts/v1.* no published snapshot"):
+    with pytest.raises(SnapshotMissingError, match=r"lefts/v1.* published snapshot"):
         combine(left, right, into)
     for version in (left, right):
         assert check_version(version).ok

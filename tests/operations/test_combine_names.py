@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from shardline.errors import SchemaMismatchError
+from shardline.hints import Option
 from shardline.log.schema import Category, Feature, Image, Schema, Text
 from shardline.log.version import Version
 from tests.errors import raises
@@ -47,8 +48,9 @@ def test_common_names_are_refused_with_all_of_them_and_what_to_do(tmp_path: Path
     with raises(SchemaMismatchError, "feature-collision", feature="id") as caught:
         schema_of(tmp_path, LEFT, RIGHT)
     assert "'id', 'label'" in str(caught.value)
-    for way in ("on_collision='prefix'", "'keep-left'", "'keep-right'"):
-        assert way in str(caught.value)
+    assert caught.value.hint is not None
+    for way in ("prefix", "keep-left", "keep-right"):
+        assert Option("on_collision", way) in caught.value.hint.parts
     assert not Version(tmp_path, "pairs/v1").exists
 
 

@@ -135,7 +135,8 @@ def test_damage_of_a_base_is_found_by_verify_and_left_to_its_own_check(tmp_path:
     assert all(one.ok for one in report.shards)
     (told,) = told_by(report.bases)
     assert told.startswith("data-crc")
-    assert "record 0, offset 0" in told
+    assert "record 0" in told
+    assert "offset 0" in told
     assert check_version(version, again=True).ok
     assert not check_version(Version(tmp_path, "digits/v1"), again=True).ok
 
