@@ -292,9 +292,19 @@ class BadRecordsError(ShardlineError, ValueError):
         code: str | None = None,
         hint: Hint | None = None,
         path: str | None = None,
+        record: int | None = None,
+        feature: str | None = None,
         version: str | None = None,
     ) -> None:
-        super().__init__(message, code=code, hint=hint, path=path, version=version)
+        super().__init__(
+            message,
+            code=code,
+            hint=hint,
+            path=path,
+            record=record,
+            feature=feature,
+            version=version,
+        )
         self.refused = refused
         self.bad = bad
         self.rows = rows
@@ -387,6 +397,12 @@ class PackageMissingError(ShardlineError, ImportError):
     """A package that is only needed for what was asked for, and is not installed."""
 
     code = "package-missing"
+
+
+class UnknownArgumentError(InvalidArgumentError, TypeError):
+    """A keyword argument that an operation does not have."""
+
+    code = "unknown-argument"
 
 
 class BadNameError(ShardlineError, ValueError):
@@ -525,8 +541,9 @@ class CondemnedShardError(ConflictError):
         *,
         hint: Hint | None = None,
         version: str | None = None,
+        snapshot: int | None = None,
     ) -> None:
-        super().__init__(message, hint=hint, version=version)
+        super().__init__(message, hint=hint, version=version, snapshot=snapshot)
         self.names = names
 
 
