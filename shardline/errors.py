@@ -486,6 +486,12 @@ class SchemaMismatchError(LogError, ValueError):
     code = "schema-mismatch"
 
 
+class RecordNotFoundError(ShardlineError, IndexError):
+    """A record number that a snapshot does not have."""
+
+    code = "record-not-found"
+
+
 class DagsterRecordMissingError(ShardlineError, LookupError):
     """A folder that should be a DAGSTER_HOME, and in which nothing was recorded."""
 
