@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from shardline.errors import ShardlineError
-from shardline.hints import Hint, Option
+from shardline.hints import Command, Hint
 from shardline.lineage.auditing.names import is_ours
 from shardline.lineage.findings import Finding
 from shardline.operations.receipt import RECEIPT
@@ -34,7 +34,6 @@ _RECEIPTS = {
     "combine": "by which it was found made; nothing is traced by that",
 }
 """What the receipts of shards tell, by what made these."""
-_KEEP = Hint.of("restore it to keep sources, or skip them with ", Option("sources", value=False))
 _LEFT_WITH_ERASURE = Hint.of("nothing to do if the source was changed for that erasure")
 _OF_OVERLAY = "which told of which records no new fields could be made, if there were such"
 
@@ -132,7 +131,8 @@ def source_findings(
         if not kind:
             continue
         severity: Severity = "warning"
-        advice = _KEEP
+        skip = Command.of("audit", history.name, "--no-sources")
+        advice = Hint.of("restore it to keep sources; to audit without sources, run ", skip)
         if source.key in erased:
             severity, advice = "note", _LEFT_WITH_ERASURE
             what += f"; records of it were erased in entry {erased[source.key]}"
