@@ -145,7 +145,9 @@ def appended_version(
 
 def _refuse_times(timezone: str, watch_seconds: int | None) -> None:
     if watch_seconds is not None and watch_seconds < 1:
-        raise InvalidArgumentError(f"invalid watch_seconds {watch_seconds}: expected 1 or more")
+        raise InvalidArgumentError(
+            f"invalid watch_seconds {watch_seconds}: expected 1 or more", code="out-of-range"
+        )
     if timezone not in available_timezones():
         raise InvalidArgumentError(
             f"unknown timezone {timezone!r}",

@@ -175,7 +175,7 @@ def _refuse_rule(options: Options, declared: DeclaredMakers, mode: str) -> None:
     if mode not in get_args(CombineMode):
         raise InvalidArgumentError(
             f"invalid mode {mode!r}: expected {' or '.join(get_args(CombineMode))}",
-            code="invalid-mode",
+            code="invalid-choice",
         )
     asked = [name for name in ("on", "where", "limit", "sample") if options.get(name)]
     asked += ["fields"] if declared.given else []
@@ -193,9 +193,13 @@ def _refuse_rule(options: Options, declared: DeclaredMakers, mode: str) -> None:
 
 def _refuse_sizes(target: int, budget: int | None) -> None:
     if target < 1:
-        raise InvalidArgumentError(f"invalid target of {target} bytes: expected 1 or more")
+        raise InvalidArgumentError(
+            f"invalid target of {target} bytes: expected 1 or more", code="out-of-range"
+        )
     if budget is not None and budget < 1:
-        raise InvalidArgumentError(f"invalid budget of {budget} bytes: expected 1 or more")
+        raise InvalidArgumentError(
+            f"invalid budget of {budget} bytes: expected 1 or more", code="out-of-range"
+        )
 
 
 def _tell_plan(context: dg.AssetExecutionContext, plan: CombinePlan) -> None:

@@ -79,7 +79,7 @@ def refuse_itself(name: str, inputs: Sequence[str]) -> None:
     if name in inputs:
         raise DeclarationError(
             f"{name}: derived from itself",
-            code="self-input",
+            code="same-version",
             hint=Hint.of("give the derived version another name"),
             version=name,
         )

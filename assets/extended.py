@@ -126,7 +126,7 @@ def _refuse_mode(
 ) -> None:
     if mode not in get_args(Mode):
         raise InvalidArgumentError(
-            f"invalid mode {mode!r}: expected {' or '.join(get_args(Mode))}", code="invalid-mode"
+            f"invalid mode {mode!r}: expected {' or '.join(get_args(Mode))}", code="invalid-choice"
         )
     if mode != "overlay":
         return
@@ -134,20 +134,22 @@ def _refuse_mode(
     if name.partition("/")[0] != dataset:
         raise InvalidArgumentError(
             f"an overlay needs the dataset of its base ({dataset})",
-            code="overlay-unsupported",
+            code="dataset-mismatch",
             hint=Hint.of(f"make it a version of {dataset}, or use ", _REWRITE),
         )
     if drop or replaces:
         raise InvalidArgumentError(
             "an overlay cannot drop or replace features",
-            code="overlay-unsupported",
+            code="conflicting-arguments",
             hint=Hint.of("use ", _REWRITE),
         )
 
 
 def _refuse_share(mode: str, share: float, declared: DeclaredMakers) -> None:
     if not 0 <= share <= 1:
-        raise InvalidArgumentError(f"invalid quarantine share {share}: expected 0 to 1")
+        raise InvalidArgumentError(
+            f"invalid quarantine share {share}: expected 0 to 1", code="out-of-range"
+        )
     if mode != "overlay" or not share:
         return
     for one in declared.functions:
@@ -155,7 +157,7 @@ def _refuse_share(mode: str, share: float, declared: DeclaredMakers) -> None:
             if feature.required:
                 raise InvalidArgumentError(
                     f"an overlay with quarantine cannot have the required feature {feature.name!r}",
-                    code="overlay-unsupported",
+                    code="conflicting-arguments",
                     hint=Hint.of("declare it with ", _OPTIONAL, ", or use ", _REWRITE),
                     feature=feature.name,
                 )

@@ -37,7 +37,7 @@ class DeclaredMakers:
         except TypeError:
             name = getattr(fields, "__name__", type(fields).__name__)
             raise InvalidArgumentError(
-                f"function {name!r} declares no features", code="invalid-udf", hint=_HOW
+                f"function {name!r} declares no features", code="undeclared-udf", hint=_HOW
             ) from None
         return cls(fields)
 
@@ -59,7 +59,7 @@ def _listed(fields: object) -> tuple[Fields, ...]:
     for one in found:
         if not _is_maker(one):
             raise InvalidArgumentError(
-                f"invalid fields of type {type(one).__name__}", code="invalid-udf", hint=_HOW
+                f"invalid fields of type {type(one).__name__}", code="undeclared-udf", hint=_HOW
             )
     return found
 

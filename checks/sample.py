@@ -81,7 +81,9 @@ def sample(
     from shardline.readers.records import records_of  # noqa: PLC0415 - only when data is read
 
     if limit < 1:
-        raise InvalidArgumentError(f"invalid limit {limit}: expected 1 or more")
+        raise InvalidArgumentError(
+            f"invalid limit {limit}: expected 1 or more", code="out-of-range"
+        )
     part = snapshot if shards is None else _only(snapshot, shards)
     features: list[Feature] = []
     if snapshot.schema.payload != "opaque" or columns is not None:

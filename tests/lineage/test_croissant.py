@@ -164,6 +164,6 @@ def test_a_snapshot_that_is_not_published_is_not_told(tmp_path: Path) -> None:
 def test_no_copy_of_records_is_left_in_the_root_where_erase_would_miss_it(tmp_path: Path) -> None:
     version = grown(Version(tmp_path / "root", "numbers/v1"), tmp_path / "landing", 0, 3)
     inside = tmp_path / "root" / "told"
-    with raises(BadNameError, "path-inside-root", path=str(inside)):
+    with raises(BadNameError, "output-in-root", path=str(inside)):
         write_croissant(version.published(), inside)
     assert write_croissant(version.published(), tmp_path / "root" / "told", copy=False).exists()

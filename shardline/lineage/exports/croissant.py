@@ -149,7 +149,7 @@ def _refuse_inside(snapshot: Snapshot, folder: Path) -> None:
     if inside is not None and folder.resolve().is_relative_to(inside.parent.resolve()):
         raise BadNameError(
             f"{folder}: inside the root, where erase cannot find a copy of the records",
-            code="path-inside-root",
+            code="output-in-root",
             hint=Hint.of("choose a folder outside the root, or leave out the copy"),
             path=folder,
         )
