@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from shardline.cli.errors import UsageError, render_hint
+from shardline.cli.errors import UsageError, hint_dict, render_hint
 from shardline.cli.json_told import tell_json
 from shardline.cli.options import json_option, root_option, workers_option
 from shardline.cli.references import chosen_versions, next_command, open_root
@@ -20,13 +20,13 @@ from shardline.cli.replacing import refuse_in_root
 from shardline.cli.report import refuse_other_file
 from shardline.cli.wording import counted, escaped, human_bytes, listed
 from shardline.errors import DamagedLogError, UnknownFormatError
-from shardline.hints import Hint
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from shardline.lineage.audit import AuditReport
     from shardline.lineage.auditing.deep import Deep
+    from shardline.lineage.auditing.reasons import Reason
     from shardline.lineage.catalog import Catalog
     from shardline.lineage.findings import Finding, Severity
 
@@ -286,13 +286,18 @@ def _as_dict(report: AuditReport) -> dict[str, Any]:
         "bytes": report.bytes,
         "recomputed": report.recomputed,
         "left_out": [
-            {"version": one.version, "shards": one.shards, "why": one.why}
+            {"version": one.version, "shards": one.shards, **_reason_dict(one.reason)}
             for one in report.left_out
         ],
         "findings": [
-            {**one.to_json(), "advice": render_hint(Hint.of(one.advice))} for one in report.findings
+            {**one.to_json(), "advice": render_hint(one.advice)} for one in report.findings
         ],
     }
+
+
+def _reason_dict(reason: Reason) -> dict[str, Any]:
+    hint = {} if reason.hint is None else {"hint": hint_dict(reason.hint)}
+    return {**reason.to_dict(), **hint}
 
 
 def _print(report: AuditReport, seconds: float, *, quick: bool) -> None:
@@ -303,7 +308,10 @@ def _print(report: AuditReport, seconds: float, *, quick: bool) -> None:
         click.echo(f"… and {more}; --json lists all")
     for left in report.left_out:
         shards = counted(left.shards, "shard")
-        click.echo(f"not made again: {shards} of {escaped(left.version)}: {escaped(left.why)}")
+        hint = left.reason.hint
+        more = "" if hint is None else f"; {render_hint(hint)}"
+        why = escaped(left.why) + more
+        click.echo(f"not made again: {shards} of {escaped(left.version)}: {why}")
     counts = Counter(one.severity for one in report.findings)
     found = [counted(counts[severity], severity) for severity in _COLOURS if counts[severity]]
     size = human_bytes(report.bytes) + (", not read" if quick else "")
@@ -338,4 +346,4 @@ def _print_finding(one: Finding) -> None:
     where = ", ".join(filter(None, (one.version, one.place)))
     click.echo(f"{mark}{one.kind}: {escaped(where)}")
     click.echo(f"        {escaped(one.detail)}")
-    click.echo(f"        {click.style(render_hint(Hint.of(one.advice)), dim=True)}")
+    click.echo(f"        {click.style(render_hint(one.advice), dim=True)}")
