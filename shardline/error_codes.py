@@ -83,7 +83,7 @@ CODES: dict[str, str] = {
     "invalid-shape": "A shape is malformed or does not fit its use.",
     "invalid-snapshot": "A text is not a snapshot number, tag or time.",
     "invalid-source": "A source cannot be read, or changed while it was read.",
-    "invalid-storage-settings": "The environment lacks settings of the storage, or they are invalid.",
+    "invalid-storage-settings": "Settings of the storage are missing or invalid.",
     "invalid-suite": "A suite of expectations is malformed.",
     "invalid-type": "An argument has a type that the operation does not accept.",
     "invalid-udf": "A UDF or its declaration is malformed.",
