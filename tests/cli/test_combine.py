@@ -81,7 +81,7 @@ def test_files_are_combined_in_the_order_of_nested_loops(tmp_path: Path) -> None
     written = result.out.splitlines()
     assert written[:2] == [lines[0], lines[4]]
     assert f"{(tmp_path / 'out').stat().st_size} bytes" in written[2]
-    assert re.fullmatch(r"  \d+\.\d\d s, [\d,]+ pairs/s,.*/s", written[3])
+    assert re.match(r"  \d+\.\d\d s, [\d,]+ pairs/s", written[3])
     assert pairs_in(tmp_path / "out", "a_x", "b_x") == [
         (left, right) for left in range(3) for right in (1, 5)
     ]

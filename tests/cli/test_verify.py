@@ -194,7 +194,7 @@ def test_each_damaged_shard_is_told_and_nothing_written(tmp_path: Path) -> None:
     assert result.code == 1
     for label in ("one", "two"):
         assert f"DAMAGED digits/shards/{shard_name(label)}\n" in result.out
-    assert all(words in result.out for words in ("record 0", "3 shards, 2 damaged"))
+    assert all(words in result.out for words in ("record 0", "3 shards", "2 damaged"))
     assert result.commands == [["check", "digits/v1@3", "--again"], ["repair", NAME]]
     assert Version(tmp_path, NAME).state.number == 7
     newest = on(tmp_path, "verify", NAME, "--json").json["versions"][0]
