@@ -253,10 +253,10 @@ WRONG = {
     "no bytes a shard": (["a.jsonl", "--target-size", "0"], "invalid-option-value"),
     "ZLIB": (["a.jsonl", "--compression", "zlib"], "invalid-option-value"),
     "a file as a folder": (["a.jsonl", "--format", "folder"], "source-not-a-folder"),
-    "what tells nothing": (["noise"], "invalid-source"),
-    "salvage of rows": (["a.jsonl", "--salvage"], "invalid-source"),
+    "what tells nothing": (["noise"], "unknown-source-format"),
+    "salvage of rows": (["a.jsonl", "--salvage"], "invalid-argument"),
     "a glob in a bucket": (["s3://bucket/in/*.csv"], "invalid-argument"),
-    "an unknown scheme": (["ftp://host/a.csv"], "invalid-name"),
+    "an unknown scheme": (["ftp://host/a.csv"], "unknown-scheme"),
 }
 
 
@@ -347,7 +347,7 @@ def test_objects_are_sources_and_roots_may_be_stores(s3_root: str, tmp_path: Pat
     assert result.code == 0, result.err
     assert (result.json["landed"][0]["path"], result.json["records"]) == (file, 3)
     result = here(tmp_path, "append", "copy/v1", f"{file}-missing.tfrecord", "--json")
-    assert result.problem == (2, "invalid-source")
+    assert result.problem == (2, "file-not-found")
 
 
 ENDS = {signal.SIGINT: 130, signal.SIGTERM: 143}

@@ -117,11 +117,11 @@ def test_a_function_of_a_file_may_choose(root: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "code"),
     [
-        (("digits", "--yes"), "invalid-argument"),
+        (("digits", "--yes"), "missing-argument"),
         (("digits/v1", "--where", "id == 5"), "dataset-required"),
         (("faces", "--where", "id == 5"), "dataset-not-found"),
-        (("digits", "--where", "id = 5", "--yes"), "invalid-argument"),
-        (("digits", "--where", "label == 5", "--yes"), "schema-mismatch"),
+        (("digits", "--where", "id = 5", "--yes"), "invalid-predicate"),
+        (("digits", "--where", "label == 5", "--yes"), "unknown-feature"),
         (("digits", "--key", "id"), "missing-option"),
         (("digits", "--value", "5"), "missing-option"),
         (("digits", "--where", "id == 5", "--key", "id", "--value", "5"), "conflicting-options"),

@@ -221,7 +221,7 @@ MIXED_UP: dict[str, tuple[list[str], str, str]] = {
         "duplicate-feature",
         "'x'",
     ),
-    "an unknown feature": ([NAME, "--into", "v2", "--drop", "shoes"], "schema-mismatch", "'shoes'"),
+    "an unknown feature": ([NAME, "--into", "v2", "--drop", "shoes"], "unknown-feature", "'shoes'"),
     "an unknown kind": (
         [NAME, "--into", "v2", "--cast", "age=double"],
         "invalid-option-value",
@@ -234,23 +234,23 @@ MIXED_UP: dict[str, tuple[list[str], str, str]] = {
     ),
     "bytes to numbers": (
         [NAME, "--into", "v2", "--cast", "name=float"],
-        "schema-mismatch",
+        "unsupported-cast",
         "'name'",
     ),
-    "the kind it has": ([NAME, "--into", "v2", "--cast", "age=int64"], "schema-mismatch", "'age'"),
+    "the kind it has": ([NAME, "--into", "v2", "--cast", "age=int64"], "redundant-cast", "'age'"),
     "a default that does not fit": (
         [NAME, "--into", "v2", "--default", "age=old"],
-        "schema-mismatch",
+        "invalid-value",
         "'age'",
     ),
     "a default of what is there": (
         [NAME, "--into", "v2", "--default", "id=1"],
-        "schema-mismatch",
+        "required-feature",
         "'id'",
     ),
     "a default of several kinds": (
         [NAME, "--into", "v2", "--default", 'new=[1, "a"]'],
-        "schema-mismatch",
+        "invalid-value",
         "'new'",
     ),
     "a default of nothing": (
@@ -265,7 +265,7 @@ MIXED_UP: dict[str, tuple[list[str], str, str]] = {
     ),
     "dropped and renamed": (
         [NAME, "--into", "v2", "--drop", "age", "--rename", "age=x"],
-        "schema-mismatch",
+        "conflicting-arguments",
         "'age'",
     ),
     "into itself": ([NAME, "--into", "v1", "--drop", "age"], "output-is-input", "v1"),

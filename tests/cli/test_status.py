@@ -111,8 +111,8 @@ def test_what_holds_a_rejected_shard_says_so(tmp_path: Path) -> None:
     last = told["held"][-1]
     assert last["snapshot"] == version.newest().number
     assert "schema" in {obstacle["check"] for obstacle in last["obstacles"]}
-    (failed,) = [one for one in last["obstacles"] if one["check"] == "schema"]
-    assert (failed["what"], failed["shards"]) == ("failed", 1)
+    (failed,) = [one for one in last["obstacles"] if one["what"] == "failed"]
+    assert (failed["check"], failed["shards"]) == ("schema", 1)
     assert all(words in failed["detail"] for words in ("record 1", "feature 'x'"))
     assert [one["snapshot"] for one in told["held"] if one["rejected"]] == [2]
 
