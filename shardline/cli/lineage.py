@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from shardline.cli.errors import UsageError, print_warning
+from shardline.cli.errors import UsageError, print_warning, render_hint
 from shardline.cli.options import json_option, root_option
 from shardline.cli.references import (
     find_snapshot,
@@ -15,6 +15,7 @@ from shardline.cli.references import (
     open_version,
     parse_reference,
 )
+from shardline.hints import Hint
 
 if TYPE_CHECKING:
     from shardline.lineage.graph import Graph
@@ -94,10 +95,13 @@ def lineage(
 
 
 def _warn_of_others(graph: Graph) -> None:
-    """Say which logs could not be asked, besides those that the graph tells of."""
+    """Warn of logs that cannot be read, and suggest to verify them."""
     from shardline.lineage.readable import UNREAD
 
     shown = [node.gone for node in graph.nodes.values() if node.gone]
     for name, why in graph.unread.items():
-        if not any(why.removeprefix(f"{UNREAD}: ") in one for one in shown):
-            print_warning(f"{name}: inputs unknown: {why}")
+        hint = Hint.run("verify", name)
+        if any(why.removeprefix(f"{UNREAD}: ") in one for one in shown):
+            click.echo(f"hint: {render_hint(hint)}")
+        else:
+            print_warning(f"{name}: inputs unknown: {why}", hint)

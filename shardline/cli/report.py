@@ -7,11 +7,12 @@ from pathlib import Path
 
 import click
 
-from shardline.cli.errors import UsageError
+from shardline.cli.errors import UsageError, render_hint
 from shardline.cli.options import json_option, root_option
 from shardline.cli.references import chosen_versions, open_root
 from shardline.cli.replacing import refuse_in_root, refuse_no_file
 from shardline.cli.wording import counted, escaped, human_bytes
+from shardline.hints import Hint
 
 _OURS = b"<title>Shardline report</title>"
 _HEAD = 4096
@@ -72,6 +73,7 @@ def report(name: str | None, *, output: Path, root: str | None, as_json: bool) -
         click.echo(f"{escaped(str(output))}: {what}, {human_bytes(size)}")
         for one in damaged:
             click.echo(f"  {escaped(one.problem)}")
+            click.echo(f"  hint: {render_hint(Hint.run('verify', one.name))}")
     raise SystemExit(1 if damaged else 0)
 
 

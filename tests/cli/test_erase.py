@@ -246,8 +246,8 @@ def test_a_proof_replaces_nothing_but_an_earlier_proof_of_the_same_dataset(
         assert here(root, "erase", "digits", "--proof", proof).code == 2
         assert here(root, "erase", "digits", "--proof", proof, "--overwrite").code == 1
         assert b"faces" not in proof.read_bytes()
-    forced = here(root, "erase", "digits", "--overwrite", "--json")
-    assert forced.problem == (2, "missing-option")
+    alone = here(root, "erase", "digits", "--overwrite", "--json")
+    assert alone.problem == (2, "missing-option")
 
 
 def test_a_snapshot_that_was_erased_says_so_when_it_is_read(root: Path) -> None:
