@@ -87,7 +87,8 @@ def test_advice_has_the_root_if_it_was_given_and_is_not_told_twice(root: Path) -
     verify = ["verify", "digits/v1", "--root", str(root)]
     for command in (["status"], ["report", "-o", str(root.parent / "page.html")]):
         told = here("/nowhere", *command, "--root", root)
-        assert (told.code, told.commands) == (1, [verify])
+        assert told.code == 1
+        assert [one for one in told.commands if one[0] == "verify"] == [verify]
     refused = here("/nowhere", "head", "digits/v1", "--root", root, "--json")
     assert refused.problem == (1, "corrupt-log")
     assert refused.hint == [verify]

@@ -129,7 +129,7 @@ def test_a_file_that_cannot_be_told_from_another_is_code_1(tmp_path: Path) -> No
     landed(tmp_path, "one", "two")
     file_of(tmp_path, "one").write_bytes(file_of(tmp_path, "two").read_bytes() * 2)
     result = here(tmp_path, "repair", NAME, "--json")
-    assert result.problem == (1, "shard-mismatch")
+    assert result.problem == (1, "unrepairable-shard")
     assert shard_name("one") in result.err
     assert Version(tmp_path, NAME).state.number == 5
 

@@ -83,7 +83,8 @@ def test_pins_that_nothing_needs_are_told_with_when_what_they_held_goes(tmp_path
     rolled_back(tmp_path)
     Version(tmp_path, NAME).pin("digits/v2 on 2", 2)
     at_once = ("vacuum", "digits", "--keep", "0")
-    assert on(tmp_path, *at_once, "--json").json["let_go"] == 1
+    (pin,) = on(tmp_path, *at_once, "--json").json["let_go"]
+    assert pin.startswith("digits/v1: digits/v2")
     assert "1 pin" in on(tmp_path, *at_once).out
     later = on(tmp_path, "vacuum", "digits", "--keep", "1h").out
     assert all(words in later for words in ("1 pin", "for 1h"))
