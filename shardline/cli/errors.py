@@ -85,9 +85,9 @@ def from_click(error: click.UsageError) -> ShardlineError:
     matches = getattr(error, "possibilities", None)
     if matches:
         return problem.set_hint(Hint.of("did you mean " + " or ".join(map(repr, matches)) + "?"))
-    if error.ctx is not None:
-        return problem.set_hint(Hint.run(*error.ctx.command_path.split()[1:], "--help"))
-    return problem
+    command = _running_command()
+    names = () if command is None or command.name is None else (command.name,)
+    return problem.set_hint(Hint.run(*names, "--help"))
 
 
 def _describe_usage(error: click.UsageError) -> tuple[str, str]:

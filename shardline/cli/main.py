@@ -119,12 +119,12 @@ class _Shardline(click.Group):
         given = list(args)
         try:
             return super().make_context(info_name, args, parent, **extra)
-        except click.NoSuchOption as error:
-            if error.ctx is None:
-                raise
-            with error.ctx.scope(cleanup=False):
-                keep_arguments(error.ctx, given)
-                print_error(from_click(error).set_hint(Hint.run("--help")), error.ctx)
+        except click.UsageError as error:
+            if not given:
+                raise  # click shows the help
+            with click.Context(self, info_name=info_name) as context:
+                keep_arguments(context, given)
+                print_error(from_click(error).set_hint(Hint.run("--help")), context)
             raise SystemExit(_USAGE) from None
 
     def invoke(self, ctx: click.Context) -> Any:  # noqa: ANN401 - click's own signature
