@@ -45,7 +45,7 @@ def test_what_went_is_told_with_a_minus(tmp_path: Path) -> None:
     assert "+2 -1" in result.out
     rows = [line.split() for line in result.out.splitlines()]
     assert ["-", shard_name("abb"), "3", "records,", "3", "bytes"] in rows
-    assert ["+", shard_name("a"), "1", "record,", "1", "byte"] in rows
+    assert ["+", shard_name("a"), "1", "record,", "1", "bytes"] in rows
 
 
 def test_json_tells_both_snapshots_and_every_shard(tmp_path: Path) -> None:
@@ -134,7 +134,7 @@ def test_the_same_content_is_told_to_be_the_same(tmp_path: Path) -> None:
         ([NAME], "missing-snapshot"),
         ([f"{NAME}@"], "invalid-reference"),
         ([f"{NAME}@9"], "snapshot-not-found"),
-        ([f"{NAME}@never"], "snapshot-not-found"),
+        ([f"{NAME}@never"], "tag-not-found"),
         ([f"{NAME}@1999-01-01"], "snapshot-not-found"),
         ([f"{NAME}@{'9' * 5000}"], "invalid-reference"),
         ([f"{NAME}@1", "@@2"], "invalid-reference"),

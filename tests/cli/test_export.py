@@ -54,7 +54,7 @@ def test_damage_is_code_1_and_the_file_stays_as_it_was(tmp_path: Path) -> None:
 def test_what_cannot_be_exported_is_told_with_code_2(tmp_path: Path) -> None:
     land(make_version(tmp_path), "one")
     for arguments, code in (
-        ([NAME, "out"], "not-published"),
+        ([NAME, "out"], "version-unpublished"),
         ([f"{NAME}@7", "out"], "snapshot-not-found"),
         ([f"{NAME}@1", "."], "output-is-folder"),
         (["digits", "out"], "missing-version"),

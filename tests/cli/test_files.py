@@ -97,7 +97,7 @@ def test_what_has_no_files_to_read_is_told_with_code_2(tmp_path: Path) -> None:
     land(make_version(tmp_path), "one")
     make_version(tmp_path, "digits/v2", checks=Checks())
     for arguments, code in (
-        ([NAME], "not-published"),
+        ([NAME], "version-unpublished"),
         ([f"{NAME}@2"], "snapshot-not-found"),
         (["digits/v2"], "version-empty"),
         (["digits"], "missing-version"),

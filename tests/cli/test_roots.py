@@ -78,8 +78,8 @@ def test_a_root_may_be_told_by_option_or_environment_and_the_option_wins(
 
 
 BAD_ROOTS = {
-    "an unknown scheme": ("ftp://host/data", "invalid-location"),
-    "a password": ("s3://user:hunter2@bucket/data", "invalid-location"),
+    "an unknown scheme": ("ftp://host/data", "unknown-scheme"),
+    "a password": ("s3://user:hunter2@bucket/data", "embedded-credentials"),
     "a way out": ("s3://bucket/data/../../etc", "invalid-location"),
     "not there": ("data/../../etc-of-nobody", "root-not-found"),
     "something unseen": (f"data{HOSTILE}", "invalid-location"),

@@ -150,7 +150,7 @@ def test_of_a_version_the_declared_schema_is_told(tmp_path: Path) -> None:
     rows = [[cell.strip() for cell in line if cell.strip()] for line in lines]
     assert result.out.startswith("digits/v1: sequence_example records")
     assert ["label", "int64", "[]", "required", "0 to 9"] in rows
-    (vector,) = [row for row in rows if row[0] == "vector"]
+    (vector,) = [row for row in rows if row[:1] == ["vector"]]
     assert vector[1:3] == ["float", "[?, 2]"]
     assert all(words in vector[3] for words in ("optional", "NaN"))
     assert ["step", "bytes", "[]", "required, per step", "text"] in rows
@@ -195,7 +195,7 @@ def test_what_has_no_schema_to_tell_is_refused(tmp_path: Path) -> None:
         (["a.csv"], 2, "unexpected-format"),
         (["a.csv", "--format", "csv"], 2, "missing-option"),
         (["a.csv", "--spec", "--declare"], 2, "conflicting-options"),
-        (["empty.jsonl", "--declare"], 1, "missing-schema"),
+        (["empty.jsonl", "--declare"], 1, "schema-mismatch"),
         (["missing.csv", "--declare"], 2, "file-not-found"),
         ([NAME], 2, "file-not-found"),
     ):
