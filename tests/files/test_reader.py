@@ -21,8 +21,9 @@ from shardline import kernel
 from shardline.errors import DamagedFileError
 from shardline.files.compression import Compression
 from shardline.files.reader import Block, Damage, Limits, Lost, RecordFile
-from shardline.hints import Hint
+from shardline.hints import Hint, Option
 from shardline.operations.verify import verify_file
+from tests.errors import raises
 from tests.files.samples import (
     ROOT,
     bulk_needs_the_compiled_kernel,
@@ -280,8 +281,17 @@ def test_the_cap_on_unpacking_is_kept(tmp_path: Path, compression: str) -> None:
     exact = Limits(max_unpacked_bytes=len(data))
     assert verify_file(path, limits=exact).ok
     (fault,) = verify_file(path, limits=Limits(max_unpacked_bytes=len(data) - 1)).faults
-    assert (fault.kind, fault.code) == ("compression", "decompressed-too-large")
+    assert fault.kind == "compression"
     assert f" {len(data) - 1} " in fault.detail
+    limits = Limits(max_unpacked_bytes=len(data) - 1)
+    where = {"path": str(path), "record": fault.record, "offset": fault.offset}
+    with (
+        RecordFile(path, limits=limits) as file,
+        raises(DamagedFileError, "decompressed-too-large", **where) as caught,
+    ):
+        list(file)
+    assert caught.value.hint is not None
+    assert Option("max_unpacked") in caught.value.hint.parts
 
 
 def test_the_cap_counts_all_members_together(tmp_path: Path) -> None:
