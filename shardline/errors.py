@@ -171,10 +171,10 @@ class DamagedFileError(ShardlineError, ValueError):
         self.detail = detail
 
     @classmethod
-    def of(cls, path: Path | str, fault: Fault) -> DamagedFileError:
-        """Build the error for a fault."""
+    def of(cls, path: object, fault: Fault, *, code: str | None = None) -> DamagedFileError:
+        """Build the error for a fault; `code` replaces that of the fault's kind."""
         where = (fault.record, fault.offset)
-        return cls(str(path), fault.kind, *where, fault.detail, code=fault.code)
+        return cls(str(path), fault.kind, *where, fault.detail, code=code)
 
 
 _FAULT_CODES = {"example": "invalid-example", "oversized": "record-too-large"}

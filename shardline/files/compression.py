@@ -6,7 +6,6 @@ from enum import Enum
 from typing import TYPE_CHECKING, Protocol
 
 from shardline.errors import InvalidArgumentError, ShardlineError
-from shardline.kernel.types import Fault, SizeFault
 
 if TYPE_CHECKING:
     from shardline.files.opened import OpenFile
@@ -42,11 +41,6 @@ class CompressionError(ShardlineError, ValueError):
     def __init__(self, offset: int, detail: str, *, code: str | None = None) -> None:
         super().__init__(f"offset {offset}: {detail}", code=code, offset=offset)
         self.detail = detail
-
-    def fault(self, record: int) -> Fault:
-        """Return the fault that a reader reports at a record."""
-        kind = SizeFault if self.code == "decompressed-too-large" else Fault
-        return kind("compression", record, self.offset, self.detail)
 
 
 class Stream(Protocol):

@@ -283,7 +283,14 @@ class IndexedFile:
                     packed = packed or self._unpack_from(offset)
                     frame = _take(packed, end - offset)
             except CompressionError as error:
-                raise DamagedFileError.of(self.path, error.fault(record)) from None
+                raise DamagedFileError(
+                    str(self.path),
+                    "compression",
+                    record,
+                    error.offset,
+                    error.detail,
+                    code=error.code,
+                ) from None
             scan = kernel.scan(frame, max_record_bytes=self._limits.max_record_bytes)
             if scan.consumed != end - offset or len(scan.starts) != 1:
                 raise self._damaged(record, offset)

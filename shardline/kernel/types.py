@@ -48,21 +48,6 @@ class Fault:
     offset: int
     detail: str
 
-    @property
-    def code(self) -> str | None:
-        """The code of its error; None for the code of its kind."""
-        return None
-
-
-@dataclass(frozen=True, slots=True)
-class SizeFault(Fault):
-    """A file that decompresses to more bytes than the limit."""
-
-    @property
-    def code(self) -> str | None:
-        """The code of its error."""
-        return "decompressed-too-large"
-
 
 @dataclass(frozen=True, slots=True)
 class Scan:

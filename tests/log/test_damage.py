@@ -552,3 +552,13 @@ def test_without_any_checkpoint_the_log_is_replayed(long: Path, tmp_path: Path) 
     state = Version(copy, NAME).state
     assert state.checkpoint == 0
     assert_same(state, true)
+
+
+def test_an_entry_that_removes_unknown_shards_names_its_version(tmp_path: Path) -> None:
+    version = versions.make_version(tmp_path)
+    versions.append(version, "a")
+    versions.append(version, "b")
+    versions.rebuild(version, "ab", "r")
+    unknown = [versions.shard_name("y"), versions.shard_name("z")]
+    resealed(entry_path(tmp_path, 4), lambda told: told.update(removed=unknown))
+    assert damaged(lambda: Version(tmp_path, NAME).newest().shards) == 4
