@@ -191,7 +191,7 @@ def _merged(one: Schema, other: Schema, shown: str) -> Schema:
         moved = (not key[0], key[1])
         if (a is None and moved in mine) or (b is None and moved in theirs):
             raise SchemaMismatchError(
-                f"{shown} differ: only one has steps in feature {key[1]!r}",
+                f"{shown} differ: feature {key[1]!r} has steps in a single source",
                 code="shape-mismatch",
                 hint=_DECLARE,
                 feature=key[1],

@@ -43,11 +43,16 @@ class SourceSchemaError(SchemaMismatchError):
                 for name, why in unfit.items()
             ),
             *(
-                {"feature": one.feature, "change": one.what, "old": one.old, "new": one.new}
-                for one in diff.changes
+                {
+                    "feature": change.feature,
+                    "change": change.what,
+                    "old": change.old,
+                    "new": change.new,
+                }
+                for change in diff.changes
             ),
         ]
-        names = list(dict.fromkeys(one["feature"] for one in self.differences))
+        names = list(dict.fromkeys(change["feature"] for change in self.differences))
         super().__init__(
             f"{shown}: schema differs from that of the version:{listed}",
             hint=_WHAT_TO_DO,

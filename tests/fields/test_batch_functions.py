@@ -107,34 +107,36 @@ def test_values_that_do_not_fit_are_told_with_their_rows() -> None:
 
 
 @pytest.mark.parametrize(
-    ("give", "code", "feature"),
+    ("give", "code", "feature", "word"),
     [
-        (lambda _: None, "invalid-udf-result", None),
-        (lambda batch: batch["width"], "invalid-udf-result", None),
-        (lambda _: {}, "missing-feature", "area"),
-        (lambda _: {"volume": [1]}, "missing-feature", "area"),
-        (lambda b: {"area": b["width"], "x": b["width"]}, "unknown-feature", "x"),
-        (lambda b: {"area": b["width"][1:]}, "length-mismatch", "area"),
-        (lambda _: {"area": 3}, "length-mismatch", "area"),
-        (lambda _: {"area": "12345678"}, "length-mismatch", "area"),
-        (lambda _: {"area": np.array(3)}, "length-mismatch", "area"),
-        (lambda _: {"area": pa.scalar(3)}, "length-mismatch", "area"),
-        (lambda _: {"area": {"a": 1}.keys()}, "invalid-udf-result", "area"),
-        (lambda b: {"area": set(b["width"])}, "invalid-udf-result", "area"),
-        (lambda b: {"area": dict.fromkeys(b["width"])}, "invalid-udf-result", "area"),
-        (lambda _: {"area": np.zeros(8, complex)}, "invalid-udf-result", "area"),
+        (lambda _: None, "invalid-udf-result", None, "NoneType"),
+        (lambda batch: batch["width"], "invalid-udf-result", None, "Int64Array"),
+        (lambda _: {}, "missing-feature", "area", "none"),
+        (lambda _: {"volume": [1]}, "missing-feature", "area", "volume"),
+        (lambda b: {"area": b["width"], "x": b["width"]}, "unknown-feature", "x", "'area'"),
+        (lambda b: {"area": b["width"][1:]}, "length-mismatch", "area", "7 rows"),
+        (lambda _: {"area": 3}, "length-mismatch", "area", "single value"),
+        (lambda _: {"area": "12345678"}, "length-mismatch", "area", "single value"),
+        (lambda _: {"area": np.array(3)}, "length-mismatch", "area", "single value"),
+        (lambda _: {"area": pa.scalar(3)}, "length-mismatch", "area", "single value"),
+        (lambda _: {"area": {"a": 1}.keys()}, "invalid-udf-result", "area", "dict_keys"),
+        (lambda b: {"area": set(b["width"])}, "invalid-udf-result", "area", "type set"),
+        (lambda b: {"area": dict.fromkeys(b["width"])}, "invalid-udf-result", "area", "type dict"),
+        (lambda _: {"area": np.zeros(8, complex)}, "invalid-udf-result", "area", "ndarray"),
         (
             lambda b: pa.RecordBatch.from_arrays([b["width"], b["width"]], ["area", "area"]),
             "duplicate-feature",
             "area",
+            "result",
         ),
     ],
 )
 def test_a_result_that_is_not_what_was_declared_is_an_error(
-    give: Callable[[pa.RecordBatch], Any], code: str, feature: str | None
+    give: Callable[[pa.RecordBatch], Any], code: str, feature: str | None, word: str
 ) -> None:
-    with raises(FieldsError, code, feature=feature, record=0):
+    with raises(FieldsError, code, feature=feature, record=0) as caught:
         made_by(give, AREA)
+    assert word in caught.value.message
 
 
 def fails_on(*wrong: int) -> Callable[[pa.RecordBatch], dict[str, Any]]:

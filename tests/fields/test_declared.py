@@ -57,9 +57,9 @@ def test_fields_that_cannot_be_made_are_refused(
 @pytest.mark.parametrize(
     ("options", "code", "word"),
     [
-        ({"reads": "width"}, "invalid-argument", "reads"),
-        ({"reads": []}, "invalid-argument", "reads"),
-        ({"reads": [AREA]}, "invalid-argument", "reads"),
+        ({"reads": "width"}, "invalid-argument", "a list of"),
+        ({"reads": []}, "invalid-argument", "at least 1"),
+        ({"reads": [AREA]}, "invalid-argument", "at least 1"),
         ({"reads": ["width", "width"]}, "duplicate-feature", "width"),
         ({"reads": ["width"], "code": 1}, "invalid-argument", "code"),
         ({"reads": ["width"], "code": ""}, "invalid-argument", "code"),
@@ -74,7 +74,7 @@ def test_what_else_is_declared_wrongly_is_refused(
 
 
 def test_what_is_no_function_is_refused() -> None:
-    with raises(FieldsError, "invalid-udf"):
+    with raises(FieldsError, "invalid-udf", feature=None):
         record_fields(AREA)(7)  # type: ignore[arg-type] # which is why
 
 

@@ -304,9 +304,9 @@ def test_lookup_is_that_of_a_dict(
     [
         ("label,name\n1,a\n,b\n", "missing-key", (1, "label"), "line 3"),
         ("label,name\n1,a\nx,b\n", "key-mismatch", (1, "label"), "line 3"),
-        ("label,name\n1,a\n2\n", "invalid-row", (1, None), "line 3"),
-        ("label,name\n1,a\n2,b,c\n", "invalid-row", (1, None), "line 3"),
-        ('label,name\n1,"a\n', "invalid-row", (0, None), "line 2"),
+        ("label,name\n1,a\n2\n", "invalid-row", (1, None), "line 3: has 1 cells"),
+        ("label,name\n1,a\n2,b,c\n", "invalid-row", (1, None), "line 3: has 3 cells"),
+        ('label,name\n1,"a\n', "invalid-row", (0, None), "line 2: has a quoted cell"),
         ("id,name\n1,a\n", "unknown-column", (None, "label"), "labels.csv"),
         ("label\n1\n", "no-features", (None, None), "'label'"),
         ("label,name\n", "unknown-kind", (None, None), "no rows"),

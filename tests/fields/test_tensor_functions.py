@@ -191,8 +191,9 @@ def test_raw_arrays_of_a_wrong_size_are_told_with_their_record() -> None:
     feature = Feature("raw", "bytes", meaning=Array("int16", (2,)))
     fields = tensor_fields(AREA, reads=["raw"])(lambda t: {"area": t["raw"][:, 0]})
     batch = batch_of([feature], raw=[b"1234", b"12345678"])
-    with raises(ColumnError, "length-mismatch", record=1, feature="raw"):
+    with raises(ColumnError, "length-mismatch", record=1, feature="raw") as caught:
         fields.bind(Schema((feature,))).compute(batch, every=True)
+    assert "8 bytes" in caught.value.detail
 
 
 def reciprocal(tensors: Tensors) -> Tensors:

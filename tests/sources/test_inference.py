@@ -130,19 +130,22 @@ def test_every_source_fits_the_schema_it_suggests(tmp_path: Path, name: str) -> 
 
 
 @pytest.mark.parametrize(
-    ("rows", "code"),
+    ("rows", "code", "word"),
     [
-        ([{"a": None}], "unknown-kind"),
-        ([{"a": []}], "unknown-kind"),
-        ([{"a": 1}, {"a": "x"}], "unknown-kind"),
-        ([{"a": 1}, {"a": [1]}], "unknown-kind"),
-        ([{"a": datetime(2026, 1, 1, tzinfo=UTC)}], "unsupported-type"),
-        ([{"a": [[[1], []]]}], "unsupported-type"),
+        ([{"a": None}], "unknown-kind", "no values"),
+        ([{"a": []}], "unknown-kind", "no values"),
+        ([{"a": 1}, {"a": "x"}], "unknown-kind", "mixed"),
+        ([{"a": 1}, {"a": [1]}], "unknown-kind", "mixed"),
+        ([{"a": datetime(2026, 1, 1, tzinfo=UTC)}], "unsupported-type", "timestamp"),
+        ([{"a": [[[1], []]]}], "unsupported-type", "list"),
     ],
 )
-def test_where_no_schema_can_be_told_it_must_be_declared(rows: list[Any], code: str) -> None:
-    with raises(SchemaMismatchError, code, feature="a", path=None):
+def test_where_no_schema_can_be_told_it_must_be_declared(
+    rows: list[Any], code: str, word: str
+) -> None:
+    with raises(SchemaMismatchError, code, feature="a", path=None) as caught:
         as_source(rows, batch="b").infer()
+    assert word in caught.value.message
 
 
 def test_what_can_be_read_once_is_not_used_up_for_its_schema() -> None:
@@ -172,6 +175,7 @@ def test_all_rows_fit_what_they_suggest(values: list[Any]) -> None:
         inferred(values)
     except SchemaMismatchError as error:
         assert error.code == "unknown-kind"  # noqa: PT017 - else there is nothing to see
+        assert "no values" in error.message  # noqa: PT017 - as above
 
 
 def test_several_sources_suggest_what_they_have_in_common(tmp_path: Path) -> None:
