@@ -556,7 +556,7 @@ def test_a_damaged_base_stops_it_with_file_record_offset_and_what_to_do(tmp_path
             extend(base, double, into, mode=mode)
         assert caught.value.kind == "data-crc"
         assert caught.value.hint is not None
-        assert Command.of("salvage", str(path), "OUT") in caught.value.hint.commands
+        assert Command.of("repair", base.name) in caught.value.hint.commands
     assert not into.exists
 
 
