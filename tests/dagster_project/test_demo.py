@@ -244,7 +244,7 @@ def test_faults_before_anything_is_published_are_refused(tmp_path: Path) -> None
     (tmp_path / "home").mkdir()
     refused = Demo(tmp_path).call("dagster_project.demo_fault")
     assert refused.returncode == 1
-    assert "make run first" in refused.stderr
+    assert "`make run`" in refused.stderr
     assert not (tmp_path / ".demo").exists()
 
 
