@@ -299,10 +299,7 @@ class _Scanner:
                 yield from self._skip_damage(scan.fault.kind)
             elif self._broken is not None and not scan.consumed:
                 if self._behind != "packed":
-                    fault = Fault(
-                        "compression", self._record, self._broken.offset, self._broken.detail
-                    )
-                    yield self._damage(fault, packed=True)
+                    yield self._damage(self._broken.fault(self._record), packed=True)
                 if not go_on:
                     return
                 yield from self._resume()
