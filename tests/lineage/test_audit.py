@@ -228,6 +228,9 @@ def test_what_cannot_be_made_again_is_listed_with_its_reason(untouched: Root) ->
     hints = {one.version: one.reason.hint for one in report.left_out if one.reason.hint}
     function = Option("fields", f"{extensions.__name__}:double")
     assert [(name, hint.parts[-1]) for name, hint in hints.items()] == [(WIDE, function)]
+    (wide,) = (one.reason for one in report.left_out if one.version == WIDE)
+    told = {"code": "udf-missing", "why": wide.text, "hint": hints[WIDE].to_dict()}
+    assert wide.to_dict() == told
     assert report.findings == ()
 
 
