@@ -17,8 +17,9 @@ from dagster_project.landing import append_schedule, landing_sensor
 from dagster_project.naming import asset_key, group_name
 from dagster_project.resources import ShardlineResource
 from shardline import __version__
-from shardline.errors import SourceError
+from shardline.errors import InvalidArgumentError, SourceError
 from shardline.files.compression import Compression
+from shardline.hints import Hint
 from shardline.log.schema import Schema
 from shardline.log.version import Version
 from shardline.operations.append import AppendReport, append
@@ -144,9 +145,15 @@ def appended_version(
 
 def _refuse_times(timezone: str, watch_seconds: int | None) -> None:
     if watch_seconds is not None and watch_seconds < 1:
-        raise ValueError(f"watch_seconds is {watch_seconds}: it must be 1 or more")
+        raise InvalidArgumentError(
+            f"invalid watch_seconds {watch_seconds}: expected 1 or more", code="out-of-range"
+        )
     if timezone not in available_timezones():
-        raise ValueError(f"timezone {timezone!r} is not known: write it as Europe/Berlin")
+        raise InvalidArgumentError(
+            f"unknown timezone {timezone!r}",
+            code="unknown-timezone",
+            hint=Hint.of("use a name such as Europe/Berlin"),
+        )
 
 
 def _chosen(version: Version, found: Arrivals, config: AppendConfig) -> Arrivals:

@@ -10,7 +10,7 @@ import dagster as dg
 from pydantic import Field
 
 from assets.column_schema import column_schema
-from assets.declared import DeclarationError, DeclaredVersion, declaring, gate_of
+from assets.declared import DeclaredVersion, declaring, gate_of, refuse_itself
 from assets.derived import chosen_input, derived, derived_asset, require_declared
 from assets.makers import DeclaredMakers, LateMakers, Makers
 from assets.progress import logging_engine
@@ -18,8 +18,10 @@ from assets.reporting import result
 from dagster_project.resources import ShardlineResource
 from shardline import __version__
 from shardline.cli.wording import counted
+from shardline.errors import InvalidArgumentError
 from shardline.fields.bound import Fields
 from shardline.fields.functions import FunctionFields
+from shardline.hints import Hint, Option
 from shardline.operations.change_shards import packing
 from shardline.operations.combine import (
     CombineMode,
@@ -81,8 +83,7 @@ def combined_version(
     """
     first, second = (one if isinstance(one, str) else one.name for one in (left, right))
     inputs = tuple(dict.fromkeys((first, second)))
-    if name in inputs:
-        raise DeclarationError(f"{name} is made of itself: give the combined version another name")
+    refuse_itself(name, inputs)
     options = Options(
         on_collision=on_collision,
         left_prefix=left_prefix,
@@ -101,9 +102,10 @@ def combined_version(
         _refuse_sizes(target_bytes, budget_bytes)
         packing(compression)
         if once and first != second:
-            raise ValueError(
-                f"once=True pairs records among themselves: {first} and {second} are two, name "
-                "one for both sides"
+            raise InvalidArgumentError(
+                f"unordered pairs need the same version on both sides: {first} and {second}",
+                code="conflicting-arguments",
+                hint=Hint.of("name one version for both sides, or leave out ", Option("once")),
             )
     gate = gate_of(name, expectations, grows=False)
 
@@ -171,13 +173,18 @@ def combined_version(
 def _refuse_rule(options: Options, declared: DeclaredMakers, mode: str) -> None:
     """Refuse what contradicts itself, as far as it can be told before anything is read."""
     if mode not in get_args(CombineMode):
-        raise ValueError(f"mode {mode!r} is none of {', '.join(get_args(CombineMode))}")
-    asked = [f"{name}=" for name in ("on", "where", "limit", "sample") if options.get(name)]
-    asked += ["fields="] if declared.given else []
+        raise InvalidArgumentError(
+            f"invalid mode {mode!r}: expected {' or '.join(get_args(CombineMode))}",
+            code="invalid-choice",
+        )
+    asked = [name for name in ("on", "where", "limit", "sample") if options.get(name)]
+    asked += ["fields"] if declared.given else []
     if mode == "virtual" and asked:
-        raise ValueError(
-            f"a virtual combination has all pairs, as they are: leave out {', '.join(asked)}, or "
-            "write the pairs, with mode='materialized'"
+        write = Option("mode", "materialized")
+        raise InvalidArgumentError(
+            f"a virtual combination contains all pairs: it takes no {', '.join(asked)}",
+            code="conflicting-arguments",
+            hint=Hint.of(f"leave out {', '.join(asked)}, or write the pairs with ", write),
         )
     where = options["where"]
     known = where if isinstance(where, FunctionFields) else None
@@ -186,9 +193,13 @@ def _refuse_rule(options: Options, declared: DeclaredMakers, mode: str) -> None:
 
 def _refuse_sizes(target: int, budget: int | None) -> None:
     if target < 1:
-        raise ValueError(f"shards of {target} bytes: the target must be 1 or more")
+        raise InvalidArgumentError(
+            f"invalid target of {target} bytes: expected 1 or more", code="out-of-range"
+        )
     if budget is not None and budget < 1:
-        raise ValueError(f"a budget of {budget} bytes: it must be 1 or more")
+        raise InvalidArgumentError(
+            f"invalid budget of {budget} bytes: expected 1 or more", code="out-of-range"
+        )
 
 
 def _tell_plan(context: dg.AssetExecutionContext, plan: CombinePlan) -> None:

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from shardline.errors import InvalidArgumentError
+
 if TYPE_CHECKING:
     from PIL import Image
     from PIL.ImageDraw import ImageDraw
@@ -159,4 +161,6 @@ def _encoded(sheet: "Image.Image", most_bytes: int) -> tuple[bytes, str]:
         sheet.save(out, "JPEG", quality=quality, optimize=True)
         if out.tell() <= most_bytes:
             return out.getvalue(), "image/jpeg"
-    raise ValueError(f"the contact sheet has more than {most_bytes} bytes in every encoding")
+    raise InvalidArgumentError(
+        f"the contact sheet exceeds {most_bytes} bytes in every encoding", code="budget-exceeded"
+    )

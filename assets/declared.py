@@ -9,10 +9,28 @@ import dagster as dg
 
 from checks.gate import Gate
 from checks.suite import SUITES, SuiteError, read_suite
+from shardline.errors import ShardlineError
+from shardline.hints import Hint
 
 
-class DeclarationError(Exception):
-    """A declaration is wrong: says which, and what to change."""
+class DeclarationError(ShardlineError):
+    """An invalid declaration of a version."""
+
+    code = "invalid-declaration"
+
+    @classmethod
+    def of(cls, version: str, error: ValueError) -> "DeclarationError":
+        """Build the error for a problem in the declaration of a version."""
+        if not isinstance(error, ShardlineError):
+            return cls(f"{version}: {error}", version=version)
+        return cls(
+            f"{version}: {error.message}",
+            code=error.code,
+            hint=error.hint,
+            path=error.path,
+            feature=error.feature,
+            version=version,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,15 +58,10 @@ def gate_of(version: str, expectations: str | Path | None, *, grows: bool) -> Ga
     if expectations is None:
         return Gate(version, grows=grows)
     suite = SUITES / expectations
-    if not suite.is_file():
-        raise DeclarationError(
-            f"{version}: its suite {suite} is not there. Draft one from a snapshot with "
-            f"'python -m checks.draft {version}', or leave out expectations="
-        )
     try:
-        read_suite(suite)
+        read_suite(suite, version)
     except SuiteError as error:
-        raise DeclarationError(f"{version}: {error}") from None
+        raise DeclarationError.of(version, error) from None
     return Gate(version, suite, grows=grows)
 
 
@@ -58,4 +71,15 @@ def declaring(name: str) -> Iterator[None]:
     try:
         yield
     except ValueError as error:
-        raise DeclarationError(f"{name}: {error}") from None
+        raise DeclarationError.of(name, error) from None
+
+
+def refuse_itself(name: str, inputs: Sequence[str]) -> None:
+    """Refuse a version that is an input of itself."""
+    if name in inputs:
+        raise DeclarationError(
+            f"{name}: derived from itself",
+            code="same-version",
+            hint=Hint.of("give the derived version another name"),
+            version=name,
+        )

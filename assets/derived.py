@@ -12,6 +12,7 @@ from checks.gate import Gate
 from dagster_project.automation import follows_published
 from dagster_project.naming import asset_key, group_name
 from shardline.errors import SnapshotMissingError
+from shardline.hints import Command, Hint
 from shardline.log.entry import Entry
 from shardline.log.facts import Shard
 from shardline.log.snapshot import Snapshot
@@ -67,8 +68,14 @@ def chosen_input(base: Version, number: int, option: str) -> Snapshot:
     snapshot = base.snapshot(number)
     if not snapshot.published:
         raise SnapshotMissingError(
-            f"{snapshot} is not published, and only what passed its checks is passed on: "
-            f"'shardline status {base.name}' tells why; set {option} to another one"
+            f"{snapshot}: not published",
+            code="snapshot-unpublished",
+            hint=Hint.of(
+                f"set {option} to a published snapshot; to see what blocks this one, run ",
+                Command.of("status", base.name),
+            ),
+            version=base.name,
+            snapshot=snapshot.number,
         )
     return snapshot
 

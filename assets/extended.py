@@ -10,7 +10,7 @@ import dagster as dg
 from pydantic import Field
 
 from assets.column_schema import column_schema
-from assets.declared import DeclarationError, DeclaredVersion, declaring, gate_of
+from assets.declared import DeclaredVersion, declaring, gate_of, refuse_itself
 from assets.derived import chosen_input, derived, derived_asset, require_declared
 from assets.makers import DeclaredMakers, LateMakers, Makers
 from assets.progress import logging_engine
@@ -18,8 +18,13 @@ from assets.reporting import result
 from dagster_project.resources import ShardlineResource
 from shardline import __version__
 from shardline.cli.wording import counted, human_bytes
+from shardline.errors import InvalidArgumentError
+from shardline.hints import Hint, Option
 from shardline.operations.change_shards import ChangePlan, ChangeReport, Mode, packing
 from shardline.operations.extend import planned_extend
+
+_REWRITE = Option("mode", "rewrite")
+_OPTIONAL = Option("required", value=False)
 
 
 class ExtendConfig(dg.Config):
@@ -56,13 +61,16 @@ def extended_version(
     and computes what is new in it; without a code version of every function, all of it each time.
     """
     source = of if isinstance(of, str) else of.name
-    if source == name:
-        raise DeclarationError(f"{name} is made of itself: give the extended version another name")
+    refuse_itself(name, [source])
     with declaring(name):
         _refuse_mode(name, source, mode, drop=drop, replaces=replaces)
         declared = DeclaredMakers.of(fields)
         if declared.given == ():
-            raise ValueError("there are no fields to add: see record_fields, joined_fields")
+            raise InvalidArgumentError(
+                "no fields to add",
+                code="no-features",
+                hint=Hint.of("pass fields made by record_fields or joined_fields"),
+            )
         _refuse_share(mode, quarantine_share, declared)
         packing(compression)
     gate = gate_of(name, expectations, grows=False)
@@ -117,32 +125,41 @@ def _refuse_mode(
     name: str, source: str, mode: str, *, drop: Sequence[str], replaces: Sequence[str]
 ) -> None:
     if mode not in get_args(Mode):
-        raise ValueError(f"mode {mode!r} is none of {', '.join(get_args(Mode))}")
+        raise InvalidArgumentError(
+            f"invalid mode {mode!r}: expected {' or '.join(get_args(Mode))}", code="invalid-choice"
+        )
     if mode != "overlay":
         return
     dataset = source.partition("/")[0]
     if name.partition("/")[0] != dataset:
-        raise ValueError(
-            f"an overlay lies beside its base: make it a version of {dataset}, or use "
-            "mode='rewrite'"
+        raise InvalidArgumentError(
+            f"an overlay needs the dataset of its base ({dataset})",
+            code="dataset-mismatch",
+            hint=Hint.of(f"make it a version of {dataset}, or use ", _REWRITE),
         )
     if drop or replaces:
-        raise ValueError(
-            "an overlay leaves what is there as it is: to drop or replace, use mode='rewrite'"
+        raise InvalidArgumentError(
+            "an overlay cannot drop or replace features",
+            code="conflicting-arguments",
+            hint=Hint.of("use ", _REWRITE),
         )
 
 
 def _refuse_share(mode: str, share: float, declared: DeclaredMakers) -> None:
     if not 0 <= share <= 1:
-        raise ValueError(f"a share of {share}: it must be from 0 to 1")
+        raise InvalidArgumentError(
+            f"invalid quarantine share {share}: expected 0 to 1", code="out-of-range"
+        )
     if mode != "overlay" or not share:
         return
     for one in declared.functions:
         for feature in one.features:
             if feature.required:
-                raise ValueError(
-                    f"in an overlay a record that is refused stays without the new fields: declare "
-                    f"{feature.name!r} with required=False, or use mode='rewrite'"
+                raise InvalidArgumentError(
+                    f"an overlay with quarantine cannot have the required feature {feature.name!r}",
+                    code="conflicting-arguments",
+                    hint=Hint.of("declare it with ", _OPTIONAL, ", or use ", _REWRITE),
+                    feature=feature.name,
                 )
 
 

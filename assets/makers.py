@@ -8,13 +8,17 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from shardline.errors import InvalidArgumentError
 from shardline.fields.bound import Fields
 from shardline.fields.functions import FunctionFields
+from shardline.hints import Hint
 
 Makers: TypeAlias = Fields | Iterable[Fields]
 LateMakers: TypeAlias = Callable[[], Makers]
 
-_HOW = "declare what it makes, with record_fields, batch_fields, tensor_fields or joined_fields"
+_HOW = Hint.of(
+    "declare its features with record_fields, batch_fields, tensor_fields, joined_fields"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +36,9 @@ class DeclaredMakers:
             inspect.signature(fields).bind()
         except TypeError:
             name = getattr(fields, "__name__", type(fields).__name__)
-            raise ValueError(f"function {name!r} is no maker of fields: {_HOW}") from None
+            raise InvalidArgumentError(
+                f"function {name!r} declares no features", code="undeclared-udf", hint=_HOW
+            ) from None
         return cls(fields)
 
     @property
@@ -52,7 +58,9 @@ def _listed(fields: object) -> tuple[Fields, ...]:
     found = tuple(fields) if isinstance(fields, Iterable) else (fields,)
     for one in found:
         if not _is_maker(one):
-            raise ValueError(f"a value of type {type(one).__name__} is no maker of fields: {_HOW}")
+            raise InvalidArgumentError(
+                f"invalid fields of type {type(one).__name__}", code="undeclared-udf", hint=_HOW
+            )
     return found
 
 

@@ -81,8 +81,10 @@ class _Page:
 
     def note(self, what: str, error: Exception) -> None:
         """Say what could not be drawn. Only of some errors is it known that they hold no data."""
-        known = isinstance(error, ShardlineError | ImportError)
-        why = str(error) if known else type(error).__name__
+        if isinstance(error, ShardlineError):
+            why = error.describe()
+        else:
+            why = str(error) if isinstance(error, ImportError) else type(error).__name__
         self.remarks.append(f"*Not drawn: {what}.* {_escaped(why)}")
 
     def room(self) -> int:

@@ -22,7 +22,7 @@ def read_it(snapshot: "Snapshot") -> str:
     try:
         plain = _plain(snapshot, snapshot.files())
     except ShardlineError as error:
-        parts.append(f"Not by TensorFlow alone: {error}")
+        parts.append(f"Not by TensorFlow alone: {error.describe()}")
     else:
         parts += ["The same files by TensorFlow alone:", fenced(plain)] if plain else []
     return "\n\n".join(parts)

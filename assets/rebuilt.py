@@ -7,7 +7,7 @@ from pathlib import Path
 import dagster as dg
 from pydantic import Field
 
-from assets.declared import DeclarationError, DeclaredVersion, gate_of
+from assets.declared import DeclaredVersion, gate_of, refuse_itself
 from assets.derived import chosen_input, derived, derived_asset, require_declared
 from assets.exported import exported
 from assets.progress import logging_engine
@@ -50,8 +50,7 @@ def rebuilt_version(
     published state also lies as one file, replaced whole. It follows `of` by itself.
     """
     source = of if isinstance(of, str) else of.name
-    if source == name:
-        raise DeclarationError(f"{name} is made of itself: give the rebuilt version another name")
+    refuse_itself(name, [source])
     gate = gate_of(name, expectations, grows=False)
 
     @derived_asset(

@@ -8,11 +8,14 @@ import click
 from checks.drafted import draft_suite
 from checks.sample import LIMIT, sample
 from checks.suite import Expected, Suite, suite_path
+from dagster_project.command_error import CommandError, CommandUsageError
+from shardline.cli.errors import from_click
 from shardline.cli.options import root_option
 from shardline.cli.references import find_snapshot, open_root, open_version, parse_reference
 from shardline.cli.tables import plain_console, plain_table
 from shardline.cli.wording import counted, escaped
-from shardline.errors import ShardlineError
+from shardline.errors import FileExistsAlreadyError, ShardlineError, UnreadableSnapshotError
+from shardline.hints import Hint
 from shardline.storage.local import DurableFile
 
 _ABOUT = {
@@ -85,23 +88,35 @@ def main(
         wanted = parse_reference(reference)
         path = output or suite_path(wanted.version)
         if path.exists() and not force:
-            raise click.UsageError(
-                f"{path} is there already, and may have been edited: write elsewhere with "
-                "--output, or over it with --force"
+            exists = FileExistsAlreadyError(
+                f"{path}: exists already, and may have been edited",
+                hint=Hint.of("write elsewhere with `--output`, or overwrite it with `--force`"),
+                path=path,
             )
+            raise CommandUsageError(exists)
         version = open_version(open_root(root), wanted)
         snapshot = find_snapshot(version, wanted, which)
         taken = sample(snapshot, limit=limit)
         if not taken.rows:
-            raise click.UsageError(f"{snapshot} has no rows to draft from: take another --snapshot")
+            empty = UnreadableSnapshotError(
+                f"{snapshot}: no rows to draft from",
+                code="snapshot-empty",
+                hint=Hint.of("choose another `--snapshot`"),
+                version=snapshot.version,
+                snapshot=snapshot.number,
+            )
+            raise CommandUsageError(empty)
         suite = draft_suite(snapshot, taken)
         path.parent.mkdir(parents=True, exist_ok=True)
         with DurableFile(path, overwrite=force) as file:
             file.write(suite.to_text().encode())
+    except click.UsageError as error:
+        raise CommandUsageError(from_click(error)) from None
     except ShardlineError as error:
-        raise click.ClickException(escaped(str(error))) from None
+        raise CommandError(error) from None
     except OSError as error:
-        raise click.ClickException(f"{error.filename}: {error.strerror}") from None
+        message = f"{error.filename}: {error.strerror}"
+        raise CommandError(ShardlineError(message, code="system-error")) from None
     _tell(suite)
     click.echo(f"{counted(len(suite.expectations), 'expectation')} from {snapshot}, {taken.said}.")
     click.echo(f"Now edit {path}: a draft knows what was seen, not what is right.")

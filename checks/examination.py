@@ -9,7 +9,7 @@ from pathlib import Path
 from checks.shard_checks import shard_verdict, source_findings
 from checks.verdict import Verdict
 from checks.volume import volume
-from shardline.errors import ShardlineError
+from shardline.errors import InvalidArgumentError, ShardlineError
 from shardline.log.entry import Entry
 from shardline.log.facts import Attestation
 from shardline.log.snapshot import Snapshot
@@ -58,8 +58,11 @@ class Examination:
         except Exception as error:  # noqa: BLE001 - a check that raises would leave no trace
             self.tell("".join(traceback.format_exception(error)))
             # Only our own messages are known to hold no value of the data.
-            ours = isinstance(error, ShardlineError | OSError)
-            why = str(error) if ours else f"{type(error).__name__}, see the log of the step"
+            why = f"{type(error).__name__}, see the log of the step"
+            if isinstance(error, ShardlineError):
+                why = error.describe()
+            elif isinstance(error, OSError):
+                why = str(error)
             return Verdict(
                 passed=False,
                 description=f"{self.snapshot} could not be checked: {why}",
@@ -98,7 +101,9 @@ class Examination:
         if not self._pass.ok:
             return _not_sound(self.snapshot, warns=False)
         if self.suite is None:
-            raise ValueError(f"{self.version.name} has no suite of expectations")
+            raise InvalidArgumentError(
+                f"{self.version.name}: no suite of expectations", version=self.version.name
+            )
         verdict = judge(
             self.snapshot,
             self.suite,

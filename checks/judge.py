@@ -18,6 +18,7 @@ from checks.data_docs import write_page
 from checks.sample import LIMIT, Sample, sample
 from checks.suite import SEVERITIES, Expected, Suite, SuiteError, read_suite
 from checks.verdict import Verdict
+from shardline.hints import Hint
 from shardline.log.snapshot import Snapshot
 
 if TYPE_CHECKING:
@@ -115,8 +116,9 @@ def _validated(path: Path, suite: Suite, taken: Sample) -> "ExpectationSuiteVali
     except Exception as error:
         # What it says may hold values of the data.
         raise SuiteError(
-            f"{path}: Great Expectations could not validate it: {type(error).__name__}; take out "
-            "expectations until it can, to find the one"
+            f"Great Expectations cannot validate it: {type(error).__name__}",
+            path=path,
+            hint=Hint.of("remove expectations one by one to find the one that fails"),
         ) from error
 
 
@@ -142,19 +144,27 @@ def _expectation(path: Path, place: int, expected: Expected) -> "Expectation":
         ExpectationConfiguration,
     )
 
-    what = f"{path}: expectation {place + 1} ({expected.type})"
+    what = f"expectation {place + 1} ({expected.type})"
     told = expected.to_json()
     told["meta"] = {**(told.get("meta") or {}), _PLACE: place}
     try:
         return ExpectationConfiguration(**told).to_domain_obj()
     except ExpectationNotFoundError:
         raise SuiteError(
-            f"{what} is of a type that Great Expectations does not know: mend its name, or take "
-            "it out"
+            f"{what}: unknown type",
+            path=path,
+            code="unknown-expectation",
+            hint=Hint.of("correct its name, or remove it"),
+            expectation=place + 1,
         ) from None
     except (GreatExpectationsError, TypeError, ValueError) as error:
         why = "; ".join(str(error).split("\n")[1:]) or str(error)
-        raise SuiteError(f"{what} is not as Great Expectations takes it: {why}") from None
+        raise SuiteError(
+            f"{what}: Great Expectations rejects it: {why}",
+            path=path,
+            code="invalid-expectation",
+            expectation=place + 1,
+        ) from None
 
 
 def _outcomes(

@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING
 
 from checks import columns as flat
 from checks.columns import FlatColumn
+from shardline.errors import InvalidArgumentError
+from shardline.hints import Hint
 from shardline.log.facts import Shard, Totals
 from shardline.log.schema import Feature
 from shardline.log.snapshot import Snapshot
@@ -34,7 +36,7 @@ LIMIT_BYTES = 2 * 1024**3
 _SHARDS = 64
 _RUN = 64
 _BLOCK_BYTES = 1024 * 1024
-_RAW = "their sizes are all that can be checked: leave out columns"
+_RAW = Hint.of("leave out the columns: only sizes of opaque records can be checked")
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +81,9 @@ def sample(
     from shardline.readers.records import records_of  # noqa: PLC0415 - only when data is read
 
     if limit < 1:
-        raise ValueError(f"limit is {limit}: a sample has one row at least")
+        raise InvalidArgumentError(
+            f"invalid limit {limit}: expected 1 or more", code="out-of-range"
+        )
     part = snapshot if shards is None else _only(snapshot, shards)
     features: list[Feature] = []
     if snapshot.schema.payload != "opaque" or columns is not None:
@@ -103,7 +107,13 @@ def _only(snapshot: Snapshot, shards: Collection[Shard]) -> Snapshot:
     kept = tuple(shard for shard in snapshot.shards if shard.name in names)
     if len(kept) < len(names):
         foreign = min(names - {shard.name for shard in kept})
-        raise ValueError(f"{snapshot} does not have the shard {foreign}: take those of its own")
+        raise InvalidArgumentError(
+            f"{snapshot}: does not contain the shard {foreign}",
+            code="shard-not-found",
+            path=foreign,
+            version=snapshot.version,
+            snapshot=snapshot.number,
+        )
     return replace(snapshot, list_shards=lambda: kept, totals=Totals.of(kept))
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from shardline.errors import ShardlineError
+from shardline.hints import Hint
 
 SEVERITIES = ("critical", "warning", "info")
 SUITES = Path(__file__).with_name("expectations")
@@ -17,7 +18,22 @@ _KEYS = ("type", "kwargs", "severity", "meta", "notes", "description")
 
 
 class SuiteError(ShardlineError, ValueError):
-    """A suite that is not there, or that is none."""
+    """A suite that is missing or invalid. `expectation` is the number of the bad one, from 1."""
+
+    code = "invalid-suite"
+    _DETAILS = ("expectation",)
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        path: Path,
+        code: str | None = None,
+        hint: Hint | None = None,
+        expectation: int | None = None,
+    ) -> None:
+        super().__init__(f"{path}: {message}", code=code, hint=hint, path=path)
+        self.expectation = expectation
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,31 +84,33 @@ def read_suite(path: Path, version: str = "DATASET/VERSION") -> Suite:
     Whether Great Expectations knows what is in it shows when it is used. `version` is named in the
     command that drafts a suite which is not there.
     """
-    drafts = f"python -m checks.draft {version} --output {path}"
+    drafts = Hint.of(f"to draft one, run `python -m checks.draft {version} --output {path}`")
     try:
         told = json.loads(path.read_bytes())
     except FileNotFoundError:
-        raise SuiteError(f"there is no suite {path}; to draft one: {drafts}") from None
+        raise SuiteError("no such suite", path=path, code="suite-not-found", hint=drafts) from None
     except json.JSONDecodeError as error:
+        where = f"line {error.lineno}, column {error.colno}"
         raise SuiteError(
-            f"{path}: this is no JSON: line {error.lineno}, column {error.colno}: {error.msg}"
+            f"invalid JSON at {where}: {error.msg}", path=path, code="invalid-json"
         ) from None
     except (UnicodeDecodeError, RecursionError):
         raise SuiteError(
-            f"{path}: this is no JSON, or too deep; to draft another: {drafts}"
+            "invalid JSON, or nested too deeply", path=path, code="invalid-json", hint=drafts
         ) from None
     except OSError as error:
-        raise SuiteError(f"{path} cannot be read: {error.strerror}") from None
+        raise SuiteError(
+            f"cannot be read: {error.strerror}", path=path, code="system-error"
+        ) from None
     if not isinstance(told, dict) or not isinstance(told.get("expectations"), list):
         raise SuiteError(
-            f"{path}: a suite is an object with 'name' and a list of 'expectations'; to draft "
-            f"one: {drafts}"
+            "expected an object with 'name' and a list of 'expectations'", path=path, hint=drafts
         )
     if not told["expectations"]:
-        raise SuiteError(f"{path} expects nothing: add expectations, or draft them: {drafts}")
+        raise SuiteError("no expectations", path=path, code="suite-empty", hint=drafts)
     name, meta = told.get("name", path.stem), told.get("meta") or {}
     if not isinstance(name, str) or not name or not isinstance(meta, dict):
-        raise SuiteError(f"{path}: 'name' is a text that is not empty, and 'meta' an object")
+        raise SuiteError("'name' must be a text and 'meta' an object", path=path)
     read = [_expected(path, place, one) for place, one in enumerate(told["expectations"], 1)]
     return Suite(name, tuple(read), meta)
 
@@ -100,22 +118,31 @@ def read_suite(path: Path, version: str = "DATASET/VERSION") -> Suite:
 def _expected(path: Path, place: int, told: object) -> Expected:
     if not isinstance(told, dict) or not isinstance(told.get("type"), str):
         raise SuiteError(
-            f"{path}: expectation {place} has no 'type', such as expect_column_to_exist"
+            f"expectation {place}: missing 'type'",
+            path=path,
+            code="invalid-expectation",
+            hint=Hint.of("add a type such as expect_column_to_exist"),
+            expectation=place,
         )
-    what = f"{path}: expectation {place} ({told['type']})"
     unknown = sorted(set(told) - {*_KEYS, "id", "rendered_content"})
+    kwargs, severity = told.get("kwargs", {}), told.get("severity", SEVERITIES[0])
+    hint = None
     if unknown:
-        raise SuiteError(
-            f"{what} has an unknown field {unknown[0]!r}: it may have {_listed(_KEYS)}"
-        )
-    kwargs = told.get("kwargs", {})
-    if not isinstance(kwargs, dict):
-        raise SuiteError(f'{what}: \'kwargs\' is an object, such as {{"column": "label"}}')
-    severity = told.get("severity", SEVERITIES[0])
-    if severity not in SEVERITIES:
-        raise SuiteError(f"{what}: 'severity' is one of {_listed(SEVERITIES)}")
-    more = {key: told[key] for key in _KEYS[3:] if told.get(key)}
-    return Expected(told["type"], kwargs, severity, more)
+        problem, hint = f"unknown key {unknown[0]!r}", Hint.of(f"the keys are {_listed(_KEYS)}")
+    elif not isinstance(kwargs, dict):
+        problem, hint = "'kwargs' must be an object", Hint.of('write {"column": "label"}')
+    elif severity not in SEVERITIES:
+        problem = f"invalid severity: expected {_listed(SEVERITIES)}"
+    else:
+        more = {key: told[key] for key in _KEYS[3:] if told.get(key)}
+        return Expected(told["type"], kwargs, severity, more)
+    raise SuiteError(
+        f"expectation {place} ({told['type']}): {problem}",
+        path=path,
+        code="invalid-expectation",
+        hint=hint,
+        expectation=place,
+    )
 
 
 def _listed(names: Sequence[str]) -> str:

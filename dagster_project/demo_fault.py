@@ -11,6 +11,7 @@ import dagster as dg
 import numpy as np
 
 from assets.digits import LOOKED_AT
+from dagster_project.command_error import CommandError
 from dagster_project.demo_batches import (
     FILES,
     FOLDERS,
@@ -24,6 +25,8 @@ from dagster_project.demo_batches import (
 from dagster_project.demo_runs import Demo, Ran
 from dagster_project.process_group import handle_signals
 from dagster_project.ui import require_dagster_home
+from shardline.errors import ShardlineError
+from shardline.hints import Hint
 from shardline.operations.arrivals import look
 from shardline.operations.examples import write_examples
 
@@ -139,7 +142,12 @@ def _wrong(scene: Scene, ran: Ran, *, moved: bool) -> Iterator[str]:
 def run_faults(demo: Demo) -> list[str]:
     """Play all scenes, on a platform that stands; gives what is not as it should be."""
     if not demo.growing.exists or look(demo.growing, LOOKED_AT).new or demo.amiss():
-        raise click.ClickException("nothing is published yet, or something waits: make run first")
+        problem = ShardlineError(
+            "the demo has nothing published, or sources to append",
+            code="demo-not-ready",
+            hint=Hint.of("run `make run` first"),
+        )
+        raise CommandError(problem)
     return [wrong for scene in SCENES for wrong in play(demo, scene)] + demo.amiss()
 
 

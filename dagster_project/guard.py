@@ -14,6 +14,9 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from shardline.errors import InvalidArgumentError
+from shardline.hints import Hint
+
 LOOPBACK = "127.0.0.1"
 _LOOPBACK_NAMES = (LOOPBACK, "localhost", "[::1]")
 _DEFAULT_PORTS = {"http": 80, "https": 443}
@@ -61,9 +64,10 @@ def parse_origin(told: str) -> str:
     scheme, _, rest = told.strip().lower().rpartition("://")
     scheme, authority = scheme or "https", rest.removesuffix("/")
     if scheme not in _DEFAULT_PORTS or not _AUTHORITY.fullmatch(authority):
-        raise ValueError(
-            f"{told!r} is no address of a server: write NAME, NAME:PORT or http://NAME:PORT,"
-            " with the name as the browser shows it"
+        raise InvalidArgumentError(
+            f"invalid server address {told!r}",
+            code="invalid-location",
+            hint=Hint.of("write NAME, NAME:PORT or http://NAME:PORT, as the browser shows it"),
         )
     return f"{scheme}://{authority.removesuffix(f':{_DEFAULT_PORTS[scheme]}')}"
 

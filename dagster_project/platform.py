@@ -10,6 +10,7 @@ from dagster_project.automation import follow_sensor
 from dagster_project.commits import commits_sensor
 from dagster_project.resources import ShardlineResource, shardline_resource
 from dagster_project.upkeep import vacuum_job, verify_job, verify_schedule
+from shardline.hints import Hint
 
 
 def platform(
@@ -54,16 +55,25 @@ def refuse_mistakes(declared: tuple[DeclaredVersion, ...]) -> None:
             other = known.setdefault(asset.key, version.name)
             if other != version.name:
                 raise DeclarationError(
-                    f"{version.name} and {other} would both be the asset "
-                    f"{asset.key.to_user_string()}: rename one of them"
+                    f"{version.name}: same asset as {other} ({asset.key.to_user_string()})",
+                    code="duplicate-asset",
+                    hint=Hint.of("rename one of them"),
+                    version=version.name,
                 )
     names = [version.name for version in declared]
     for name in sorted({name for name in names if names.count(name) > 1}):
-        raise DeclarationError(f"{name} is declared twice: take one of the two out")
+        raise DeclarationError(
+            f"{name}: declared twice",
+            code="duplicate-version",
+            hint=Hint.of("remove one of the declarations"),
+            version=name,
+        )
     for version in declared:
         for given in version.inputs:
             if given not in names:
                 raise DeclarationError(
-                    f"{version.name} is made of {given}, which is not declared: declare it too, or "
-                    f"name one of {', '.join(sorted(names))}"
+                    f"{version.name}: its input {given} is not declared",
+                    code="undeclared-input",
+                    hint=Hint.of(f"declare {given}, or name one of {', '.join(sorted(names))}"),
+                    version=version.name,
                 )

@@ -13,8 +13,11 @@ from pathlib import Path
 
 import click
 
+from dagster_project.command_error import CommandError, CommandUsageError
 from dagster_project.guard import LOOPBACK, parse_origin
 from dagster_project.process_group import end_group, handle_signals
+from shardline.errors import InvalidArgumentError, ShardlineError
+from shardline.hints import Hint
 
 
 def listen(port: int) -> socket.socket:
@@ -26,10 +29,15 @@ def listen(port: int) -> socket.socket:
         listener.listen()
     except OSError as error:
         listener.close()
-        raise click.ClickException(
-            f"Port {port} of {LOOPBACK} cannot be used: {error.strerror}. End what uses it, or"
-            f" choose another one: make ui PORT={port + 1}, or --port {port + 1}."
-        ) from error
+        problem = ShardlineError(
+            f"port {port} of {LOOPBACK} cannot be used: {error.strerror}",
+            code="port-unavailable",
+            hint=Hint.of(
+                f"end the program that uses it, or choose another port: `make ui PORT={port + 1}` "
+                f"or `--port {port + 1}`"
+            ),
+        )
+        raise CommandError(problem) from error
     return listener
 
 
@@ -41,13 +49,19 @@ def require_dagster_home() -> None:
     elif not Path(home).is_absolute():
         problem = f"is {home!r}, which is not absolute"
     elif not Path(home).is_dir():
-        problem = f"is {home!r}, which is no folder"
+        problem = f"is {home!r}, which is not a folder"
     else:
         return
-    raise click.UsageError(
-        f"DAGSTER_HOME {problem}. Set it to the absolute path of a folder that keeps dagster.yaml"
-        " and the history of runs; `make ui` sets it to .dagster_home beside the Makefile."
+    invalid = ShardlineError(
+        f"DAGSTER_HOME {problem}",
+        code="invalid-dagster-home",
+        hint=Hint.of(
+            "set it to the absolute path of a folder for dagster.yaml and the history of runs; "
+            "`make ui` sets it to .dagster_home next to the Makefile"
+        ),
+        path=home or None,
     )
+    raise CommandUsageError(invalid)
 
 
 def run_group(command: Sequence[str], listener: socket.socket, grace: int) -> int:
@@ -86,8 +100,8 @@ def _end(leader: subprocess.Popen[bytes], grace: int) -> None:
 def _origins(_: click.Context, __: click.Parameter, told: tuple[str, ...]) -> list[str]:
     try:
         return [parse_origin(one) for one in told]
-    except ValueError as error:
-        raise click.BadParameter(str(error)) from error
+    except InvalidArgumentError as error:
+        raise CommandUsageError(error) from error
 
 
 @click.command()

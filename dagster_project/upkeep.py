@@ -8,6 +8,7 @@ from pydantic import Field
 
 from dagster_project.resources import ShardlineResource
 from shardline.execution.threads import run_tasks
+from shardline.hints import Hint
 from shardline.log.facts import Attestation
 from shardline.log.snapshot import Snapshot
 from shardline.log.version import Version
@@ -52,8 +53,8 @@ def verify_job(versions: Sequence[str]) -> dg.JobDefinition:
             columns = [dg.TableColumn(name) for name in ("version", "where", "problem")]
             table = dg.MetadataValue.table(problems[:_SHOWN], dg.TableSchema(columns))
             raise dg.Failure(
-                f"{len(problems)} problems; what is damaged is no longer published. 'shardline "
-                "repair' makes shards anew from their sources",
+                f"{len(problems)} problems: corrupt snapshots are unpublished. Hint: "
+                f"{Hint.run('repair', 'VERSION')} for each version in the table",
                 metadata={"problems": table},
                 allow_retries=False,
             )

@@ -128,6 +128,12 @@ class InvalidArgumentError(ShardlineError, ValueError):
     code = "invalid-argument"
 
 
+class InvalidTypeError(InvalidArgumentError, TypeError):
+    """An argument of a type that an operation does not accept."""
+
+    code = "invalid-type"
+
+
 class DamagedFileError(ShardlineError, ValueError):
     """A corrupt TFRecord file, or a file that is not what the caller expects.
 
@@ -149,12 +155,14 @@ class DamagedFileError(ShardlineError, ValueError):
         offset: int,
         detail: str,
         *,
+        code: str | None = None,
         hint: Hint | None = None,
     ) -> None:
+        code = code or _FAULT_CODES.get(kind)
         super().__init__(
             f"{path}: {kind} at record {record}, offset {offset}: {detail}",
-            code=_FAULT_CODES.get(kind),
-            hint=salvage_hint(path, kind) if hint is None else hint,
+            code=code,
+            hint=salvage_hint(path, kind, code) if hint is None else hint,
             path=path,
             record=record,
             offset=offset,
@@ -163,18 +171,21 @@ class DamagedFileError(ShardlineError, ValueError):
         self.detail = detail
 
     @classmethod
-    def of(cls, path: Path | str, fault: Fault) -> DamagedFileError:
-        """Build the error for a fault."""
-        return cls(str(path), fault.kind, fault.record, fault.offset, fault.detail)
+    def of(cls, path: object, fault: Fault, *, code: str | None = None) -> DamagedFileError:
+        """Build the error for a fault; `code` replaces that of the fault's kind."""
+        where = (fault.record, fault.offset)
+        return cls(str(path), fault.kind, *where, fault.detail, code=code)
 
 
 _FAULT_CODES = {"example": "invalid-example", "oversized": "record-too-large"}
 
 
-def salvage_hint(path: str, kind: FaultKind) -> Hint | None:
+def salvage_hint(path: str, kind: FaultKind, code: str | None = None) -> Hint | None:
     """Return what to do about a fault; None where salvage would change nothing."""
     if kind == "example":
         return None
+    if code == "decompressed-too-large":
+        return Hint.of("if the size is correct, raise ", Option("max_unpacked"))
     if kind == "oversized":
         return Hint.of("if the record is valid, raise ", Option("max_record"))
     return Hint.run("salvage", path, "OUT")
@@ -281,9 +292,19 @@ class BadRecordsError(ShardlineError, ValueError):
         code: str | None = None,
         hint: Hint | None = None,
         path: str | None = None,
+        record: int | None = None,
+        feature: str | None = None,
         version: str | None = None,
     ) -> None:
-        super().__init__(message, code=code, hint=hint, path=path, version=version)
+        super().__init__(
+            message,
+            code=code,
+            hint=hint,
+            path=path,
+            record=record,
+            feature=feature,
+            version=version,
+        )
         self.refused = refused
         self.bad = bad
         self.rows = rows
@@ -330,6 +351,30 @@ class FileExistsAlreadyError(ShardlineError, FileExistsError):
     code = "file-exists"
 
 
+class FolderMissingError(ShardlineError, FileNotFoundError):
+    """A folder that an output needs and that does not exist."""
+
+    code = "folder-not-found"
+
+
+class NotAFolderError(ShardlineError, NotADirectoryError):
+    """A path that should be a folder and is something else."""
+
+    code = "not-a-folder"
+
+
+class NotAFileError(ShardlineError, OSError):
+    """A path that should be a regular file: a folder, a pipe or a device."""
+
+    code = "not-a-file"
+
+
+class RecordMissingError(ShardlineError, IndexError):
+    """A record number outside a file or snapshot."""
+
+    code = "record-not-found"
+
+
 class IndexMismatchError(ShardlineError, ValueError):
     """An offset index that does not belong to the file beside it."""
 
@@ -352,6 +397,12 @@ class PackageMissingError(ShardlineError, ImportError):
     """A package that is only needed for what was asked for, and is not installed."""
 
     code = "package-missing"
+
+
+class UnknownArgumentError(InvalidArgumentError, TypeError):
+    """A keyword argument that an operation does not have."""
+
+    code = "unknown-argument"
 
 
 class BadNameError(ShardlineError, ValueError):
@@ -448,9 +499,24 @@ class DamagedLogError(LogError, ValueError):
 
 
 class UnknownFormatError(LogError):
-    """A log written by a newer release, which this one must not touch."""
+    """A log written by a newer release, which this one must not touch.
+
+    `entry` is the number of the entry that it cannot read.
+    """
 
     code = "unknown-format"
+    _DETAILS = ("entry",)
+
+    def __init__(
+        self,
+        message: str,
+        entry: int | None = None,
+        *,
+        hint: Hint | None = None,
+        version: str | None = None,
+    ) -> None:
+        super().__init__(message, hint=hint, version=version)
+        self.entry = entry
 
 
 class ConflictError(LogError):
@@ -475,8 +541,9 @@ class CondemnedShardError(ConflictError):
         *,
         hint: Hint | None = None,
         version: str | None = None,
+        snapshot: int | None = None,
     ) -> None:
-        super().__init__(message, hint=hint, version=version)
+        super().__init__(message, hint=hint, version=version, snapshot=snapshot)
         self.names = names
 
 
@@ -484,6 +551,12 @@ class SchemaMismatchError(LogError, ValueError):
     """Data or a declaration that does not fit a version's schema."""
 
     code = "schema-mismatch"
+
+
+class RecordNotFoundError(ShardlineError, IndexError):
+    """A record number that a snapshot does not have."""
+
+    code = "record-not-found"
 
 
 class DagsterRecordMissingError(ShardlineError, LookupError):

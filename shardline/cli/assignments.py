@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-import click
+from shardline.cli.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -17,9 +17,11 @@ def assigned(options: Iterable[str], option: str, wanted: str) -> dict[str, str]
     for text in options:
         name, equals, value = text.partition("=")
         if not equals or not name or not value:
-            raise click.UsageError(f"{option} {text}: write {option} {wanted}")
+            raise UsageError(f"{option} {text}: expected {wanted}", code="invalid-option-value")
         if name in found:
-            raise click.UsageError(f"{option} names {name!r} twice: choose one")
+            raise UsageError(
+                f"{option}: duplicate feature {name!r}", code="duplicate-feature", feature=name
+            )
         found[name] = value
     return found
 
@@ -29,9 +31,11 @@ def assigned_values(options: Iterable[str], option: str) -> dict[str, Any]:
     texts = assigned(options, option, "NAME=VALUE, and 'NAME=\"\"' for an empty text")
     for name, text in texts.items():
         if text.strip() == "null":
-            raise click.UsageError(
-                f"{option} {name}={text}: null is no value that a feature can hold. If the text is "
-                f"meant, write {option} '{name}=\"null\"'"
+            raise UsageError(
+                f"{option} {name}: a feature cannot contain null",
+                code="invalid-option-value",
+                hint=f"for the text, write `{option} '{name}=\"null\"'`",
+                feature=name,
             )
     return {name: value_of(text) for name, text in texts.items()}
 

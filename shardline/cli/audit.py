@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from shardline.cli.errors import UsageError, hint_dict, render_hint
 from shardline.cli.json_told import tell_json
 from shardline.cli.options import json_option, root_option, workers_option
-from shardline.cli.references import chosen_versions, next_command, open_root, with_root
+from shardline.cli.references import chosen_versions, next_command, open_root
 from shardline.cli.replacing import refuse_in_root
 from shardline.cli.report import refuse_other_file
 from shardline.cli.wording import counted, escaped, human_bytes, listed
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
     from shardline.lineage.audit import AuditReport
     from shardline.lineage.auditing.deep import Deep
+    from shardline.lineage.auditing.reasons import Reason
     from shardline.lineage.catalog import Catalog
     from shardline.lineage.findings import Finding, Severity
 
@@ -134,9 +136,17 @@ def audit(
     from shardline.lineage.catalog import Catalog
 
     if not deep and (sample is not None or seed is not None or fields or tables):
-        raise click.UsageError("--sample, --seed, --fields and --join are for --deep: add it")
+        raise UsageError(
+            "--sample, --seed, --fields and --join require --deep",
+            code="missing-option",
+            hint="add `--deep`",
+        )
     if recorded_root is not None and dagster_home is None:
-        raise click.UsageError("--recorded-root is for --dagster-home: add it")
+        raise UsageError(
+            "--recorded-root requires --dagster-home",
+            code="missing-option",
+            hint="add `--dagster-home FOLDER`",
+        )
     catalog = Catalog(open_root(root))
     names = None
     if name is not None:
@@ -183,10 +193,15 @@ def _deep(
 
     for text in fields:
         if ":" not in text and Path(text).is_file():
-            raise click.UsageError(f"--fields {text} is no function: hand a table with --join")
+            raise UsageError(
+                f"--fields {text}: expected a function, got a file",
+                code="invalid-udf",
+                hint="pass a table with `--join`",
+                path=text,
+            )
     for table in tables:
         if "://" not in table and not Path(table).is_file():
-            raise click.UsageError(f"--join {table}: no such file")
+            raise UsageError(f"--join {table}: file not found", code="file-not-found", path=table)
     return Deep(sample or SAMPLE, seed or 0, load_makers(fields), tables)
 
 
@@ -195,17 +210,19 @@ def _since(since: str | None, name: str | None) -> datetime | int | None:
         return None
     if since.isascii() and since.isdigit() and len(since) < len("20260101"):
         if name is None or "/" not in name:
-            raise click.UsageError(
-                f"--since {since} is a snapshot, and each version counts its own: name the "
-                "version, as digits/v1, or give a time, as 2026-11-16"
+            raise UsageError(
+                f"--since {since}: a snapshot number requires a single version",
+                code="missing-version",
+                hint="name the version, as in `digits/v1`, or give a time, as in `2026-11-16`",
             )
         return int(since)
     try:
         time = datetime.fromisoformat(since)
     except ValueError:
-        raise click.UsageError(
-            f"--since {since}: write a time, as 2026-11-16 or 2026-11-16T04:00 (UTC), or the "
-            "number of a snapshot"
+        raise UsageError(
+            f"invalid --since {since!r}: expected a UTC time or a snapshot number",
+            code="invalid-option-value",
+            hint="write a time like `2026-11-16` or `2026-11-16T04:00`",
         ) from None
     return time if time.tzinfo else time.replace(tzinfo=UTC)
 
@@ -217,8 +234,11 @@ def _refuse_unknown(catalog: Catalog, name: str, snapshot: int) -> None:
     except (DamagedLogError, UnknownFormatError):
         return
     if not 1 <= snapshot <= known:
-        raise click.UsageError(
-            f"--since {snapshot}: {name} has {counted(known, 'snapshot')}, and none of that number"
+        raise UsageError(
+            f"--since {snapshot}: {name} has {counted(known, 'snapshot')}",
+            code="snapshot-not-found",
+            version=name,
+            snapshot=snapshot,
         )
 
 
@@ -266,14 +286,18 @@ def _as_dict(report: AuditReport) -> dict[str, Any]:
         "bytes": report.bytes,
         "recomputed": report.recomputed,
         "left_out": [
-            {"version": one.version, "shards": one.shards, "why": one.why}
+            {"version": one.version, "shards": one.shards, **_reason_dict(one.reason)}
             for one in report.left_out
         ],
         "findings": [
-            {**one.to_json(), "detail": with_root(one.detail), "advice": with_root(one.advice)}
-            for one in report.findings
+            {**one.to_json(), "advice": render_hint(one.advice)} for one in report.findings
         ],
     }
+
+
+def _reason_dict(reason: Reason) -> dict[str, Any]:
+    hint = {} if reason.hint is None else {"hint": hint_dict(reason.hint)}
+    return {**reason.to_dict(), **hint}
 
 
 def _print(report: AuditReport, seconds: float, *, quick: bool) -> None:
@@ -284,7 +308,10 @@ def _print(report: AuditReport, seconds: float, *, quick: bool) -> None:
         click.echo(f"… and {more}; --json lists all")
     for left in report.left_out:
         shards = counted(left.shards, "shard")
-        click.echo(f"not made again: {shards} of {escaped(left.version)}: {escaped(left.why)}")
+        hint = left.reason.hint
+        more = "" if hint is None else f"; {render_hint(hint)}"
+        why = escaped(left.why) + more
+        click.echo(f"not made again: {shards} of {escaped(left.version)}: {why}")
     counts = Counter(one.severity for one in report.findings)
     found = [counted(counts[severity], severity) for severity in _COLOURS if counts[severity]]
     size = human_bytes(report.bytes) + (", not read" if quick else "")
@@ -318,5 +345,5 @@ def _print_finding(one: Finding) -> None:
     mark = click.style(f"{one.severity.upper():8}", fg=_COLOURS[one.severity])
     where = ", ".join(filter(None, (one.version, one.place)))
     click.echo(f"{mark}{one.kind}: {escaped(where)}")
-    click.echo(f"        {escaped(with_root(one.detail))}")
-    click.echo(f"        {click.style(escaped(with_root(one.advice)), dim=True)}")
+    click.echo(f"        {escaped(one.detail)}")
+    click.echo(f"        {click.style(render_hint(one.advice), dim=True)}")

@@ -12,9 +12,9 @@ import click
 from shardline.cli.aside import run_aside, stoppable
 from shardline.cli.changed import print_steps
 from shardline.cli.differences import print_changes
+from shardline.cli.errors import UsageError, told_as_usage
 from shardline.cli.json_forms import fields_json
 from shardline.cli.json_told import tell_json
-from shardline.cli.option_words import told_as_usage
 from shardline.cli.options import expand_one
 from shardline.cli.outcome import print_not_done
 from shardline.cli.progress import file_progress
@@ -86,12 +86,22 @@ class _Change:
     def _refuse_output(self, path: Path) -> None:
         output = self.output
         if output.is_dir():
-            raise click.UsageError(f"{output} is a folder: name a file")
+            raise UsageError(
+                f"{output} is a folder", code="output-is-folder", hint="name a file", path=output
+            )
         if output.exists() and output.samefile(path):
-            raise click.UsageError(f"{output} is the file to read: write to another")
+            raise UsageError(
+                f"{output} is the input file",
+                code="output-is-input",
+                hint="write to another file",
+                path=output,
+            )
         if output.exists() and not self.asked.overwrite:
-            raise click.UsageError(
-                f"{output} exists already: choose another name, or say --overwrite"
+            raise UsageError(
+                f"{output} exists already",
+                code="file-exists",
+                hint="choose another name or add `--overwrite`",
+                path=output,
             )
 
     def _schema_of(self, path: Path) -> tuple[int, Schema]:

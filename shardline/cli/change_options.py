@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from shardline.cli.errors import UsageError
 from shardline.cli.options import (
     Share,
     json_option,
@@ -102,14 +103,23 @@ class ChangeOptions:
         `of_versions` are more options that a file has no use for, and what was given to them.
         """
         if self.into is None and self.output is None:
-            raise click.UsageError(
-                "where to? Say --into VERSION if this is a version of a dataset, --output OUT if "
-                "it is a file"
+            raise UsageError(
+                "no output given",
+                code="missing-option",
+                hint="pass `--into VERSION` for a version, `--output OUT` for a file",
             )
         if self.into is not None and self.output is not None:
-            raise click.UsageError("--into is for versions and --output for files: choose one")
+            raise UsageError(
+                "--into and --output exclude each other",
+                code="conflicting-options",
+                hint="pass `--into` for versions, `--output` for files",
+            )
         if self.into is not None and self.overwrite:
-            raise click.UsageError("--overwrite is for files: in a dataset nothing is overwritten")
+            raise UsageError(
+                "--overwrite applies to files only",
+                code="option-not-applicable",
+                hint="leave it out: a version is never overwritten",
+            )
         given = {
             **of_versions,
             "quarantine_share": self.quarantine_share,
@@ -118,6 +128,10 @@ class ChangeOptions:
         for name, value in given.items():
             if self.output is not None and value:
                 option = name.replace("_", "-")
-                raise click.UsageError(f"--{option} is for versions, and --output for files")
+                raise UsageError(
+                    f"--{option} applies to versions only",
+                    code="option-not-applicable",
+                    hint="leave it out, or pass `--into` instead of `--output`",
+                )
         if self.output is not None:
             refuse_version_as_file(self.argument)

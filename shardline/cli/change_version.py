@@ -15,8 +15,8 @@ from shardline.cli.changed import (
     refuse_unfit_target,
 )
 from shardline.cli.checked import check_snapshot
+from shardline.cli.errors import told_as_usage
 from shardline.cli.json_told import tell_json
-from shardline.cli.option_words import told_as_usage
 from shardline.cli.outcome import print_not_done, print_outcome
 from shardline.cli.progress import at_work
 from shardline.cli.references import (

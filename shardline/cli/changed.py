@@ -9,8 +9,8 @@ import click
 from shardline.cli.checked import checked_json
 from shardline.cli.derived_words import used_again
 from shardline.cli.differences import print_change_lines, print_changes
+from shardline.cli.errors import told_as_usage
 from shardline.cli.json_forms import fields_json, snapshot_json
-from shardline.cli.option_words import told_as_usage
 from shardline.cli.places import place
 from shardline.cli.wording import counted, escaped, human_bytes, listed, rate
 

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from shardline.cli.errors import render_command
 from shardline.cli.json_forms import shard_report_json, snapshot_json
 from shardline.cli.progress import byte_progress
-from shardline.cli.references import next_command, with_root
+from shardline.cli.references import next_command
 from shardline.cli.wording import counted, escaped, human_bytes, listed
 
 if TYPE_CHECKING:
@@ -131,7 +132,7 @@ def _making_anew(checked: Checked) -> str:
     if not bad:
         return ""
     command = command_to_mend(Version(newest.store, newest.version), bad)
-    return escaped(with_root(command)) if command else ""
+    return render_command(command) if command else ""
 
 
 def _print_outcome(checked: Checked) -> None:

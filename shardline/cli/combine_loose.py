@@ -10,8 +10,8 @@ import click
 
 from shardline.cli.aside import run_aside, stoppable
 from shardline.cli.combined import estimate_json, estimate_words, print_features
+from shardline.cli.errors import UsageError, told_as_usage
 from shardline.cli.json_told import tell_json
-from shardline.cli.option_words import told_as_usage
 from shardline.cli.options import expand
 from shardline.cli.outcome import print_not_done
 from shardline.cli.progress import at_work, pair_progress
@@ -92,11 +92,23 @@ def _write(
 
 def _refuse_output(asked: CombineOptions, output: Path, paths: list[Path]) -> None:
     if output.is_dir():
-        raise click.UsageError(f"{output} is a folder: name a file")
+        raise UsageError(
+            f"{output} is a folder", code="output-is-folder", hint="name a file", path=output
+        )
     if output.resolve() in {path.resolve() for path in paths}:
-        raise click.UsageError(f"{output} is one of the files to read: write to another")
+        raise UsageError(
+            f"{output} is an input file",
+            code="output-is-input",
+            hint="write to another file",
+            path=output,
+        )
     if output.exists() and not asked.overwrite:
-        raise click.UsageError(f"{output} exists already: choose another name, or say --overwrite")
+        raise UsageError(
+            f"{output} exists already",
+            code="file-exists",
+            hint="choose another name or add `--overwrite`",
+            path=output,
+        )
 
 
 def _print_plan(

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import click
-
+from shardline.cli.errors import UsageError
 from shardline.cli.options import limits
 from shardline.cli.references import refuse_version_as_file
 
@@ -51,21 +50,34 @@ class CombineOptions:
     def refuse_mixed(self) -> None:
         """Refuse what is for files where versions are meant, and the other way round."""
         if self.into is None and self.output is None:
-            raise click.UsageError(
-                "where to? Say --into NAME/VERSION if these are versions of datasets, --output OUT "
-                "if they are files"
+            raise UsageError(
+                "no output given",
+                code="missing-option",
+                hint="pass `--into NAME/VERSION` for versions, `--output OUT` for files",
             )
         if self.into is not None and self.output is not None:
-            raise click.UsageError("--into is for versions and --output for files: choose one")
+            raise UsageError(
+                "--into and --output exclude each other",
+                code="conflicting-options",
+                hint="pass `--into` for versions, `--output` for files",
+            )
         if self.into is not None and self.overwrite:
-            raise click.UsageError("--overwrite is for files: in a dataset nothing is overwritten")
+            raise UsageError(
+                "--overwrite applies to files only",
+                code="option-not-applicable",
+                hint="leave it out: a version is never overwritten",
+            )
         for option, given in (
             ("--target-size", self.target_size),
             ("--no-check", self.no_check),
             ("--mode virtual", self.virtual),
         ):
             if self.output is not None and given:
-                raise click.UsageError(f"{option} is for versions, and --output for files")
+                raise UsageError(
+                    f"{option} applies to versions only",
+                    code="option-not-applicable",
+                    hint="leave it out, or pass `--into` instead of `--output`",
+                )
         if self.output is not None:
             for side in (self.left, self.right):
                 refuse_version_as_file(side)

@@ -15,9 +15,9 @@ from shardline.cli.combined import (
     print_not_incremental,
 )
 from shardline.cli.derived_words import used_again
+from shardline.cli.errors import UsageError, told_as_usage
 from shardline.cli.json_forms import snapshot_json
 from shardline.cli.json_told import tell_json
-from shardline.cli.option_words import told_as_usage
 from shardline.cli.outcome import print_not_done, print_outcome
 from shardline.cli.progress import at_work
 from shardline.cli.references import (
@@ -90,13 +90,19 @@ def _versions(asked: CombineOptions, into: str) -> tuple[Version, Version, Versi
     left, right = parse_reference(asked.left), parse_reference(asked.right)
     if "/" not in into:
         dataset = left.version.partition("/")[0]
-        raise click.UsageError(
-            f"--into {into} names no dataset for the pairs: write NAME/VERSION, as "
-            f"{dataset}-pairs/{into}"
+        raise UsageError(
+            f"--into {into}: missing dataset name",
+            code="invalid-reference",
+            hint=f"write `{dataset}-pairs/{into}`",
         )
     name = parse_version(into).version
     if name in {left.version, right.version}:
-        raise click.UsageError(f"--into {into} is one of the versions to read: name another")
+        raise UsageError(
+            f"--into {into} is an input version",
+            code="output-is-input",
+            hint="name another version",
+            version=name,
+        )
     store = open_root(asked.root)
     one = open_version(store, left)
     other = one if left.version == right.version else open_version(store, right)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from shardline.cli.errors import UsageError
 from shardline.cli.options import json_option, root_option
 from shardline.cli.references import (
     find_snapshot,
@@ -18,6 +19,7 @@ from shardline.cli.references import (
 )
 from shardline.cli.tables import plain_console, plain_table
 from shardline.cli.wording import counted, escaped, when
+from shardline.hints import Command, Hint
 
 if TYPE_CHECKING:
     from shardline.cli.references import Reference
@@ -84,13 +86,21 @@ def _refuse_misplaced(
     everyone: bool,
 ) -> None:
     if register is not None and release is not None:
-        raise click.UsageError("give one to --register or one to --release, not both")
+        raise UsageError("--register and --release exclude each other", code="conflicting-options")
     if commit is not None and register is None:
-        raise click.UsageError("--commit is for --register")
+        raise UsageError(
+            "--commit requires --register", code="missing-option", hint="add `--register CONSUMER`"
+        )
     if run is not None and register is None and release is None:
-        raise click.UsageError("--run is for --register and --release")
+        raise UsageError(
+            "--run requires --register or --release",
+            code="missing-option",
+            hint="add `--register CONSUMER` or `--release CONSUMER`",
+        )
     if everyone and (register is not None or release is not None):
-        raise click.UsageError("--all is for listing: leave it out")
+        raise UsageError(
+            "--all applies to listing only", code="option-not-applicable", hint="leave it out"
+        )
 
 
 def _told(store: Store, name: str | None, option: str, consumer: str) -> Reference:
@@ -100,9 +110,11 @@ def _told(store: Store, name: str | None, option: str, consumer: str) -> Referen
     if name is not None:
         return parse_reference(name)
     known = ", ".join(Catalog(store).names()) or "none"
-    example = next_command("consumers", "NAME/VERSION", option, consumer)
-    raise click.UsageError(
-        f"{option} {consumer}: of which version? Say {example}. There are: {known}"
+    example = Command.of("consumers", "NAME/VERSION", option, consumer)
+    raise UsageError(
+        f"{option} {consumer}: missing version",
+        code="missing-version",
+        hint=Hint.of("run ", example, f" (versions: {known})"),
     )
 
 

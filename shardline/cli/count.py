@@ -70,8 +70,8 @@ def count(
         for fault in report.faults:
             where = f"record {fault.record}, offset {fault.offset}"
             click.echo(
-                f"shardline: {report.file}: {fault.kind} at {where}: {fault.detail}; "
-                "counted up to there",
+                f"error: {report.file}: {fault.kind} at {where}: {fault.detail} "
+                "(counted up to there)",
                 err=True,
             )
     raise SystemExit(0 if ok else 1)

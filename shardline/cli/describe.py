@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from shardline.cli.errors import UsageError
 from shardline.cli.options import json_option, root_option
 from shardline.cli.progress import at_work, pair_progress
 from shardline.cli.references import find_snapshot, open_root, open_version, parse_reference
@@ -118,11 +119,23 @@ def _refuse_misplaced(
     form: str, output: Path | None, *, no_count: bool, no_copy: bool, overwrite: bool
 ) -> None:
     if no_count and form != "card":
-        raise click.UsageError("--no-count is for --as card: nothing else counts labels")
+        raise UsageError(
+            "--no-count applies to --as card only",
+            code="option-not-applicable",
+            hint="leave it out",
+        )
     if no_copy and form != "croissant":
-        raise click.UsageError("--no-copy is for --as croissant: nothing else copies records")
+        raise UsageError(
+            "--no-copy applies to --as croissant only",
+            code="option-not-applicable",
+            hint="leave it out",
+        )
     if overwrite and output is None:
-        raise click.UsageError("--overwrite is for -o: on the terminal nothing is replaced")
+        raise UsageError(
+            "--overwrite requires -o",
+            code="missing-option",
+            hint="name the file with `-o`, or leave it out",
+        )
 
 
 def _croissant(
@@ -131,15 +144,18 @@ def _croissant(
     from shardline.lineage.exports.croissant import FILE, RECORDS, croissant, write_croissant
 
     if output is None and copy:
-        raise click.UsageError(
-            "where to? Say -o FOLDER, for croissant.json and a copy of the records that it is read "
-            "with; or --no-copy, for the JSON alone"
+        raise UsageError(
+            "no output folder given",
+            code="missing-option",
+            hint="pass `-o FOLDER` for croissant.json and its records, or `--no-copy` for the JSON",
         )
     if output is None:
         told = croissant(snapshot, None, about=about)
         return {"text": json.dumps(told, indent=2, ensure_ascii=False) + "\n"}
     if output.exists() and not output.is_dir():
-        raise click.UsageError(f"{output} is a file: for croissant, -o names a folder")
+        raise UsageError(
+            f"{output} is a file", code="output-is-file", hint="name a folder", path=output
+        )
     for name in (FILE, *([RECORDS] if copy else [])):
         refuse_existing(output / name, snapshot.store, overwrite=overwrite)
     with pair_progress("copying") as progress:

@@ -7,6 +7,7 @@ import json
 import click
 
 from shardline.cli.differences import print_amounts, print_fields, print_shards
+from shardline.cli.errors import UsageError
 from shardline.cli.json_forms import diff_json
 from shardline.cli.options import json_option, root_option
 from shardline.cli.references import (
@@ -16,6 +17,7 @@ from shardline.cli.references import (
     open_version,
     parse_reference,
 )
+from shardline.hints import Command, Hint
 
 
 @click.command(
@@ -62,9 +64,14 @@ def diff(old: str, new: str | None, *, every: bool, root: str | None, as_json: b
 def _references(old: str, new: str | None) -> tuple[Reference, Reference]:
     first = parse_reference(old)
     if new is None and first.snapshot is None:
-        raise click.UsageError(
-            f"compare which snapshot with the newest? Write {first.version}@3, or name two; "
-            f"'shardline log {first.version}' lists them"
+        raise UsageError(
+            f"{first.version}: missing snapshot to compare",
+            code="missing-snapshot",
+            hint=Hint.of(
+                f"write `{first.version}@3`, or list the snapshots: run ",
+                Command.of("log", first.version),
+            ),
+            version=first.version,
         )
     if new is None:
         return first, Reference(first.version)

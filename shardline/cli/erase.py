@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import sys
 import time
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,8 +13,8 @@ import click
 from shardline.cli.checked import check_snapshot
 from shardline.cli.erase_proof import prove, refuse_place
 from shardline.cli.erased import erased_json, plan_json, print_erased, print_plan
+from shardline.cli.errors import UsageError, told_as_usage
 from shardline.cli.json_told import tell_json
-from shardline.cli.option_words import told_as_usage
 from shardline.cli.options import (
     json_option,
     limit_options,
@@ -25,11 +24,10 @@ from shardline.cli.options import (
     workers_option,
 )
 from shardline.cli.outcome import print_not_done
-from shardline.cli.references import looks_like_reference, next_command, open_root, refuse_missing
+from shardline.cli.references import looks_like_reference, open_root, refuse_missing
 from shardline.cli.steps import drawing_engine
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from typing import TextIO
 
     from shardline.cli.checked import Checked
@@ -133,7 +131,11 @@ def erase(
         again = _planned(store, dataset, chosen, within, workers) if asked else None
         prove(store, dataset, proof, again, request or None, as_json=as_json)
     if as_json and not (yes or dry_run):
-        raise click.UsageError("--json asks nothing: say --yes, or --dry-run to see it first")
+        raise UsageError(
+            "--json cannot ask for confirmation",
+            code="confirmation-required",
+            hint="add `--yes`, or `--dry-run` to see the plan",
+        )
     plan = _planned(store, dataset, chosen, within, workers)
     if not as_json:
         print_plan(plan)
@@ -165,8 +167,10 @@ def _confirmed() -> bool:
         if sys.stdin.isatty():
             raise
         click.echo(err=True)
-        raise click.UsageError(
-            "nobody answered, and nothing was changed: say --yes to erase without being asked"
+        raise UsageError(
+            "no confirmation given (nothing was changed)",
+            code="confirmation-required",
+            hint="add `--yes` to erase without being asked",
         ) from None
 
 
@@ -174,9 +178,11 @@ def _refuse_no_dataset(store: Store, dataset: str) -> None:
     from shardline.storage import check_name
 
     if looks_like_reference(dataset):
-        raise click.UsageError(
-            f"{dataset}: erase works on a whole dataset, or its other versions would keep the "
-            f"records; write {dataset.partition('/')[0]}"
+        raise UsageError(
+            f"{dataset}: erase works on a whole dataset",
+            code="dataset-required",
+            hint=f"write `{dataset.partition('/')[0]}`: all versions may contain such records",
+            version=dataset,
         )
     if not store.folders(check_name(dataset, "dataset")):
         refuse_missing(store, dataset)
@@ -189,11 +195,18 @@ def _chosen(
     lines = [] if values is None else [line.rstrip("\r\n") for line in values]
     told = [*value, *(line for line in lines if line.strip())]
     if key is None and (value or values is not None):
-        raise click.UsageError("values of which feature? Name it: --key user_id")
+        raise UsageError(
+            "--value and --values require --key", code="missing-option", hint="add `--key FEATURE`"
+        )
     if key is not None and not told:
-        raise click.UsageError(f"which values of {key}? Say --value 7, or --values FILE")
+        raise UsageError(
+            f"--key {key}: missing values",
+            code="missing-option",
+            hint="add `--value VALUE` or `--values FILE`",
+            feature=key,
+        )
     if where is not None and key is not None:
-        raise click.UsageError("say --where, or --key with values, not both")
+        raise UsageError("--where and --key exclude each other", code="conflicting-options")
     if where is not None and _MAKER.fullmatch(where):
         from shardline.cli.maker_arguments import load_maker
 
@@ -206,22 +219,8 @@ def _planned(
 ) -> ErasePlan:
     from shardline.operations.erase import plan_erase
 
-    with told_as_usage(), _repair_advised(), drawing_engine(workers) as engine:
+    with told_as_usage(), drawing_engine(workers) as engine:
         return plan_erase(store, dataset, **chosen, limits=within, engine=engine)
-
-
-@contextmanager
-def _repair_advised() -> Iterator[None]:
-    """Say how to make a damaged shard anew, in the same root."""
-    from shardline.errors import DamagedShardError, ShardlineError
-
-    try:
-        yield
-    except DamagedShardError as error:
-        raise ShardlineError(
-            f"{error.problem}. Nothing was erased. To make it anew: "
-            + next_command("repair", error.version)
-        ) from None
 
 
 def _done(
@@ -230,7 +229,7 @@ def _done(
     from shardline.operations.erase import carry_out
 
     began = time.perf_counter()
-    with _repair_advised(), drawing_engine(workers) as engine:
+    with drawing_engine(workers) as engine:
         report = carry_out(
             plan, request=request, quarantine=quarantine, limits=within, engine=engine
         )

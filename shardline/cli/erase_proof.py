@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from shardline.cli.erased import print_proof
+from shardline.cli.errors import UsageError
 from shardline.cli.json_told import tell_json
 from shardline.cli.references import next_command
 from shardline.cli.replacing import refuse_existing, refuse_in_root
@@ -30,12 +31,21 @@ def refuse_place(
     """Refuse to write a proof in the root, or over anything but an earlier one of the dataset."""
     if file is None:
         if overwrite:
-            raise click.UsageError("--overwrite is for --proof FILE: nothing else is replaced")
+            raise UsageError(
+                "--overwrite requires --proof",
+                code="missing-option",
+                hint="add `--proof FILE`, or leave it out",
+            )
         return
     inside = store.local_path("x")
     refuse_in_root(file, None if inside is None else str(inside.parent))
     if values is not None and file.exists() and _is_file(values.name, file):
-        raise click.UsageError(f"{file} is the list of values: name another file for the proof")
+        raise UsageError(
+            f"{file} is the list of values",
+            code="output-is-input",
+            hint="name another file for the proof",
+            path=file,
+        )
     refuse_existing(file, store, overwrite=overwrite or _is_proof(file, dataset))
 
 

@@ -5,20 +5,27 @@ from __future__ import annotations
 import json
 import shlex
 import sys
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from shardline.cli.options import AS_JSON, TOLD_ROOT
 from shardline.cli.wording import escaped, escaped_lines
-from shardline.errors import ShardlineError
+from shardline.errors import SchemaMismatchError, ShardlineError
 from shardline.hints import Command, Hint, Option
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
+TOLD_ROOT = "shardline.root"
+"""Where a context keeps the root that was given as an option, for the commands in hints."""
+
+AS_JSON = "shardline.json"
+"""Where a context keeps whether --json was given, known before any other option is parsed."""
+
 _ARGUMENTS = "shardline.arguments"
+"""Where a context keeps the name of the command and its arguments."""
 
 
 class UsageError(click.UsageError):
@@ -29,14 +36,23 @@ class UsageError(click.UsageError):
         message: str,
         *,
         code: str = "invalid-usage",
-        hint: Hint | None = None,
+        hint: Hint | str | None = None,
         path: Path | str | None = None,
+        record: int | None = None,
         feature: str | None = None,
         version: str | None = None,
+        snapshot: int | None = None,
     ) -> None:
         super().__init__(message)
         self.problem = ShardlineError(
-            message, code=code, hint=hint, path=path, feature=feature, version=version
+            message,
+            code=code,
+            hint=Hint.of(hint) if isinstance(hint, str) else hint,
+            path=path,
+            record=record,
+            feature=feature,
+            version=version,
+            snapshot=snapshot,
         )
 
     @classmethod
@@ -47,29 +63,67 @@ class UsageError(click.UsageError):
         return usage
 
 
+@contextmanager
+def told_as_usage() -> Iterator[None]:
+    """Report what does not fit the schema as wrong usage: the options ask for it."""
+    try:
+        yield
+    except SchemaMismatchError as error:
+        raise UsageError.of(error) from None
+    except ValueError as error:
+        if isinstance(error, ShardlineError):
+            raise
+        raise UsageError(str(error), code="invalid-argument") from None
+
+
 def from_click(error: click.UsageError) -> ShardlineError:
-    """Turn a usage error into an error of ours; without a hint it points to --help."""
+    """Turn a usage error into an error of ours; for click's own errors it points to --help."""
     if isinstance(error, UsageError):
-        problem = error.problem
-    else:
-        problem = ShardlineError(error.format_message(), code=_usage_code(error))
-    if problem.hint is None and error.ctx is not None:
-        problem.set_hint(Hint.run(*error.ctx.command_path.split()[1:], "--help"))
-    return problem
+        return error.problem
+    message, code = _describe_usage(error)
+    problem = ShardlineError(message, code=code)
+    matches = getattr(error, "possibilities", None)
+    if matches:
+        return problem.set_hint(Hint.of("did you mean " + " or ".join(map(repr, matches)) + "?"))
+    command = _running_command()
+    names = () if command is None or command.name is None else (command.name,)
+    return problem.set_hint(Hint.run(*names, "--help"))
 
 
-def _usage_code(error: click.UsageError) -> str:
+def _describe_usage(error: click.UsageError) -> tuple[str, str]:
+    """Return message and code of an error that click found."""
+    given = getattr(error, "param", None)
+    name = "" if given is None else _parameter_name(given)
+    is_option = isinstance(given, click.Option)
     if isinstance(error, click.MissingParameter):
-        return "missing-argument"
+        if is_option:
+            return f"missing option {name}", "missing-option"
+        return f"missing argument {name}", "missing-argument"
     if isinstance(error, click.NoSuchOption):
-        return "unknown-option"
+        return f"unknown option {error.option_name}", "unknown-option"
     if isinstance(error, click.BadParameter):
-        return "invalid-argument"
-    return "invalid-usage"
+        where = f"{name}: " if name else ""
+        return where + _sentence(error.message), (
+            "invalid-option-value" if is_option else "invalid-argument"
+        )
+    if isinstance(error, click.BadOptionUsage):
+        return _sentence(error.message), "invalid-option-value"
+    return _sentence(error.format_message()), "invalid-usage"
+
+
+def _parameter_name(parameter: click.Parameter) -> str:
+    if isinstance(parameter, click.Option):
+        return max(parameter.opts, key=len)
+    return parameter.metavar or str(parameter.name).upper()
+
+
+def _sentence(text: str) -> str:
+    """Write a message of click like ours: without the capital letter and the period."""
+    return f"{text[:1].lower()}{text[1:]}".removesuffix(".")
 
 
 def keep_arguments(context: click.Context, arguments: Sequence[str]) -> None:
-    """Keep the arguments of a command, to know of --json where they cannot be parsed."""
+    """Keep the name of a command and its arguments: where they cannot be parsed, for --json."""
     context.meta[_ARGUMENTS] = tuple(arguments)
 
 
@@ -85,6 +139,13 @@ def print_error(error: Exception, context: click.Context) -> None:
         click.echo(f"hint: {render_hint(problem.hint)}", err=True)
 
 
+def print_warning(message: str, hint: Hint | None = None) -> None:
+    """Print a warning on stderr, and what to do about it."""
+    click.echo(f"warning: {escaped_lines(message)}", err=True)
+    if hint:
+        click.echo(f"hint: {render_hint(hint)}", err=True)
+
+
 def error_dict(error: ShardlineError) -> dict[str, Any]:
     """Return an error as JSON, with the root in its commands."""
     return {**error.to_dict(), "hint": None if error.hint is None else hint_dict(error.hint)}
@@ -98,7 +159,7 @@ def hint_dict(hint: Hint) -> dict[str, Any]:
 
 def render_hint(hint: Hint) -> str:
     """Return a hint for the terminal: options as flags, and the root in its commands."""
-    return escaped(hint.render(render_command, _render_option))
+    return escaped_lines(hint.render(render_command, _render_option))
 
 
 def render_command(command: Command) -> str:
@@ -108,34 +169,66 @@ def render_command(command: Command) -> str:
 
 def _render_option(option: Option) -> str:
     """Write an option as a flag of the running command, or as a keyword if it has none."""
-    context = click.get_current_context()
-    for parameter in context.command.params:
-        if parameter.name == option.keyword and parameter.param_type_name == "option":
+    command = _running_command()
+    for parameter in () if command is None else command.params:
+        if parameter.name == option.keyword and isinstance(parameter, click.Option):
             flag = max(parameter.opts, key=len)
             plain = option.value is None or option.value is True
             return flag if plain else f"{flag} {shlex.quote(str(option.value))}"
     return str(option)
 
 
+def _running_command() -> click.Command | None:
+    """Return the command that runs, or ran: an error leaves its context."""
+    context = click.get_current_context()
+    if not isinstance(context.command, click.Group):
+        return context.command
+    arguments: tuple[str, ...] = context.meta.get(_ARGUMENTS, ())
+    return context.command.commands.get(arguments[0]) if arguments else None
+
+
 def _root_for(command: Command) -> str | None:
     """Return the root to add: given as an option now, and taken by that command."""
     context = click.get_current_context()
     root = context.meta.get(TOLD_ROOT)
-    if not isinstance(root, str) or "--root" in command.arguments:
+    if not isinstance(root, str) or {"--root", "--help"} & set(command.arguments):
         return None
     group = context.find_root().command
     target = group.commands.get(command.arguments[0]) if isinstance(group, click.Group) else None
     takes_root = target is not None and any(one.name == "root" for one in target.params)
-    return root if takes_root and "--help" not in command.arguments else None
+    return root if takes_root else None
 
 
 def _wants_json(context: click.Context) -> bool:
-    """Return True if --json was given; where parsing failed, if the arguments contain it."""
+    """Return True if --json was given; where parsing failed, read the arguments for it."""
     given = context.meta.get(AS_JSON)
     if given is not None:
         return bool(given)
     arguments: tuple[str, ...] = context.meta.get(_ARGUMENTS, ())
-    return "--json" in arguments
+    group = context.find_root().command
+    command = None
+    if arguments and isinstance(group, click.Group):
+        command = group.commands.get(arguments[0])
+    return _has_json_flag(arguments, [] if command is None else command.params)
+
+
+def _has_json_flag(arguments: Sequence[str], parameters: Sequence[click.Parameter]) -> bool:
+    """Return True if --json is among the arguments, and not the value of another option."""
+    take_value = {
+        name
+        for parameter in parameters
+        if isinstance(parameter, click.Option) and not parameter.is_flag
+        for name in (*parameter.opts, *parameter.secondary_opts)
+    }
+    words = iter(arguments)
+    for word in words:
+        if word == "--json":
+            return True
+        if word == "--":
+            return False
+        if word in take_value:
+            next(words, None)
+    return False
 
 
 def _from_system(error: Exception) -> ShardlineError:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from shardline.cli.errors import UsageError
 from shardline.cli.options import (
     compression_option,
     json_option,
@@ -64,7 +65,9 @@ def export(
 
     wanted = parse_reference(reference)
     if out.is_dir():
-        raise click.UsageError(f"{out} is a folder: name a file")
+        raise UsageError(
+            f"{out} is a folder", code="output-is-folder", hint="name a file", path=out
+        )
     version = open_version(open_root(root), wanted)
     snapshot = find_snapshot(version, wanted, wanted.readable)
     began = time.perf_counter()

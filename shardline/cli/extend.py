@@ -11,9 +11,10 @@ import click
 from shardline.cli.change_loose import change_loose
 from shardline.cli.change_options import ChangeOptions, place_options, work_options
 from shardline.cli.change_version import change_version
+from shardline.cli.errors import UsageError
 from shardline.cli.field_options import FieldOptions, fields_option, join_options
 from shardline.cli.options import compression_option
-from shardline.cli.references import next_command
+from shardline.hints import Command, Hint
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -104,9 +105,10 @@ def extend(
     asked = ChangeOptions(**common)
     asked.refuse_mixed(mode=mode)
     if asked.into is not None and mode != "rewrite" and (replaces or drop):
-        raise click.UsageError(
-            "an overlay leaves what is there as it is: with --replace and --drop, say --mode "
-            "rewrite"
+        raise UsageError(
+            "--replace and --drop require --mode rewrite",
+            code="missing-option",
+            hint="add `--mode rewrite`: an overlay keeps the features of its base",
         )
     if drop and not fields and not tables:
         _refuse_drop_alone(asked, drop)
@@ -122,8 +124,10 @@ def _refuse_drop_alone(asked: ChangeOptions, drop: tuple[str, ...]) -> NoReturn:
     """Name the command that leaves out fields without making any."""
     into = ("--output", str(asked.output)) if asked.into is None else ("--into", asked.into)
     drops = [word for name in drop for word in ("--drop", name)]
-    command = next_command("migrate", asked.argument, *into, *drops)
-    raise click.UsageError(f"there are no fields to add. To drop alone: {command}")
+    command = Command.of("migrate", asked.argument, *into, *drops)
+    raise UsageError(
+        "no features to add", code="missing-option", hint=Hint.of("to drop only, run ", command)
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,21 +174,26 @@ class _Extension:
         for feature in (feature for one in makers for feature in one.features):
             gone = feature.name in {*self.replaces, *self.drop}
             if schema.find(feature.name, sequence=False) is not None and not gone:
-                raise click.UsageError(
-                    f"feature {feature.name!r} is there already: give the new field another name, "
-                    f"or let it take the old one's place: {how} {shlex.quote(feature.name)}"
+                raise UsageError(
+                    f"feature {feature.name!r} exists already",
+                    code="duplicate-feature",
+                    hint=f"choose another name, or add `{how} {shlex.quote(feature.name)}`",
+                    feature=feature.name,
                 )
 
     def _refuse_unfit_overlay(self, base: Version, into: Version, makers: Sequence[Fields]) -> None:
         if into.log.dataset != base.log.dataset:
-            raise click.UsageError(
-                f"an overlay lies beside its base: name a version of {base.log.dataset}, or say "
-                "--mode rewrite"
+            raise UsageError(
+                f"--into {into.name}: an overlay needs the dataset of its base",
+                code="dataset-mismatch",
+                hint=f"name a version of {base.log.dataset}, or add `--mode rewrite`",
+                version=into.name,
             )
         required = [feature.name for one in makers for feature in one.features if feature.required]
         if self.asked.quarantine_share and required:
-            raise click.UsageError(
-                "in an overlay a record that is refused stays, without the new fields, and "
-                f"{required[0]!r} is required: declare it with required=False, or say --mode "
-                "rewrite"
+            raise UsageError(
+                f"an overlay cannot quarantine records: feature {required[0]!r} is required",
+                code="conflicting-options",
+                hint="declare it with `required=False`, or add `--mode rewrite`",
+                feature=required[0],
             )

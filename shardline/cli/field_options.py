@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from shardline.cli.assignments import assigned_values
+from shardline.cli.errors import UsageError
 from shardline.cli.maker_arguments import load_makers
+from shardline.hints import Hint
 
 if TYPE_CHECKING:
     from shardline.cli.options import Command
@@ -94,34 +96,46 @@ class FieldOptions:
     def load(self) -> list[Fields]:
         """The makers of fields, those of functions first; a usage error if there are none."""
         if not self.fields and not self.tables:
-            raise click.UsageError(
-                "which fields? Say --fields MODULE:OBJECT, or --join TABLE --key FEATURE"
+            raise UsageError(
+                "no features to add",
+                code="missing-option",
+                hint="pass `--fields MODULE:OBJECT`, or `--join TABLE --key FEATURE`",
             )
         joins = [self._join()] if self.tables else []
         if not self.tables:
             for name, option in _OF_A_JOIN.items():
                 if getattr(self, name):
-                    raise click.UsageError(f"{option} belongs to --join TABLE, which is missing")
+                    raise UsageError(
+                        f"{option} requires --join",
+                        code="missing-option",
+                        hint="add `--join TABLE`",
+                    )
         return [*load_makers(self.fields), *joins]
 
     def _join(self) -> Fields:
         from shardline.fields import joined_fields
 
         if len(self.tables) > 1:
-            raise click.UsageError(
-                "--join takes one table at a time, since each has its own key: declare the others "
-                "as joined_fields('table.csv', key='id') in a file of Python, and name them with "
-                "--fields"
+            raise UsageError(
+                f"--join: expected a single table, got {len(self.tables)}",
+                code="invalid-option-value",
+                hint=Hint.of(
+                    "declare others as `joined_fields('table.csv', key='id')` in a Python file, ",
+                    "and pass them with `--fields`",
+                ),
             )
         (table,) = self.tables
         if self.key is None:
-            raise click.UsageError(f"--join {table}: by which feature? Say --key FEATURE")
+            raise UsageError(
+                f"--join {table}: missing key", code="missing-option", hint="add `--key FEATURE`"
+            )
         if "://" not in table and not Path(table).is_file():
-            raise click.UsageError(f"--join {table}: no such file")
+            raise UsageError(f"--join {table}: file not found", code="file-not-found", path=table)
         if self.defaults and self.missing:
-            raise click.UsageError(
-                f"--default gives values to records whose key is not in {table}, and --missing "
-                f"{self.missing} does not: choose one"
+            raise UsageError(
+                f"--default and --missing {self.missing} exclude each other",
+                code="conflicting-options",
+                hint=f"`--default` is for records whose key is not in {table}",
             )
         chosen: dict[str, Any] = {"missing": "default"} if self.defaults else {}
         chosen |= {"missing": self.missing} if self.missing else {}
@@ -138,5 +152,9 @@ class FieldOptions:
     def _named_columns(self, columns: str) -> list[str]:
         names = [name.strip() for name in columns.split(",")]
         if not all(names) or len(set(names)) < len(names):
-            raise click.UsageError(f"--columns {columns}: name each column once, as in a,b")
+            raise UsageError(
+                f"invalid --columns {columns!r}: expected distinct names",
+                code="invalid-option-value",
+                hint="write them like `--columns a,b`",
+            )
         return names

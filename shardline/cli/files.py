@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from shardline.cli.errors import UsageError
 from shardline.cli.json_forms import snapshot_json
 from shardline.cli.options import json_option, root_option
 from shardline.cli.references import find_snapshot, open_root, open_version, parse_reference
@@ -41,7 +42,7 @@ def files(reference: str, *, null: bool, python: bool, root: str | None, as_json
     records, bytes and sha256 of each.
     """
     if null + python + as_json > 1:
-        raise click.UsageError("-0, --python and --json: choose one")
+        raise UsageError("-0, --python and --json exclude each other", code="conflicting-options")
     from shardline.log.changes import refuse_condemned
 
     wanted = parse_reference(reference)

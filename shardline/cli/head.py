@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from shardline.cli.errors import UsageError
 from shardline.cli.options import json_option, limit_options, limits, root_option
 from shardline.cli.references import find_snapshot, open_root, open_version
 from shardline.cli.targets import files_or_versions
@@ -67,7 +68,9 @@ def head(
     within = limits(max_record, max_unpacked)
     paths, references = files_or_versions([argument], root)
     if len(paths) > 1:
-        raise click.UsageError(f"{argument} names {len(paths)} files: choose one")
+        raise UsageError(
+            f"{argument}: expected a single file, got {len(paths)}", code="too-many-files"
+        )
     if paths:
         shown = str(paths[0])
         records = preview(paths[0], count=count, skip=skip, limits=within)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from shardline.cli.errors import render_hint
 from shardline.cli.options import (
     expand,
     files_argument,
@@ -83,5 +84,7 @@ def index(
             if not isinstance(outcome, DamagedFileError):
                 click.echo(f"{index_path(path)}: {counted(outcome, 'record')}")
     for error in damaged:
-        click.echo(f"shardline: {error}", err=True)
+        click.echo(f"error: {error.message}", err=True)
+        if error.hint:
+            click.echo(f"hint: {render_hint(error.hint)}", err=True)
     raise SystemExit(1 if damaged else 0)

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING
 
 import click
 
+from shardline.cli.errors import UsageError, print_warning, render_hint
 from shardline.cli.options import json_option, root_option
 from shardline.cli.references import (
     find_snapshot,
     open_root,
     open_version,
     parse_reference,
-    with_root,
 )
-from shardline.cli.wording import escaped
+from shardline.hints import Hint
 
 if TYPE_CHECKING:
     from shardline.lineage.graph import Graph
@@ -66,7 +66,7 @@ def lineage(
     from shardline.lineage.catalog import Catalog
 
     if dot and as_json:
-        raise click.UsageError("--dot and --json are two forms of the same: choose one")
+        raise UsageError("--dot and --json exclude each other", code="conflicting-options")
     store, named = open_root(root), parse_reference(reference)
     version = open_version(store, named)
     number = None if named.snapshot is None else find_snapshot(version, named).number
@@ -95,11 +95,13 @@ def lineage(
 
 
 def _warn_of_others(graph: Graph) -> None:
-    """Say which logs could not be asked, besides those that the graph tells of."""
+    """Warn of logs that cannot be read, and suggest to verify them."""
     from shardline.lineage.readable import UNREAD
 
     shown = [node.gone for node in graph.nodes.values() if node.gone]
     for name, why in graph.unread.items():
-        if not any(why.removeprefix(f"{UNREAD}: ") in one for one in shown):
-            told = escaped(with_root(why))
-            click.echo(f"shardline: what {name} was made of is not told: {told}", err=True)
+        hint = Hint.run("verify", name)
+        if any(why.removeprefix(f"{UNREAD}: ") in one for one in shown):
+            click.echo(f"hint: {render_hint(hint)}")
+        else:
+            print_warning(f"{name}: inputs unknown: {why}", hint)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from shardline.cli.references import with_root
 from shardline.cli.tables import plain_console
 from shardline.cli.wording import counted, escaped, human_bytes, listed, when
 
@@ -88,7 +87,7 @@ def node_words(node: Node) -> str:
     if "rejected" in facts:
         told.append("rejected")
     text = escaped(node.id) + (f": {', '.join(told)}" if told else "")
-    return f"{text} [{_LACKS[node.lack]}: {escaped(with_root(node.gone))}]" if node.gone else text
+    return f"{text} [{_LACKS[node.lack]}: {escaped(node.gone)}]" if node.gone else text
 
 
 def _source_words(names: list[str]) -> str:

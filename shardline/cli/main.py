@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import signal
 import sys
+from difflib import get_close_matches
 from typing import Any
 
 import click
@@ -19,7 +20,7 @@ from shardline.cli.count import count
 from shardline.cli.describe import describe
 from shardline.cli.diff import diff
 from shardline.cli.erase import erase
-from shardline.cli.errors import from_click, keep_arguments, print_error
+from shardline.cli.errors import UsageError, from_click, keep_arguments, print_error
 from shardline.cli.export import export
 from shardline.cli.extend import extend
 from shardline.cli.files import files
@@ -56,6 +57,7 @@ from shardline.errors import (
     UnreadableSnapshotError,
     VersionMissingError,
 )
+from shardline.hints import Hint
 
 _PROBLEM = 1
 _USAGE = 2
@@ -106,16 +108,39 @@ _NOT_THE_DATA = (
 class _Shardline(click.Group):
     """Turns a problem into an error line, a hint line and an exit code."""
 
+    def make_context(
+        self,
+        info_name: str | None,
+        args: list[str],
+        parent: click.Context | None = None,
+        **extra: Any,  # noqa: ANN401 - click's own signature
+    ) -> click.Context:
+        """Parse what precedes the command."""
+        given = list(args)
+        try:
+            return super().make_context(info_name, args, parent, **extra)
+        except click.UsageError as error:
+            if not given:
+                raise  # click shows the help
+            with click.Context(self, info_name=info_name) as context:
+                keep_arguments(context, given)
+                print_error(from_click(error).set_hint(Hint.run("--help")), context)
+            raise SystemExit(_USAGE) from None
+
     def invoke(self, ctx: click.Context) -> Any:  # noqa: ANN401 - click's own signature
         try:
             return super().invoke(ctx)
         except BrokenPipeError:
             raise  # the reader of our output has seen enough: click ends quietly
         except (KeyboardInterrupt, click.Abort):
-            click.echo("error: interrupted (nothing was left half-written)", err=True)
+            problem = ShardlineError("interrupted (no partial files remain)", code="cancelled")
+            print_error(problem, ctx)
             ctx.exit(_INTERRUPTED)
         except click.UsageError as error:
-            print_error(from_click(error), error.ctx or ctx)
+            print_error(from_click(error), ctx)
+            ctx.exit(_USAGE)
+        except click.ClickException as error:
+            print_error(ShardlineError(error.format_message(), code="system-error"), ctx)
             ctx.exit(_USAGE)
         except _NOT_THE_DATA as error:
             print_error(error, ctx)
@@ -129,6 +154,15 @@ class _Shardline(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Find the command, and keep its arguments for errors in them."""
         keep_arguments(ctx, args)
+        name = args[0]
+        if self.get_command(ctx, name) is None and not name.startswith("-"):
+            matches = get_close_matches(name, self.list_commands(ctx))
+            hint = Hint.of(f"did you mean {' or '.join(matches)}?") if matches else None
+            raise UsageError(
+                f"unknown command {name!r}",
+                code="unknown-command",
+                hint=hint or Hint.run("--help"),
+            )
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

@@ -10,9 +10,9 @@ import sysconfig
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import click
-
+from shardline.cli.errors import UsageError
 from shardline.cli.json_told import keep_stdout
+from shardline.hints import Hint
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
     from shardline.fields import Fields
 
-_HOW = "write module:object, or path/to/file.py:object"
-_ONE = """a maker of fields is declared like this:
+_HOW = "write `module:object` or `path/to/file.py:object`"
+_EXAMPLE = """declare the features of a function like this:
 
   from shardline import Feature, record_fields
 
@@ -40,7 +40,11 @@ def load_maker(text: str, option: str) -> Fields:
     """The one maker of fields that an option names."""
     makers = _makers(text, option)
     if len(makers) > 1:
-        raise click.UsageError(f"{option} {text} is a list of {len(makers)}: name one of them")
+        raise UsageError(
+            f"{option} {text}: expected a single function, got {len(makers)}",
+            code="invalid-udf",
+            hint="name an element of the list",
+        )
     return makers[0]
 
 
@@ -49,22 +53,27 @@ def _makers(text: str, option: str) -> list[Fields]:
 
     where, colon, name = text.rpartition(":")
     if not colon or not where or not name:
-        raise click.UsageError(f"{option} {text}: {_HOW}")
+        raise UsageError(f"{option} {text}: expected MODULE:OBJECT", code="invalid-udf", hint=_HOW)
     keep_stdout()
     module = _loaded(where, f"{option} {text}")
     try:
         found = getattr(module, name)
     except AttributeError:
-        raise click.UsageError(f"{option} {text}: {where} has no {name!r}{_has(module)}") from None
+        raise UsageError(
+            f"{option} {text}: {where} has no {name!r}",
+            code="udf-not-found",
+            hint=_list_candidates(module),
+        ) from None
     listed = list(found) if isinstance(found, list | tuple) else [found]
     if not listed:
-        raise click.UsageError(f"{option} {text} is an empty list; {_ONE}")
+        raise UsageError(f"{option} {text}: empty list", code="invalid-udf", hint=_EXAMPLE)
     for one in listed:
         if not is_maker(one):
-            inside = "" if one is found else "has a value in it that "
-            raise click.UsageError(
-                f"{option} {text} {inside}is {_what(one)}, which does not say which fields it "
-                f"makes; {_ONE}"
+            inside = "" if one is found else "element: "
+            raise UsageError(
+                f"{option} {text}: {inside}{_what(one)} does not declare its features",
+                code="invalid-udf",
+                hint=_EXAMPLE,
             )
     return listed
 
@@ -75,18 +84,23 @@ def _loaded(where: str, what: str) -> ModuleType:
     of_file = where.endswith(".py") or "/" in where
     try:
         return _from_file(Path(where)) if of_file else _from_path(where)
-    except click.UsageError as error:
-        raise click.UsageError(f"{what}: {error.message}") from None
+    except UsageError as error:
+        problem = error.problem
+        raise UsageError(
+            f"{what}: {error.message}", code=problem.code, hint=problem.hint, path=problem.path
+        ) from None
     except (Exception, SystemExit) as error:
         from shardline.fields.made import in_words
 
         if isinstance(error, ModuleNotFoundError) and _is_of(error.name, where):
-            raise click.UsageError(
-                f"{what}: no module {error.name!r} in the folder {Path.cwd()}, and none is "
-                f"installed; {_HOW}"
+            raise UsageError(
+                f"{what}: module {error.name!r} not found",
+                code="udf-not-found",
+                hint=Hint.of(f"searched {Path.cwd()} and the installed packages; ", _HOW),
             ) from None
-        raise click.UsageError(
-            f"{what}: importing {where} failed{_line(error)}: {in_words(error)}"
+        raise UsageError(
+            f"{what}: importing {where} failed{_line(error)}: {in_words(error)}",
+            code="udf-import-failed",
         ) from error
 
 
@@ -103,8 +117,14 @@ def _from_file(path: Path) -> ModuleType:
     import cloudpickle
 
     if not path.is_file():
-        hint = f"; is {path}.py meant?" if path.with_name(f"{path.name}.py").is_file() else ""
-        raise click.UsageError(f"no such file: {path}{hint}")
+        raise UsageError(
+            f"file not found: {path}",
+            code="file-not-found",
+            hint=f"did you mean {path}.py?"
+            if path.with_name(f"{path.name}.py").is_file()
+            else None,
+            path=path,
+        )
     whole = path.resolve()
     # No module that is installed can have this name.
     name = str(whole)
@@ -112,7 +132,12 @@ def _from_file(path: Path) -> ModuleType:
         return sys.modules[name]
     spec = importlib.util.spec_from_file_location(name, whole)
     if spec is None or spec.loader is None:
-        raise click.UsageError(f"{path} is no Python file: its name must end in .py")
+        raise UsageError(
+            f"{path} is not a Python file",
+            code="invalid-udf",
+            hint="rename it to end in `.py`",
+            path=path,
+        )
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     sys.path.insert(0, str(whole.parent))
@@ -146,12 +171,10 @@ def _line(error: BaseException) -> str:
     return found
 
 
-def _has(module: ModuleType) -> str:
-    """What of a module could be meant."""
+def _list_candidates(module: ModuleType) -> str:
+    """List the objects of a module that declare features, or show how to."""
     names = sorted(name for name, value in vars(module).items() if _offers(value))
-    if names:
-        return f"; its makers of fields are {', '.join(names)}"
-    return f", and no maker of fields at all; {_ONE}"
+    return f"choose from {', '.join(names)}" if names else _EXAMPLE
 
 
 def _offers(value: Any) -> bool:  # noqa: ANN401 - whatever stands in a module

@@ -10,7 +10,9 @@ from shardline.cli.assignments import assigned, assigned_values
 from shardline.cli.change_loose import change_loose
 from shardline.cli.change_options import ChangeOptions, place_options, work_options
 from shardline.cli.change_version import change_version
+from shardline.cli.errors import UsageError
 from shardline.cli.options import compression_option
+from shardline.hints import Hint
 
 if TYPE_CHECKING:
     from shardline.kernel.types import Kind
@@ -116,9 +118,13 @@ def _steps(
     from shardline.operations.migrate import Steps
 
     if not (rename or drop or cast or defaults):
-        raise click.UsageError(
-            "change what? Say --rename OLD=NEW, --drop NAME, --cast NAME=float or --default "
-            "NAME=VALUE"
+        raise UsageError(
+            "no changes given",
+            code="missing-option",
+            hint=Hint.of(
+                "pass `--rename OLD=NEW`, `--drop NAME`, `--cast NAME=float`",
+                " or `--default NAME=VALUE`",
+            ),
         )
     return Steps(
         rename=assigned(rename, "--rename", "OLD=NEW"),
@@ -134,8 +140,11 @@ def _refuse_taken(schema: Schema, steps: Steps) -> None:
     left = {feature.name for feature in schema.features if feature.name not in gone}
     for old, new in steps.rename.items():
         if new in left:
-            raise click.UsageError(
-                f"--rename {old}={new}: there is a feature {new!r} already; rename or drop it too"
+            raise UsageError(
+                f"--rename {old}={new}: feature {new!r} exists already",
+                code="duplicate-feature",
+                hint=f"rename or drop {new!r} too",
+                feature=new,
             )
         left.add(new)
 
@@ -148,4 +157,8 @@ def _kind(name: str, told: str) -> Kind:
     for kind in _KINDS:
         if told == kind:
             return kind
-    raise click.UsageError(f"--cast {name}={told}: the kind is float or int64")
+    raise UsageError(
+        f"invalid --cast {name}={told}: expected float or int64",
+        code="invalid-option-value",
+        feature=name,
+    )

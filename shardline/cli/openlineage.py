@@ -9,6 +9,7 @@ from pathlib import Path
 
 import click
 
+from shardline.cli.errors import UsageError
 from shardline.cli.options import json_option, root_option
 from shardline.cli.references import chosen_versions, open_root
 from shardline.cli.replacing import refuse_existing
@@ -63,13 +64,8 @@ def openlineage(
     from shardline.lineage.exports.openlineage import events
     from shardline.lineage.exports.openlineage_sending import line, send_events, write_events
 
-    if (path is None) == (url is None):
-        raise click.UsageError("where to? Say --file FILE or --url URL, one of them")
     to_terminal = path is not None and str(path) == "-"
-    if to_terminal and as_json:
-        raise click.UsageError("--file - writes lines of JSON already: leave out --json")
-    if overwrite and (path is None or to_terminal):
-        raise click.UsageError("--overwrite is for --file FILE: nothing else is replaced")
+    _validate_destination(path, url, to_terminal=to_terminal, overwrite=overwrite, as_json=as_json)
     catalog = Catalog(open_root(root))
     if path is not None and not to_terminal:
         refuse_existing(path, catalog.store, overwrite=overwrite)
@@ -93,3 +89,28 @@ def openlineage(
         where = escaped(url or str(path))
         of = counted(sent.entries, "entry", "entries")
         click.echo(f"{where}: {counted(sent.events, 'event')} of {of}")
+
+
+def _validate_destination(
+    path: Path | None, url: str | None, *, to_terminal: bool, overwrite: bool, as_json: bool
+) -> None:
+    if path is None and url is None:
+        raise UsageError(
+            "no destination given",
+            code="missing-option",
+            hint="pass `--file FILE` or `--url URL`",
+        )
+    if path is not None and url is not None:
+        raise UsageError("--file and --url exclude each other", code="conflicting-options")
+    if to_terminal and as_json:
+        raise UsageError(
+            "--file - writes JSON lines already",
+            code="conflicting-options",
+            hint="leave out `--json`",
+        )
+    if overwrite and (path is None or to_terminal):
+        raise UsageError(
+            "--overwrite requires --file FILE",
+            code="missing-option",
+            hint="name a file, or leave it out",
+        )

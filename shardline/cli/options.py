@@ -12,6 +12,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 from click.core import ParameterSource
 
+from shardline.cli.errors import AS_JSON, TOLD_ROOT, UsageError
+from shardline.hints import Hint
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
@@ -54,11 +57,11 @@ class Size(click.ParamType):  # type: ignore[type-arg]  # generic in the newest 
             return value
         match = _SIZE.fullmatch(str(value).strip())
         if match is None:
-            self.fail(f"{value!r} is not a size; write it like 1000000, 64KB or 256MB", param, ctx)
+            self.fail(f"invalid size {value!r}: expected 1000000, 64KB or 256MB", param, ctx)
         power = " kmgt".index(match[2].lower() or " ")
         size = int(match[1]) * int(1024**power)
         if size < self._least:
-            self.fail(f"{value!r} is too little; at least {self._least}", param, ctx)
+            self.fail(f"invalid size {value!r}: expected at least {self._least}", param, ctx)
         return size
 
 
@@ -79,9 +82,7 @@ class Share(click.ParamType):  # type: ignore[type-arg]  # generic in the newest
         match = _SHARE.fullmatch(str(value))
         share = 2.0 if match is None else float(match[1]) / 100 if match[1] else float(match[2])
         if share > 1:
-            self.fail(
-                f"{value!r} is no share; write it like 1% or 0.01, from 0 to 100%", param, ctx
-            )
+            self.fail(f"invalid share {value!r}: expected 1% or 0.01, up to 100%", param, ctx)
         return share
 
 
@@ -101,12 +102,10 @@ class Duration(click.ParamType):  # type: ignore[type-arg]  # generic in the new
             return value
         match = _DURATION.fullmatch(str(value))
         if match is None:
-            self.fail(
-                f"{value!r} is no length of time; write it like 7d, 12h, 30m or 0", param, ctx
-            )
+            self.fail(f"invalid duration {value!r}: expected 7d, 12h, 30m or 0", param, ctx)
         span = timedelta(seconds=int(match[1]) * _SECONDS[match[2]] if match[2] else 0)
         if span > _LONGEST:
-            self.fail(f"{value!r} is too long; at most {_LONGEST.days}d", param, ctx)
+            self.fail(f"invalid duration {value!r}: expected at most {_LONGEST.days}d", param, ctx)
         return span
 
 
@@ -120,10 +119,6 @@ def short_duration(span: timedelta) -> str:
 def files_argument(command: Command) -> Command:
     """FILE... with globs and folders."""
     return click.argument("files", nargs=-1, required=True, metavar="FILE...")(command)
-
-
-TOLD_ROOT = "shardline.root"
-"""Where a context keeps the root that was given as an option, for commands that we advise."""
 
 
 def _keep_root(
@@ -144,10 +139,6 @@ def root_option(command: Command) -> Command:
         callback=_keep_root,
         help="Where the datasets live: a folder, s3://..., gs://... or az://...",
     )(command)
-
-
-AS_JSON = "shardline.json"
-"""Where a context keeps whether --json was given, known before any other option is parsed."""
 
 
 def _keep_json(context: click.Context, _parameter: click.Parameter, value: bool) -> bool:  # noqa: FBT001 - click's signature
@@ -225,7 +216,10 @@ def limits(max_record: int, max_unpacked: int) -> Limits:
     from shardline.kernel.types import LARGEST_MAX_RECORD_BYTES
 
     if max_record > LARGEST_MAX_RECORD_BYTES:
-        raise click.UsageError(f"--max-record can be at most {LARGEST_MAX_RECORD_BYTES} bytes")
+        raise UsageError(
+            f"--max-record: expected at most {LARGEST_MAX_RECORD_BYTES} bytes",
+            code="invalid-option-value",
+        )
     return Limits(max_record_bytes=max_record, max_unpacked_bytes=max_unpacked)
 
 
@@ -233,7 +227,9 @@ def expand_one(pattern: str) -> Path:
     """The one file that an argument names; a usage error if it names several."""
     files = expand([pattern])
     if len(files) > 1:
-        raise click.UsageError(f"{pattern} names {len(files)} files: choose one")
+        raise UsageError(
+            f"{pattern}: expected a single file, got {len(files)}", code="too-many-files"
+        )
     return files[0]
 
 
@@ -244,20 +240,31 @@ def expand(patterns: Iterable[str]) -> list[Path]:
         found.update(dict.fromkeys(_expand_one(pattern)))
     unreadable = [str(file) for file in found if not os.access(file, os.R_OK)]
     if unreadable:
-        raise click.UsageError(f"may not be read: {', '.join(unreadable)}")
+        raise UsageError(
+            f"permission denied: {', '.join(unreadable)}",
+            code="permission-denied",
+            path=unreadable[0],
+        )
     return list(found)
 
 
 def _expand_one(pattern: str) -> list[Path]:
     path = Path(pattern)
     if not pattern:
-        raise click.UsageError("an empty file name: is a variable not set?")
+        raise UsageError(
+            "empty file name", code="invalid-argument", hint="check that the shell variable is set"
+        )
     if path.is_dir():
         files = [file for file in sorted(path.rglob("*")) if looks_like_records(file)]
         if not files:
-            raise click.UsageError(
-                f"no TFRecord files in the folder {pattern}: looked for names like x.tfrecord and "
-                f"x-00000-of-00010; name the files themselves, or '{path}/*'"
+            raise UsageError(
+                f"{pattern}: no TFRecord files in the folder",
+                code="no-files-found",
+                hint=Hint.of(
+                    "expected names like x.tfrecord or x-00000-of-00010; ",
+                    f"name the files, or `{path}/*`",
+                ),
+                path=pattern,
             )
         return files
     if path.exists():
@@ -267,8 +274,8 @@ def _expand_one(pattern: str) -> list[Path]:
         files = [file for match in matches if (file := Path(match)).is_file() and wanted(file)]
         if files:
             return files
-        raise click.UsageError(f"no file matches {pattern}")
-    raise click.UsageError(f"no such file: {pattern}")
+        raise UsageError(f"no file matches {pattern}", code="no-files-found", path=pattern)
+    raise UsageError(f"file not found: {pattern}", code="file-not-found", path=pattern)
 
 
 def wanted(file: Path) -> bool:

@@ -6,7 +6,8 @@ import sys
 from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING
 
-import click
+from shardline.cli.errors import print_warning
+from shardline.hints import Hint
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterator, Sequence
@@ -106,8 +107,7 @@ def warn_if_slow(total: int) -> None:
     from shardline import kernel
 
     if kernel.NAME == "reference" and total > _SLOW_BYTES:
-        click.echo(
-            "shardline: the plain-Python kernel is at work, so this will be slow; "
-            "'python -m shardline.kernel' tells more",
-            err=True,
+        print_warning(
+            "slow: the compiled kernel is not loaded",
+            Hint.of("run `python -m shardline.kernel` for the reason"),
         )

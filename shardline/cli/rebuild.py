@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from shardline.cli.checked import check_snapshot, checked_json, print_checked
+from shardline.cli.errors import UsageError, told_as_usage
 from shardline.cli.json_forms import snapshot_json
-from shardline.cli.option_words import told_as_usage
 from shardline.cli.options import (
     Size,
     compression_option,
@@ -35,6 +35,7 @@ from shardline.cli.references import (
 )
 from shardline.cli.steps import drawing_engine
 from shardline.cli.wording import counted, human_bytes, rate
+from shardline.hints import Command, Hint
 
 if TYPE_CHECKING:
     from shardline.cli.checked import Checked
@@ -111,7 +112,11 @@ def rebuild(
     within = limits(max_record, max_unpacked)
     if output is not None:
         if into is not None or no_check:
-            raise click.UsageError("--into and --no-check are for versions, --output is for files")
+            raise UsageError(
+                "--into and --no-check apply to versions only",
+                code="option-not-applicable",
+                hint="leave them out, or leave out `--output`",
+            )
         rebuild_loose(
             arguments,
             output,
@@ -124,10 +129,14 @@ def rebuild(
         return
     wanted = _one_version(arguments)
     if overwrite:
-        raise click.UsageError("--overwrite is for files: in a dataset nothing is overwritten")
+        raise UsageError(
+            "--overwrite applies to files only",
+            code="option-not-applicable",
+            hint="leave it out: a version is never overwritten",
+        )
     version = open_version(open_root(root), wanted)
     snapshot = find_snapshot(version, wanted, wanted.readable)
-    target = version_into(version, into, "leave it out") if into else None
+    target = version_into(version, into, "leave out `--into`") if into else None
     if target is None:
         _refuse_left_behind(version, snapshot)
     began = time.perf_counter()
@@ -160,8 +169,10 @@ def _one_version(arguments: tuple[str, ...]) -> Reference:
     first = arguments[0]
     file = not looks_like_reference(first) and (Path(first).exists() or glob.has_magic(first))
     if len(arguments) > 1 or file:
-        raise click.UsageError(
-            "to rebuild files, say where to: --output OUT; of versions, name one at a time"
+        raise UsageError(
+            "no output given",
+            code="missing-option",
+            hint="pass `--output OUT` for files, or name a single version",
         )
     return parse_reference(first)
 
@@ -170,9 +181,14 @@ def _refuse_left_behind(version: Version, snapshot: Snapshot) -> None:
     """Refuse to rebuild in place what the newest snapshot no longer holds."""
     newest = version.newest()
     if not {shard.name for shard in snapshot.shards} <= {shard.name for shard in newest.shards}:
-        raise click.UsageError(
-            f"{newest} no longer holds all of {snapshot}: rebuild {version.name}@newest, or "
-            f"rebuild {snapshot} --into another version"
+        raise UsageError(
+            f"{newest} no longer contains all of {snapshot}",
+            code="stale-snapshot",
+            hint=Hint.of(
+                "run ", Command.of("rebuild", f"{version.name}@newest"), " or add `--into VERSION`"
+            ),
+            version=version.name,
+            snapshot=snapshot.number,
         )
 
 

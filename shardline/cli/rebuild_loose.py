@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from shardline.cli.aside import run_aside, stoppable
+from shardline.cli.errors import UsageError
 from shardline.cli.options import expand
 from shardline.cli.progress import file_progress
 from shardline.cli.wording import counted, escaped, human_bytes, rate
@@ -35,14 +36,26 @@ def rebuild_loose(
     from shardline.operations.rebuild_files import rebuild_files
 
     if overwrite and target_size is not None:
-        raise click.UsageError(
-            "--overwrite replaces a file; with --target-size OUT is a new folder"
+        raise UsageError(
+            "--overwrite and --target-size exclude each other",
+            code="conflicting-options",
+            hint="with `--target-size`, OUT is a new folder",
         )
     paths = expand(patterns)
     if output.resolve() in {path.resolve() for path in paths}:
-        raise click.UsageError(f"{output} is one of the files to read: write to another")
+        raise UsageError(
+            f"{output} is an input file",
+            code="output-is-input",
+            hint="write to another file",
+            path=output,
+        )
     if output.is_dir() and target_size is None:
-        raise click.UsageError(f"{output} is a folder: name a file, or say --target-size")
+        raise UsageError(
+            f"{output} is a folder",
+            code="output-is-folder",
+            hint="name a file or add `--target-size`",
+            path=output,
+        )
     began = time.perf_counter()
     cancellation = Cancellation()
     with file_progress("rebuilding", paths) as progress:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shlex
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,8 +11,9 @@ from typing import TYPE_CHECKING, NoReturn
 
 import click
 
-from shardline.cli.options import TOLD_ROOT
+from shardline.cli.errors import UsageError, print_warning, render_command
 from shardline.cli.wording import escaped
+from shardline.hints import Command, Hint
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -26,12 +26,12 @@ _NAME = r"[a-z0-9][a-z0-9_-]{0,63}"
 _REFERENCE = re.compile(rf"(?P<version>{_NAME}/{_NAME})(?:@(?P<snapshot>[^@/]+))?", re.ASCII)
 _FORM = re.compile(r"[^/@]+/[^/@]+(@[^@/]+)?")
 _SPELLING = (
-    "Both names have 1 to 64 lower-case letters, digits, '-' and '_', with a letter or digit first"
+    "names have 1 to 64 lower-case letters, digits, '-' and '_', with a letter or digit first"
 )
 _LONGEST_SNAPSHOT = 64
-_HOW = (
-    "write NAME/VERSION, as digits/v1, or NAME/VERSION@SNAPSHOT: a number, a tag, 'published', "
-    "'newest' or a time, as digits/v1@7 or digits/v1@2026-11-16T04:00 (UTC)"
+_EXAMPLES = (
+    "write `digits/v1`, or with a snapshot `digits/v1@7`: a number, a tag, `published`, `newest` "
+    "or a UTC time like `2026-11-16T04:00`"
 )
 
 
@@ -64,9 +64,11 @@ def looks_like_reference(text: str) -> bool:
 def refuse_version_as_file(text: str) -> None:
     """Refuse the name of a version where --output says that a file is meant, and there is none."""
     if looks_like_reference(text) and not Path(text).exists():
-        raise click.UsageError(
-            f"no such file: {text}. If the version of a dataset is meant, say --into VERSION "
-            "instead of --output"
+        raise UsageError(
+            f"file not found: {text}",
+            code="file-not-found",
+            hint="for a version, pass `--into VERSION` instead of `--output`",
+            path=text,
         )
 
 
@@ -76,11 +78,22 @@ def parse_reference(text: str) -> Reference:
     if match is None:
         versions = _versions_here(text)
         if versions:
-            raise click.UsageError(f"{text} is a dataset: name a version of it: {versions}")
-        spelled = f". {_SPELLING}" if _FORM.fullmatch(text) else ""
-        raise click.UsageError(f"{_shown(text)} names no version of a dataset: {_HOW}{spelled}")
+            raise UsageError(
+                f"{text} is a dataset, expected a version",
+                code="missing-version",
+                hint=f"choose from {versions}",
+            )
+        raise UsageError(
+            f"invalid version {_shown(text)}: expected NAME/VERSION or NAME/VERSION@SNAPSHOT",
+            code="invalid-reference",
+            hint=_SPELLING if _FORM.fullmatch(text) else _EXAMPLES,
+        )
     if len(match["snapshot"] or "") > _LONGEST_SNAPSHOT:
-        raise click.UsageError(f"{_shown(match['snapshot'])} names no snapshot: {_HOW}")
+        raise UsageError(
+            f"invalid snapshot {_shown(match['snapshot'])}",
+            code="invalid-reference",
+            hint=_EXAMPLES,
+        )
     return Reference(match["version"], match["snapshot"])
 
 
@@ -101,9 +114,11 @@ def parse_version(text: str) -> Reference:
     """A reference that must not name a snapshot."""
     reference = parse_reference(text)
     if reference.snapshot is not None:
-        raise click.UsageError(
-            f"{reference} names a snapshot, and this is about all of {reference.version}: leave "
-            f"out @{reference.snapshot}"
+        raise UsageError(
+            f"{reference}: expected a version without a snapshot",
+            code="unexpected-snapshot",
+            hint=f"leave out `@{reference.snapshot}`",
+            version=reference.version,
         )
     return reference
 
@@ -132,21 +147,23 @@ def open_root(root: str | None, *, may_be_new: bool = False) -> Store:
     from shardline.storage import open_store, parse_location
 
     if not root:
-        raise click.UsageError(
-            "where do the datasets live? Say --root FOLDER (or s3://BUCKET/PREFIX, gs://..., "
-            "az://...), or set SHARDLINE_ROOT"
+        raise UsageError(
+            "no root configured",
+            code="missing-root",
+            hint=Hint.of(
+                "pass `--root FOLDER` (or s3://BUCKET/PREFIX, gs://..., az://...)",
+                " or set `SHARDLINE_ROOT`",
+            ),
         )
     if "://" not in root:
         root = os.path.abspath(root)  # noqa: PTH100 - as a shell means it: links are not looked at
     location = parse_location(root)
     if location.scheme == "file" and not Path(location.path).is_dir():
         if not may_be_new or Path(location.path).exists():
-            raise click.UsageError(f"the root is no folder: {location.path}")
-        click.echo(
-            f"shardline: the root {escaped(location.path)} is not there yet: it is made with the "
-            "first dataset",
-            err=True,
-        )
+            raise UsageError(
+                f"root is not a folder: {location.path}", code="root-not-found", path=location.path
+            )
+        print_warning(f"{location.path}: new root, created with the first dataset")
     _show_warnings()
     return open_store(root)
 
@@ -161,14 +178,19 @@ def open_version(store: Store, reference: Reference) -> Version:
     return version
 
 
-def version_into(version: Version, into: str, instead: str = "name another") -> Version:
+def version_into(version: Version, into: str, instead: str = "name another version") -> Version:
     """The version that `--into` names, of the same dataset unless it says more; it may be new."""
     from shardline.log.version import Version
 
     dataset = version.log.dataset
     name = parse_version(into if "/" in into else f"{dataset}/{into}").version
     if name == version.name:
-        raise click.UsageError(f"--into {into} is the version itself: {instead}")
+        raise UsageError(
+            f"--into {into} is the input version",
+            code="output-is-input",
+            hint=instead,
+            version=name,
+        )
     return Version(version.store, name)
 
 
@@ -177,73 +199,39 @@ def find_snapshot(version: Version, reference: Reference, which: str | None = No
     from shardline.errors import SnapshotMissingError
 
     if not version.state.snapshot:
-        raise SnapshotMissingError(f"{version.name} has no snapshot yet: nothing was appended")
+        raise SnapshotMissingError(
+            f"{version.name}: no snapshot yet (nothing was appended)",
+            code="version-empty",
+            version=version.name,
+        )
     return version.find(which or reference.which)
 
 
 def refuse_missing(store: Store, name: str) -> NoReturn:
-    """Say that a version, or a dataset, is not there, and what is."""
+    """Raise that a version, or a dataset, does not exist, and list those that do."""
     from shardline.errors import VersionMissingError
     from shardline.operations.discover import find_datasets, find_versions
 
     dataset = name.partition("/")[0]
     versions = find_versions(store, dataset)
     if versions:
-        raise VersionMissingError(f"{name} does not exist; {dataset} has {', '.join(versions)}")
-    datasets = ", ".join(find_datasets(store)) or "none"
-    raise VersionMissingError(f"there is no dataset {dataset} in {store.uri}; it has: {datasets}")
+        raise VersionMissingError(
+            f"version not found: {name}",
+            hint=Hint.of(f"choose from {', '.join(f'{dataset}/{one}' for one in versions)}"),
+            version=name,
+        )
+    datasets = ", ".join(find_datasets(store))
+    raise VersionMissingError(
+        f"dataset not found: {dataset} (root: {store.uri})",
+        code="dataset-not-found",
+        hint=Hint.of(f"choose from {datasets}") if datasets else None,
+        version=name,
+    )
 
 
 def next_command(*arguments: str) -> str:
-    """A `shardline` command to run next, in the same root, ready to paste."""
-    root = told_root()
-    return shlex.join(("shardline", *arguments, *(("--root", escaped(root)) if root else ())))
-
-
-_QUOTED = re.compile(r"'(shardline (?P<command>[a-z]+) [^']+?)(?P<last> --into)?'")
-_AT_THE_END = re.compile(r"(?<=: )(shardline (?P<command>[a-z]+) \S.*)$", re.MULTILINE)
-
-
-def with_root(text: str) -> str:
-    """A text of the engine with the root in each command that it advises, if one was told.
-
-    Commands stand there in single quotes, or behind a colon at the end of a line.
-    """
-    root = told_root()
-    if root is None:
-        return text
-    more = f" --root {shlex.quote(escaped(root))}"
-
-    def told(match: re.Match[str]) -> str:
-        whole = match[0]
-        if match["command"] not in _with_roots() or " --root " in whole:
-            return whole
-        if "last" not in match.groupdict():
-            return " && ".join(f"{one}{more}" for one in whole.split(" && "))
-        last = match["last"] or ""
-        return f"'{match[1]}{more}{last}'"
-
-    if text.startswith("shardline "):
-        return text + more
-    return _QUOTED.sub(told, _AT_THE_END.sub(told, text))
-
-
-def told_root() -> str | None:
-    """The root if it was given as an option; None if it is known otherwise, or none is needed."""
-    context = click.get_current_context()
-    root = context.meta.get(TOLD_ROOT)
-    return root if isinstance(root, str) else None
-
-
-def _with_roots() -> set[str]:
-    """The commands that take a root."""
-    group = click.get_current_context().find_root().command
-    commands = group.commands if isinstance(group, click.Group) else {}
-    return {
-        name
-        for name, command in commands.items()
-        if any(one.name == "root" for one in command.params)
-    }
+    """Return a `shardline` command to run next, in the same root, ready to paste."""
+    return render_command(Command(arguments))
 
 
 def _show_warnings() -> None:
@@ -252,7 +240,7 @@ def _show_warnings() -> None:
 
     class Plain(logging.Formatter):
         def format(self, record: logging.LogRecord) -> str:
-            return f"shardline: {escaped(record.getMessage())}"
+            return f"warning: {escaped(record.getMessage())}"
 
     handler = logging.StreamHandler()
     handler.setFormatter(Plain())

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from shardline.cli.checked import check_snapshot, checked_json, print_checked
+from shardline.cli.errors import UsageError, render_command
 from shardline.cli.options import (
     json_option,
     limit_options,
@@ -24,10 +25,10 @@ from shardline.cli.references import (
     open_root,
     open_version,
     parse_version,
-    with_root,
 )
 from shardline.cli.steps import drawing_engine
 from shardline.cli.wording import counted, escaped, listed
+from shardline.hints import Command, Hint
 
 if TYPE_CHECKING:
     from shardline.cli.checked import Checked
@@ -120,7 +121,9 @@ def repair(
     ok = dry_run or (not lost and not report.left and (checked is None or checked.ok))
     if as_json:
         told = _as_dict(report, opened, checked, ok=ok)
-        told["followers"] = [asdict(one) for one in followers]
+        told["followers"] = [
+            {**asdict(one), "command": render_command(one.command)} for one in followers
+        ]
         click.echo(json.dumps({**told, "copies": [one.snapshot for one in copies]}))
     elif checked is not None:
         print_checked(checked)
@@ -157,7 +160,7 @@ def _print_followers(followers: list[Follower]) -> None:
     ):
         for one in followers:
             if one.reads is reads:
-                click.echo(f"{one.snapshot} {what}:\n  {escaped(with_root(one.command))}")
+                click.echo(f"{one.snapshot} {what}:\n  {render_command(one.command)}")
 
 
 def _print_copies(copies: list[Follower], version: Version) -> None:
@@ -177,9 +180,12 @@ def _shard_name(newest: Snapshot, told: str) -> str:
     """The shard that is meant, by its name or as other commands show it."""
     name = told.rpartition("/")[2]
     if name not in {shard.name for shard in newest.shards}:
-        raise click.UsageError(
-            f"{newest} has no shard {told!r}; 'shardline verify {newest.version}' names those that "
-            "are damaged"
+        raise UsageError(
+            f"{newest}: unknown shard {told!r}",
+            code="shard-not-found",
+            hint=Hint.of("run ", Command.of("verify", newest.version), " to list corrupt shards"),
+            version=newest.version,
+            snapshot=newest.number,
         )
     return name
 
@@ -208,7 +214,7 @@ def _as_dict(
                 "source": (source := _source(version, one)) and source.to_json(),
                 "made": one.made and one.made.to_json(),
                 "lost_records": one.lost,
-                "again": one.again or None,
+                "again": render_command(one.again) if one.again else None,
                 "quarantine": one.quarantine and place(version, one.quarantine),
                 "entry": one.entry and one.entry.number,
                 "snapshot": one.entry and one.entry.snapshot,
@@ -248,7 +254,7 @@ def _print_left(left: tuple[Repaired, ...], version: Version) -> None:
     for command in dict.fromkeys(one.again for one in left if one.again):
         click.echo("To make anew what was derived, of its inputs as they are published now:")
         click.echo(f"  {next_command('check', version.name, '--again')}")
-        click.echo(f"  {escaped(with_root(command))}")
+        click.echo(f"  {render_command(command)}")
     if lost:
         until = "If that is gone, to" if any(one.again for one in left) else "To"
         click.echo(f"{until} keep what is intact, and give up {counted(lost, 'record')} for good:")

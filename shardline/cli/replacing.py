@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import click
+from shardline.cli.errors import UsageError
 
 if TYPE_CHECKING:
     from shardline.storage import Store
@@ -18,17 +18,34 @@ def refuse_existing(output: Path, store: Store, *, overwrite: bool) -> None:
     """Refuse to write a file where one is, unless told to; and where data is, even then."""
     refuse_no_file(output)
     if _among_data(output, store):
-        raise click.UsageError(f"{output} would lie among the data of the root: name another place")
+        raise UsageError(
+            f"{output} is among the data of the root",
+            code="output-in-root",
+            hint="choose another path",
+            path=output,
+        )
     if (output.exists() or output.is_symlink()) and not overwrite:
-        raise click.UsageError(f"{output} exists already: choose another name, or say --overwrite")
+        raise UsageError(
+            f"{output} exists already",
+            code="file-exists",
+            hint="choose another name or add `--overwrite`",
+            path=output,
+        )
 
 
 def refuse_no_file(output: Path) -> None:
     """Refuse what is there and is no file, as a folder or /dev/null: it would be replaced."""
     if output.is_dir():
-        raise click.UsageError(f"{output} is a folder: name a file")
+        raise UsageError(
+            f"{output} is a folder", code="output-is-folder", hint="name a file", path=output
+        )
     if output.exists() and not output.is_file():
-        raise click.UsageError(f"{output} is no plain file: name another")
+        raise UsageError(
+            f"{output} is not a regular file",
+            code="output-not-regular",
+            hint="choose another path",
+            path=output,
+        )
 
 
 def refuse_in_root(output: Path, root: str | None) -> None:
@@ -36,9 +53,11 @@ def refuse_in_root(output: Path, root: str | None) -> None:
     if root is None or "://" in root:
         return
     if output.resolve().is_relative_to(Path(root).resolve()):
-        raise click.UsageError(
-            f"{output} lies in the root, which holds datasets and nothing else: name a file "
-            "elsewhere"
+        raise UsageError(
+            f"{output} is inside the root",
+            code="output-in-root",
+            hint="choose a path outside the root",
+            path=output,
         )
 
 

@@ -7,10 +7,12 @@ from pathlib import Path
 
 import click
 
+from shardline.cli.errors import UsageError, render_hint
 from shardline.cli.options import json_option, root_option
-from shardline.cli.references import chosen_versions, open_root, with_root
+from shardline.cli.references import chosen_versions, open_root
 from shardline.cli.replacing import refuse_in_root, refuse_no_file
 from shardline.cli.wording import counted, escaped, human_bytes
+from shardline.hints import Hint
 
 _OURS = b"<title>Shardline report</title>"
 _HEAD = 4096
@@ -70,7 +72,8 @@ def report(name: str | None, *, output: Path, root: str | None, as_json: bool) -
         what = f"{counted(versions, 'version')}, {counted(snapshots, 'snapshot')}"
         click.echo(f"{escaped(str(output))}: {what}, {human_bytes(size)}")
         for one in damaged:
-            click.echo(f"  {escaped(with_root(one.problem))}")
+            click.echo(f"  {escaped(one.problem)}")
+            click.echo(f"  hint: {render_hint(Hint.run('verify', one.name))}")
     raise SystemExit(1 if damaged else 0)
 
 
@@ -80,7 +83,9 @@ def refuse_other_file(output: Path) -> None:
     if output.exists():
         with output.open("rb") as file:
             if _OURS not in file.read(_HEAD):
-                raise click.UsageError(
-                    f"{output} exists already and is no report: choose another name, or delete it "
-                    "first"
+                raise UsageError(
+                    f"{output} exists already and is not a report",
+                    code="file-exists",
+                    hint="choose another name or delete the file",
+                    path=output,
                 )

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from shardline.cli.differences import print_amounts
+from shardline.cli.errors import UsageError
 from shardline.cli.json_forms import diff_json
 from shardline.cli.options import json_option, root_option
 from shardline.cli.references import (
@@ -17,6 +18,7 @@ from shardline.cli.references import (
     open_version,
     parse_reference,
 )
+from shardline.hints import Command, Hint
 
 if TYPE_CHECKING:
     from shardline.operations.restore import RestoreReport
@@ -50,9 +52,14 @@ def restore(reference: str, *, dry_run: bool, root: str | None, as_json: bool) -
 
     wanted = parse_reference(reference)
     if wanted.snapshot is None:
-        raise click.UsageError(
-            f"restore which snapshot? Write {wanted.version}@3; 'shardline log {wanted.version}' "
-            "lists them"
+        raise UsageError(
+            f"{wanted.version}: missing snapshot to restore",
+            code="missing-snapshot",
+            hint=Hint.of(
+                f"write `{wanted.version}@3`, or list the snapshots: run ",
+                Command.of("log", wanted.version),
+            ),
+            version=wanted.version,
         )
     version = open_version(open_root(root), wanted)
     number = find_snapshot(version, wanted).number

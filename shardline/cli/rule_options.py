@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from shardline.cli.errors import UsageError
 from shardline.cli.maker_arguments import load_maker, load_makers
 
 if TYPE_CHECKING:
@@ -100,17 +101,25 @@ class RuleOptions:
         """The same for the engine, with what makes fields; a usage error for what is mixed up."""
         prefixed = self.left_prefix or self.right_prefix
         if prefixed and self.on_collision != "prefix":
-            raise click.UsageError(
-                "--left-prefix and --right-prefix go with --on-collision prefix: say that too"
+            raise UsageError(
+                "--left-prefix and --right-prefix require --on-collision prefix",
+                code="missing-option",
+                hint="add `--on-collision prefix`",
             )
         if self.on_collision == "prefix" and not prefixed:
-            raise click.UsageError(
-                "--on-collision prefix: which? Say --left-prefix a_, --right-prefix b_ or both"
+            raise UsageError(
+                "--on-collision prefix requires --left-prefix or --right-prefix",
+                code="missing-option",
+                hint="add `--left-prefix a_`, `--right-prefix b_` or both",
             )
         if self.seed is not None and self.sample is None:
-            raise click.UsageError("--seed goes with --sample N")
+            raise UsageError(
+                "--seed requires --sample", code="missing-option", hint="add `--sample N`"
+            )
         if self.how is not None and not self.on:
-            raise click.UsageError(f"--how {self.how} goes with --on KEY")
+            raise UsageError(
+                f"--how {self.how} requires --on", code="missing-option", hint="add `--on KEY`"
+            )
         return {
             "on_collision": self.on_collision,
             "left_prefix": self.left_prefix,
@@ -130,8 +139,13 @@ class RuleOptions:
         for text in self.on:
             left, equals, right = text.partition("=")
             if not left or (equals and not right):
-                raise click.UsageError(f"--on {text}: write --on KEY, or --on LEFT_KEY=RIGHT_KEY")
+                raise UsageError(
+                    f"invalid --on {text!r}: expected KEY or LEFT_KEY=RIGHT_KEY",
+                    code="invalid-option-value",
+                )
             if left in keys:
-                raise click.UsageError(f"--on names {left!r} twice: choose one")
+                raise UsageError(
+                    f"--on: duplicate feature {left!r}", code="duplicate-feature", feature=left
+                )
             keys[left] = right or left
         return keys

@@ -10,6 +10,7 @@ from pathlib import Path
 import click
 
 from shardline.cli.aside import run_aside, stoppable
+from shardline.cli.errors import UsageError
 from shardline.cli.options import expand_one, json_option, limit_options, limits
 from shardline.cli.progress import file_progress
 from shardline.cli.wording import counted, human_bytes
@@ -62,7 +63,9 @@ def salvage(
 
     path = expand_one(source)
     if quarantine is not None and quarantine.resolve() == out.resolve():
-        raise click.UsageError("OUT and --quarantine must be two files")
+        raise UsageError(
+            "OUT and --quarantine name the same file", code="conflicting-options", path=out
+        )
     cancellation = Cancellation()
     with file_progress("salvaging", [path]) as progress:
         work = partial(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from shardline.cli.declared import declare_sources, is_version, show_declared
+from shardline.cli.errors import UsageError
 from shardline.cli.options import json_option, limit_options, limits, root_option, workers_option
 from shardline.cli.progress import file_progress
 from shardline.cli.source_arguments import format_by_name, format_option
@@ -69,10 +70,12 @@ def schema(
     from shardline.operations.schema import feature_spec, infer_schema
 
     if spec and declare:
-        raise click.UsageError("--spec and --declare: choose one")
+        raise UsageError("--spec and --declare exclude each other", code="conflicting-options")
     if format_ is not None and not declare:
-        raise click.UsageError(
-            "--format goes with --declare; without that, TFRecord files are read"
+        raise UsageError(
+            "--format requires --declare",
+            code="missing-option",
+            hint="add `--declare`: otherwise, files are read as TFRecord",
         )
     within = limits(max_record, max_unpacked)
     if len(arguments) == 1 and is_version(arguments[0], root):
@@ -83,7 +86,12 @@ def schema(
         return
     paths, references = files_or_versions(arguments, root)
     if references:
-        raise click.UsageError(f"{references[0]} is a version: ask for one at a time, by itself")
+        raise UsageError(
+            f"{references[0]}: expected a version alone",
+            code="too-many-arguments",
+            hint="name a single version, without files",
+            version=references[0].version,
+        )
     _refuse_other_formats(paths)
     with file_progress("reading", paths) as progress:
         report = infer_schema(paths, limits=within, workers=workers, progress=progress)
@@ -102,9 +110,11 @@ def _refuse_other_formats(paths: list[Path]) -> None:
     for path in paths:
         told = format_by_name(path)
         if told not in {None, "tfrecord"}:
-            raise click.UsageError(
-                f"{path} is named like {told}, and this reads TFRecord files; --declare tells the "
-                "schema that 'append' would give it"
+            raise UsageError(
+                f"{path}: expected a TFRecord file, got {told}",
+                code="unexpected-format",
+                hint="add `--declare` to show the schema that append infers",
+                path=path,
             )
 
 

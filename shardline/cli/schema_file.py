@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-import click
+from shardline.cli.errors import UsageError
+from shardline.hints import Command, Hint
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -33,19 +34,30 @@ def read_schema(path: Path) -> Schema:
     try:
         told = json.loads(path.read_bytes())
     except json.JSONDecodeError as error:
-        raise click.UsageError(
-            f"{path}: this is no JSON: line {error.lineno}, column {error.colno}: {error.msg}"
+        raise UsageError(
+            f"{path}: invalid JSON at line {error.lineno}, column {error.colno}: {error.msg}",
+            code="invalid-schema-file",
+            path=path,
         ) from None
     except UnicodeDecodeError:
-        raise click.UsageError(f"{path}: this is no JSON, nor any text") from None
-    except (OSError, RecursionError) as error:
-        why = getattr(error, "strerror", None) or "this is no schema"
-        raise click.UsageError(f"{path}: {why}") from None
+        raise UsageError(
+            f"{path}: invalid JSON: not UTF-8 text", code="invalid-schema-file", path=path
+        ) from None
+    except RecursionError:
+        raise UsageError(
+            f"{path}: invalid schema: nested too deeply", code="invalid-schema-file", path=path
+        ) from None
     if isinstance(told, dict) and isinstance(told.get("schema"), dict):
         told = told["schema"]
     try:
         return Schema.from_json(told)
     except SchemaMismatchError as error:
-        raise click.UsageError(
-            f"{path}: {error}. 'shardline schema FILE --declare' writes one to begin with"
+        raise UsageError(
+            f"{path}: {error.message}",
+            code="invalid-schema-file",
+            hint=Hint.of(
+                "to start from a valid schema, run ", Command.of("schema", "FILE", "--declare")
+            ),
+            path=path,
+            feature=error.feature,
         ) from None

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from shardline.cli.errors import UsageError
 from shardline.cli.options import looks_like_records, wanted
+from shardline.hints import Hint
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -47,7 +49,11 @@ def find_sources(arguments: Iterable[str], format_: str | None) -> list[Path | s
         str(one) for one in found if isinstance(one, Path) and not os.access(one, os.R_OK)
     ]
     if unreadable:
-        raise click.UsageError(f"may not be read: {', '.join(unreadable)}")
+        raise UsageError(
+            f"permission denied: {', '.join(unreadable)}",
+            code="permission-denied",
+            path=unreadable[0],
+        )
     return list(found)
 
 
@@ -60,29 +66,44 @@ def format_by_name(file: Path) -> str | None:
 
 def _find(argument: str, format_: str | None) -> list[Path | str]:
     if not argument:
-        raise click.UsageError("an empty source: is a variable not set?")
+        raise UsageError(
+            "empty source name",
+            code="invalid-argument",
+            hint="check that the shell variable is set",
+        )
     if "://" in argument:
         if glob.has_magic(argument):
-            raise click.UsageError(
-                f"{argument}: globs are for local files; name the objects one by one"
+            raise UsageError(
+                f"{argument}: globs match local files only",
+                code="invalid-argument",
+                hint="name each object",
+                path=argument,
             )
         return [argument]
     path = Path(argument)
     if path.is_dir():
         return list(_in_folder(path, format_))
     if format_ == "folder":
-        raise click.UsageError(f"--format folder is for folders, and {argument} is none")
+        raise UsageError(
+            f"--format folder: {argument} is not a folder",
+            code="source-not-a-folder",
+            path=argument,
+        )
     if path.exists():
         return [path]
     if not glob.has_magic(argument):
-        raise click.UsageError(f"no such file: {argument}")
+        raise UsageError(f"file not found: {argument}", code="file-not-found", path=argument)
     matches = sorted(glob.glob(argument, recursive=True))  # noqa: PTH207 - as a shell reads it
     files: list[Path | str] = [
         file for match in matches if (file := Path(match)).is_file() and wanted(file)
     ]
     if not files:
-        only = ", only folders do: leave out the quotes to name these" if matches else ""
-        raise click.UsageError(f"no file matches {argument}{only}")
+        raise UsageError(
+            f"no file matches {argument}",
+            code="no-files-found",
+            hint="leave out the quotes to name the folders that match" if matches else None,
+            path=argument,
+        )
     return files
 
 
@@ -93,24 +114,30 @@ def _in_folder(folder: Path, format_: str | None) -> Iterator[Path]:
         return
     files = list(_visible(folder))
     if not files:
-        raise click.UsageError(f"there are no files in the folder {folder}")
+        raise UsageError(f"{folder}: no files in the folder", code="no-files-found", path=folder)
     told = {file: format_by_name(file) for file in files}
     known = [file for file in files if told[file]]
     if format_ is not None:
         known = [file for file in known if told[file] == format_]
         if not known:
-            raise click.UsageError(
-                f"no files in the folder {folder} are named like {format_}; name the files "
-                f"themselves, or '{folder}/*'"
+            raise UsageError(
+                f"{folder}: no {format_} files in the folder",
+                code="no-files-found",
+                hint=f"name the files, or `{folder}/*`",
+                path=folder,
             )
         yield from known
         return
     others = [file for file in files if not told[file] and _may_be_data(file)]
     if known and others:
-        raise click.UsageError(
-            f"the folder {folder} holds {_named(known)}, and also {_named(others)}: say --format "
-            f"{told[known[0]]} to append only the former, or --format folder to make one record of "
-            "each file"
+        raise UsageError(
+            f"{folder}: mixed files ({_named(known)}; {_named(others)})",
+            code="mixed-files",
+            hint=Hint.of(
+                f"add `--format {told[known[0]]}` to append only the former,",
+                " or `--format folder` to make a record of each file",
+            ),
+            path=folder,
         )
     yield from known or [folder]
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from shardline.cli.errors import hint_dict, render_command, render_hint
 from shardline.cli.json_forms import snapshot_json
 from shardline.cli.options import json_option, root_option
 from shardline.cli.references import (
@@ -15,7 +16,6 @@ from shardline.cli.references import (
     open_root,
     parse_version,
     refuse_missing,
-    with_root,
 )
 from shardline.cli.tables import plain_console, plain_table
 from shardline.cli.wording import counted, escaped, human_bytes, listed
@@ -36,7 +36,7 @@ class _Unreadable:
     """A version whose log cannot be read, and why."""
 
     version: str
-    why: str
+    error: DamagedLogError | UnknownFormatError
 
 
 @click.command(
@@ -97,12 +97,13 @@ def _status(store: Store, name: str) -> VersionStatus | _Unreadable:
             refuse_missing(store, name)
         return status_of(version)
     except (DamagedLogError, UnknownFormatError) as error:
-        return _Unreadable(name, str(error))
+        return _Unreadable(name, error)
 
 
 def _as_dict(told: VersionStatus | _Unreadable) -> dict[str, Any]:
     if isinstance(told, _Unreadable):
-        return {"version": told.version, "error": told.why}
+        hint = None if told.error.hint is None else hint_dict(told.error.hint)
+        return {"version": told.version, "error": told.error.message, "hint": hint}
     return {
         "version": told.version,
         "entries": told.entries,
@@ -149,7 +150,9 @@ def _print(told: list[VersionStatus | _Unreadable]) -> None:
 def _remarks(told: VersionStatus | _Unreadable) -> Iterator[str]:
     """What keeps a version's snapshots from being published, and what to do about it."""
     if isinstance(told, _Unreadable):
-        yield escaped(with_root(told.why))
+        yield escaped(told.error.message)
+        if told.error.hint:
+            yield f"hint: {render_hint(told.error.hint)}"
         return
     if told.newest is None:
         yield f"{told.version} has no snapshot yet: nothing was appended"
@@ -192,7 +195,7 @@ def _making_anew(newest: Snapshot) -> str:
 
     version = Version(newest.store, newest.version)
     command = command_to_mend(version, known_damaged(version))
-    return escaped(with_root(command)) if command else ""
+    return render_command(command) if command else ""
 
 
 def _advice(told: VersionStatus, held: Held) -> Iterator[str]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from shardline.cli.errors import UsageError
 from shardline.cli.json_forms import snapshot_json
 from shardline.cli.options import json_option, root_option
 from shardline.cli.references import (
@@ -19,6 +20,7 @@ from shardline.cli.references import (
 )
 from shardline.cli.tables import plain_console, plain_table
 from shardline.cli.wording import escaped, human_bytes, when
+from shardline.hints import Command, Hint
 
 if TYPE_CHECKING:
     from shardline.cli.references import Reference
@@ -51,12 +53,18 @@ def tag(
     snapshot moves it; the log remembers both.
     """
     if name is not None and delete is not None:
-        raise click.UsageError("give a TAG to set or one to --delete, not both")
+        raise UsageError("TAG and --delete exclude each other", code="conflicting-options")
     wanted = parse_version(reference) if delete is not None else parse_reference(reference)
     if name is None and delete is None and wanted.snapshot is not None:
-        raise click.UsageError(
-            f"which tag shall {wanted} have? Write 'shardline tag {wanted} TAG', or leave out "
-            f"@{wanted.snapshot} to list the tags"
+        raise UsageError(
+            f"{wanted}: missing tag name",
+            code="missing-argument",
+            hint=Hint.of(
+                "run ",
+                Command.of("tag", str(wanted), "TAG"),
+                f", or leave out `@{wanted.snapshot}` to list tags",
+            ),
+            version=wanted.version,
         )
     version = open_version(open_root(root), wanted)
     if delete is not None:

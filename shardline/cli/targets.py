@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import click
-
+from shardline.cli.errors import UsageError
 from shardline.cli.options import expand
 from shardline.cli.references import looks_like_reference, parse_reference
+from shardline.hints import Hint
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -24,18 +24,16 @@ def files_or_versions(
     for argument in arguments:
         try:
             expand([argument])
-        except click.UsageError as error:
+        except UsageError as error:
             if not looks_like_reference(argument):
-                raise click.UsageError(
-                    f"{error.message}; a version of a dataset is written NAME/VERSION"
-                    if root
-                    else error.message
-                ) from None
+                if root and error.problem.hint is None:
+                    error.problem.set_hint(Hint.of("write a version as `NAME/VERSION`"))
+                raise
             if not root:
-                raise click.UsageError(
-                    f"{error.message}; or if {argument} is a version of a dataset, say where it "
-                    "lives: --root FOLDER, or set SHARDLINE_ROOT"
-                ) from None
+                error.problem.set_hint(
+                    Hint.of("for a version, pass `--root FOLDER` or set `SHARDLINE_ROOT`")
+                )
+                raise
             references.append(parse_reference(argument))
         else:
             patterns.append(argument)

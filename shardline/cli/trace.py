@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from shardline.cli.errors import UsageError
 from shardline.cli.options import json_option, root_option
 from shardline.cli.references import find_snapshot, next_command, open_root, parse_reference
 from shardline.cli.traced import spread_lines, step_lines
@@ -36,7 +37,7 @@ class _RecordNumber(click.ParamType):  # type: ignore[type-arg]  # generic in th
         """Read the number from the command line."""
         if not _WHOLE.fullmatch(str(value)):
             self.fail(
-                f"{value!r} is no number of a record: they are whole numbers, counted from 0",
+                f"invalid record number {value!r}: expected an integer from 0",
                 param,
                 ctx,
             )
@@ -105,12 +106,16 @@ def trace(
     store, named = open_root(root), parse_reference(reference)
     snapshot = find_snapshot(open_version(store, named), named)
     if record >= snapshot.records:
-        raise click.UsageError(
-            f"{snapshot} has {counted(snapshot.records, 'record')}, numbered from 0: there is no "
-            f"record {record}"
+        raise UsageError(
+            f"{snapshot}: unknown record {record} ({counted(snapshot.records, 'record')})",
+            code="record-not-found",
+            hint="records are numbered from 0",
+            record=record,
+            version=snapshot.version,
+            snapshot=snapshot.number,
         )
     if everything and not down:
-        raise click.UsageError("--all is for --down: the way back is told in full")
+        raise UsageError("--all requires --down", code="missing-option", hint="add `--down`")
     catalog = Catalog(store)
     raise SystemExit(
         _down(catalog, snapshot, record, None if everything else most, as_json=as_json)

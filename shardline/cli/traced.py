@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from shardline.cli.references import with_root
+from shardline.cli.errors import render_hint
 from shardline.cli.wording import counted, escaped, human_bytes, listed, when
 from shardline.lineage.steps import SourceRow, Step
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from shardline.hints import Hint
     from shardline.lineage.origins import FieldOrigin
     from shardline.lineage.steps import Fate, Making, Place, Spread, Unknown
     from shardline.lineage.trace_down import Descendants
@@ -89,7 +90,7 @@ def _field_lines(fields: Mapping[str, FieldOrigin]) -> Iterator[str]:
 
 def _leaf(leaf: SourceRow | Unknown) -> str:
     if not isinstance(leaf, SourceRow):
-        return f"not known: {escaped(with_root(leaf.why))}"
+        return f"not known: {escaped(leaf.why)}{_hint(leaf.hint)}"
     source = leaf.source
     told = f"{escaped(source.shown)}, {leaf.where}"
     if source.sha256 is not None and source.size is not None:
@@ -135,13 +136,16 @@ def _table(versions: Sequence[Spread]) -> Iterator[str]:
 def _place(place: Place) -> str:
     made = making_words(place.made)
     if place.record is None:
-        why = escaped(with_root(place.why))
-        if place.shard in place.why:
-            return f"{made}: {why}"  # what to do stands at the end
-        return f"{why} ({place.shard}); {made}"
+        why = escaped(place.why)
+        named = "" if place.shard in place.why else f" ({place.shard})"
+        return f"{made}: {why}{named}{_hint(place.hint)}"
     others = [_span(span) for span in place.held]
     held = f", in snapshots {listed(others)}" if others != [f"{place.snapshot}"] else ""
     return f"{place.version}@{place.snapshot} record {place.record}{held}; {made}"
+
+
+def _hint(hint: Hint | None) -> str:
+    return "" if hint is None else f"; {render_hint(hint)}"
 
 
 def _span(span: tuple[int, int]) -> str:

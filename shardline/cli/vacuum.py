@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from shardline.cli.errors import UsageError
 from shardline.cli.options import Duration, json_option, root_option, short_duration
 from shardline.cli.progress import count_progress
 from shardline.cli.references import looks_like_reference, next_command, open_root, refuse_missing
@@ -97,9 +98,11 @@ def _print_let_go(report: VacuumReport, keep: timedelta) -> None:
 
 def _refuse_no_dataset(store: Store, dataset: str) -> None:
     if looks_like_reference(dataset):
-        raise click.UsageError(
-            f"{dataset}: vacuum works on a whole dataset, since its versions share their files; "
-            f"write {dataset.partition('/')[0]}"
+        raise UsageError(
+            f"{dataset}: vacuum works on a whole dataset",
+            code="dataset-required",
+            hint=f"write `{dataset.partition('/')[0]}`: its versions share their files",
+            version=dataset,
         )
     if not store.folders(_checked(dataset)):
         refuse_missing(store, dataset)

@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from shardline.cli.errors import UsageError, render_hint
 from shardline.cli.options import json_option, limit_options, limits, root_option, workers_option
 from shardline.cli.progress import file_progress
 from shardline.cli.targets import files_or_versions
 from shardline.cli.wording import counted, escaped, human_bytes
-from shardline.errors import salvage_advice
+from shardline.errors import salvage_hint
+from shardline.hints import Command, Hint
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -108,14 +110,20 @@ def _refuse_misfits(
     paths: list[Path], references: list[Reference], *, quick: bool, for_files: bool
 ) -> None:
     if quick and paths:
-        raise click.UsageError(
-            f"--quick is for datasets, whose log knows how long a file should be; {paths[0]} is a "
-            "file: leave it out"
+        raise UsageError(
+            f"--quick applies to datasets only ({paths[0]} is a file)",
+            code="option-not-applicable",
+            hint="leave it out",
+            path=paths[0],
         )
     if for_files and references:
-        raise click.UsageError(
-            f"--examples and --all are for files; 'shardline check {references[0]}' looks into the "
-            "records of a dataset"
+        raise UsageError(
+            "--examples and --all apply to files only",
+            code="option-not-applicable",
+            hint=Hint.of(
+                "to check the records of a version, run ", Command.of("check", str(references[0]))
+            ),
+            version=references[0].version,
         )
 
 
@@ -155,8 +163,8 @@ def _print(reports: list[FileReport], seconds: float) -> None:
     advised = [
         advice
         for report in sorted(damaged, key=lambda report: not report.records)
-        if (advice := salvage_advice(escaped(report.file), report.faults[0].kind))
+        if (advice := salvage_hint(report.file, report.faults[0].kind))
     ]
     if advised:
         others = len(advised) - 1
-        click.echo(advised[0] + (f"  (and {others} more)" if others else ""))
+        click.echo(f"hint: {render_hint(advised[0])}" + (f" (and {others} more)" if others else ""))

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from shardline.cli.checked import failure_lines
+from shardline.cli.errors import render_command, render_hint
 from shardline.cli.json_forms import shard_report_json, snapshot_json
 from shardline.cli.progress import byte_progress
 from shardline.cli.references import (
@@ -17,7 +18,6 @@ from shardline.cli.references import (
     next_command,
     open_root,
     refuse_missing,
-    with_root,
 )
 from shardline.cli.wording import counted, escaped, human_bytes
 
@@ -134,7 +134,7 @@ def _print_advice(snapshot: Snapshot, report: VersionReport) -> None:
     _print_anew(snapshot, [one for one in bad if one.problems], lies_on=bool(spoiled))
     for one in {_owner(one): one for one in spoiled}.values():
         way = advice_below(snapshot.store, str(snapshot), _owner(one), one.shard)
-        click.echo(f"{_owner(one)} has damaged base shards. {escaped(with_root(way))}")
+        click.echo(f"{_owner(one)} has damaged base shards. {render_hint(way)}")
 
 
 def _print_anew(snapshot: Snapshot, damaged: list[ShardReport], *, lies_on: bool) -> None:
@@ -149,10 +149,10 @@ def _print_anew(snapshot: Snapshot, damaged: list[ShardReport], *, lies_on: bool
     if mine and not (lies_on and all(shard.base or shard.virtual for shard in mine)):
         command = command_to_mend(version, mine)
         if command:
-            click.echo(f"To make anew what is damaged:\n  {escaped(with_root(command))}")
+            click.echo(f"To make anew what is damaged:\n  {render_command(command)}")
     old = {one.name for one in damaged if one.shard.name not in held}
     if old and (way := moving_on(version, snapshot.number, old)):
-        click.echo(escaped(with_root(way)))
+        click.echo(render_hint(way))
 
 
 def _owner(base: ShardReport) -> str:

@@ -193,7 +193,7 @@ class _Together:
 
     def reason(self) -> BaseException:
         """Why it all ended: what went wrong first, or that someone asked."""
-        return self._first or CancelledError("stopped as asked: nothing was committed")
+        return self._first or CancelledError("cancelled, nothing was committed")
 
 
 class _Running:
@@ -214,7 +214,7 @@ class _Running:
     def go_on(self) -> None:
         """Raise CancelledError if it is to stop."""
         if self._together.ended:
-            raise CancelledError("stopped: another task failed, or someone asked")
+            raise CancelledError("cancelled: another task failed, or a stop was requested")
 
     def pause(self, seconds: float) -> None:
         self._together.wait(seconds)

@@ -14,6 +14,7 @@ from shardline.errors import FieldsError
 from shardline.fields.batchwise import Batchwise
 from shardline.fields.functions import FunctionFields
 from shardline.fields.moving import BoundWork
+from shardline.hints import Hint
 from shardline.sources.fit import Fitted, fit
 from shardline.sources.values import UNFIT, array_column, fit_values
 
@@ -114,11 +115,17 @@ class BatchWork(Batchwise):
         if isinstance(result, pa.RecordBatch | pa.Table):
             names = result.schema.names
             if len(set(names)) < len(names):
-                raise FieldsError(f"{self.shown} gave a field twice: give each once")
+                name = next(name for name in names if names.count(name) > 1)
+                raise FieldsError(
+                    f"{self.shown}: duplicate feature {name!r} in the result",
+                    code="duplicate-feature",
+                    feature=name,
+                )
             return dict(zip(names, result.columns, strict=True))
         raise FieldsError(
-            f"{self.shown} gave a value of type {type(result).__name__}: it must return a dict of "
-            "columns, a RecordBatch or a Table"
+            f"{self.shown}: invalid result of type {type(result).__name__}",
+            code="invalid-udf-result",
+            hint=Hint.of("return a dict of columns, a RecordBatch or a Table"),
         )
 
     def _fitted(self, feature: Feature, column: Any) -> Fitted:  # noqa: ANN401 - as above
@@ -142,9 +149,10 @@ class BatchWork(Batchwise):
 
     def _no_column(self, feature: Feature, given: object) -> FieldsError:
         return FieldsError(
-            f"{self.shown} gave for the field {feature.name!r} a value of type "
-            f"{type(given).__name__}, of which no column can be made: give an Arrow or NumPy "
-            "array, or a list"
+            f"{self.shown}: invalid column {feature.name!r} of type {type(given).__name__}",
+            code="invalid-udf-result",
+            hint=Hint.of("return an Arrow or NumPy array, or a list"),
+            feature=feature.name,
         )
 
 

@@ -13,6 +13,7 @@ import pyarrow as pa
 from shardline.errors import FieldsError
 from shardline.fields.made import RAISED, in_words, joined, made_of, nothing, raised
 from shardline.fields.misfits import BatchMisfit
+from shardline.hints import Hint
 from shardline.wording import counted
 
 if TYPE_CHECKING:
@@ -58,7 +59,14 @@ class Batchwise(ABC):
         try:
             return self.fitted(result, last - first)
         except FieldsError as error:
-            raise BatchMisfit(first, last - 1, str(error)) from error.__cause__
+            raise BatchMisfit(
+                first,
+                last - 1,
+                error.message,
+                code=error.code,
+                hint=error.hint,
+                feature=error.feature,
+            ) from error.__cause__
 
     def refuse_names(self, names: Iterable[object]) -> None:
         """Refuse results in which a field is missing, or is one too many."""
@@ -66,26 +74,30 @@ class Batchwise(ABC):
         given = list(names)
         for name in declared:
             if name not in given:
-                told = ", ".join(sorted(str(other) for other in given)) or "none"
+                returned = ", ".join(sorted(str(other) for other in given)) or "none"
                 raise FieldsError(
-                    f"{self.shown} did not give the field {name!r}, which it declares: it gave "
-                    f"{told}"
+                    f"{self.shown}: missing declared feature {name!r} (returned: {returned})",
+                    code="missing-feature",
+                    feature=name,
                 )
         for other in given:
             if other not in declared:
                 wanted = ", ".join(map(repr, declared))
                 raise FieldsError(
-                    f"{self.shown} gave a field {str(other)!r}, which it does not declare: it "
-                    f"declares {wanted}"
+                    f"{self.shown}: undeclared feature {str(other)!r} (declared: {wanted})",
+                    code="unknown-feature",
+                    feature=str(other),
                 )
 
     def refuse_rows(self, name: str, found: int | None, rows: int) -> None:
         """Refuse a column that is not as long as the batch."""
         if found != rows:
-            told = "no rows, but one value" if found is None else counted(found, "row")
+            returned = "a single value" if found is None else counted(found, "row")
             raise FieldsError(
-                f"{self.shown} gave {told} for the field {name!r}, and was given {rows}: it must "
-                "give one for each"
+                f"{self.shown}: expected {counted(rows, 'row')} for feature {name!r}, "
+                f"got {returned}",
+                code="length-mismatch",
+                feature=name,
             )
 
 
@@ -137,6 +149,9 @@ class _Halves:
         if len(self.failed) == before:
             why = (
                 f"{self._work.shown} raised {in_words(error)} on {last - first} rows together, "
-                "and on none of them alone: what it makes of a row must not depend on the others"
+                "but on no single row"
             )
-            raise BatchMisfit(first, last - 1, why) from error
+            hint = Hint.of("compute each row independently of the other rows in the batch")
+            raise BatchMisfit(
+                first, last - 1, why, code="udf-depends-on-batch", hint=hint
+            ) from error

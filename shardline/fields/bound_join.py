@@ -12,8 +12,10 @@ from shardline.errors import FieldsError
 from shardline.fields.bound import Bound
 from shardline.fields.lookup import DoubledKeys, lookup
 from shardline.fields.made import made_of
+from shardline.hints import Hint, Option
 from shardline.sources.arrow_types import kind_of, misfit
 from shardline.sources.fit import Fitted
+from shardline.wording import counted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -81,41 +83,62 @@ def keys_of(held: HeldTable, column: str, key: Feature, doubled: Doubled) -> Loo
     if key.shape or key.sequence or key.kind == "float":
         steps = " in each step" if key.sequence else ""
         raise FieldsError(
-            f"{held.shown}: the key {key.name!r} of the records is {key.kind} of shape "
-            f"{key.shape}{steps}: a key must be one int64 or bytes value"
+            f"{held.shown}: unsupported key {key.name!r} ({key.kind} of shape {key.shape}{steps})",
+            code="key-mismatch",
+            hint=Hint.of("use a key that is a single int64 or bytes value"),
+            feature=key.name,
         )
     large = held.large(column) if key.kind == "int64" else None
     if large is not None:
         raise FieldsError(
-            f"{where}, {held.where(large)}: holds a number too large for int64, and the key "
-            f"{key.name!r} of the records is int64"
+            f"{where}, {held.where(large)}: number too large for int64 key {key.name!r}",
+            code="number-too-large",
+            record=large,
+            feature=column,
         )
     wanted = replace(key, name=column, required=True)
     for kind in held.types(column):
         if pa.types.is_floating(kind) or misfit(wanted, kind) is not None:
             raise FieldsError(
-                f"{where}: holds {kind_of(kind) or kind} values, and the key {key.name!r} of the "
-                f"records is {key.kind}: convert one of the two"
+                f"{where}: kind differs from key {key.name!r} of the records "
+                f"({kind_of(kind) or kind} and {key.kind})",
+                code="key-mismatch",
+                hint=Hint.of("convert the column or the feature"),
+                feature=column,
             )
     keys = held.fitted(wanted)
     for at, why in sorted(keys.bad.items()):
         raise FieldsError(
-            f"{where}, {held.where(at)}: {why}, and the key {key.name!r} of the records is "
-            f"{key.kind}"
+            f"{where}, {held.where(at)}: {why} (key {key.name!r} of the records is {key.kind})",
+            code="key-mismatch",
+            record=at,
+            feature=column,
         )
     if keys.array.null_count:
         at = int(np.argmax(np.asarray(keys.array.is_null())))
-        raise FieldsError(f"{where}, {held.where(at)}: there is no key: remove the row, or fill it")
+        raise FieldsError(
+            f"{where}, {held.where(at)}: missing key",
+            code="missing-key",
+            hint=Hint.of("remove the row, or add its key"),
+            record=at,
+            feature=column,
+        )
     try:
         return lookup(keys.array, doubled)
     except DoubledKeys as error:
         first, second = held.where(error.first), held.where(error.second)
-        several, which = f"{error.count:,} keys are", ", the first of them"
-        if error.count == 1:
-            several, which = "1 key is", ","
+        keys_found = counted(error.count, "duplicate key")
         raise FieldsError(
-            f"{where}: {several} there more than once{which} in {first} and in {second}: remove "
-            "one of the two, or say doubled='first' or doubled='last'"
+            f"{where}: {keys_found} (first in {first} and {second})",
+            code="duplicate-key",
+            hint=Hint.of(
+                "remove a row, or pass ",
+                Option("doubled", "first"),
+                " or ",
+                Option("doubled", "last"),
+            ),
+            record=error.second,
+            feature=column,
         ) from None
 
 
@@ -123,5 +146,10 @@ def column_of(held: HeldTable, feature: Feature) -> pa.Array:
     """A column of a table as a field; FieldsError if a value in it is none of the field's."""
     column = held.fitted(feature)
     for at, why in sorted(column.bad.items()):
-        raise FieldsError(f"{held.shown}, column {feature.name!r}, {held.where(at)}: {why}")
+        raise FieldsError(
+            f"{held.shown}, column {feature.name!r}, {held.where(at)}: {why}",
+            code="value-mismatch",
+            record=at,
+            feature=feature.name,
+        )
     return column.array

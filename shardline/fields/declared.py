@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from shardline.errors import FieldsError, SchemaMismatchError
+from shardline.hints import Hint, Option
 from shardline.log.meanings import check_text
 from shardline.log.schema import Feature
 
@@ -14,39 +15,58 @@ if TYPE_CHECKING:
     from shardline.log.schema import Schema
 
 
+_DECLARE = Hint.of("declare each feature that it computes, e.g. `Feature('area', 'int64')`")
+
+
 def checked_features(shown: str, features: Iterable[object]) -> tuple[Feature, ...]:
     """The features that are made; FieldsError if they cannot be."""
     found: list[Feature] = []
     for feature in features:
         if not isinstance(feature, Feature):
             raise FieldsError(
-                f"{shown} declares a {type(feature).__name__} where a Feature belongs: declare "
-                "each field that it makes, as in Feature('area', 'int64')"
+                f"{shown}: expected a Feature, got {type(feature).__name__}",
+                code="invalid-udf",
+                hint=_DECLARE,
             )
         if feature.sequence:
             raise FieldsError(
-                f"{shown} declares {feature.name!r} with steps: a new field is one of the "
-                "context; leave sequence out"
+                f"{shown}: cannot compute a sequence feature ({feature.name!r})",
+                code="invalid-udf",
+                hint=Hint.of("leave out ", Option("sequence"), ": new features are in the context"),
+                feature=feature.name,
             )
         if feature.name in {other.name for other in found}:
-            raise FieldsError(f"{shown} declares {feature.name!r} twice: declare it once")
+            raise FieldsError(
+                f"{shown}: duplicate feature {feature.name!r}",
+                code="duplicate-feature",
+                feature=feature.name,
+            )
         found.append(feature)
     if not found:
-        raise FieldsError(
-            f"{shown} declares no field: declare each that it makes, as in Feature('area', 'int64')"
-        )
+        raise FieldsError(f"{shown}: no features declared", code="no-features", hint=_DECLARE)
     return tuple(found)
 
 
 def checked_reads(shown: str, reads: object) -> tuple[str, ...]:
     """The names of the features that are read; FieldsError if these are none."""
     if isinstance(reads, str) or not isinstance(reads, list | tuple):
-        raise FieldsError(f"{shown}: reads is a list of names, as in reads=['image']")
+        raise FieldsError(
+            f"{shown}: invalid reads: expected a list of names",
+            code="invalid-argument",
+            hint=Hint.of("pass a list such as `reads=['image']`"),
+        )
     names = tuple(reads)
     if not names or not all(isinstance(name, str) for name in names):
-        raise FieldsError(f"{shown}: reads must name a feature at least, and nothing but features")
-    if len(set(names)) < len(names):
-        raise FieldsError(f"{shown}: reads names a feature twice: name each once")
+        raise FieldsError(
+            f"{shown}: invalid reads: expected at least 1 feature name", code="invalid-argument"
+        )
+    for name in names:
+        if names.count(name) > 1:
+            raise FieldsError(
+                f"{shown}: duplicate feature {name!r} in reads",
+                code="duplicate-feature",
+                feature=name,
+            )
     return names
 
 
@@ -55,7 +75,11 @@ def checked_code(shown: str, code: object) -> None:
     if code is None:
         return
     if not isinstance(code, str) or not code:
-        raise FieldsError(f"{shown}: code is a version in text, as in code='1'")
+        raise FieldsError(
+            f"{shown}: invalid code version: expected a string",
+            code="invalid-argument",
+            hint=Hint.of("pass a string, e.g. ", Option("code", "1")),
+        )
     check_text(f"the code version of {shown}", code)
 
 
@@ -65,14 +89,17 @@ def found_features(shown: str, reads: tuple[str, ...] | None, schema: Schema) ->
     A name that stands in the context and in the feature_lists means that in the context.
     """
     if schema.payload == "opaque":
-        raise SchemaMismatchError(f"{shown} reads features, and opaque records have none")
+        raise SchemaMismatchError(
+            f"{shown}: opaque records have no features", code="opaque-records"
+        )
     known = {feature.key: feature for feature in schema.features}
     if reads is None:
         context = [feature for feature in schema.features if not feature.sequence]
         if not context:
             raise SchemaMismatchError(
-                f"{shown} reads all features of the context, and there is none: say which ones of "
-                "the feature_lists it reads, with reads=[...]"
+                f"{shown}: the context has no features to read",
+                code="no-features",
+                hint=Hint.of("name the features of the feature_lists that it reads in `reads`"),
             )
         return context
     found = []
@@ -81,7 +108,10 @@ def found_features(shown: str, reads: tuple[str, ...] | None, schema: Schema) ->
         if feature is None:
             has = ", ".join(repr(feature.name) for feature in schema.features) or "none"
             raise SchemaMismatchError(
-                f"{shown} reads {name!r}, which is not in the schema of the records: it has {has}"
+                f"{shown}: unknown feature {name!r}",
+                code="unknown-feature",
+                hint=Hint.of(f"the schema has {has}"),
+                feature=name,
             )
         found.append(feature)
     return found

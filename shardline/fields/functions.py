@@ -48,8 +48,8 @@ class FunctionFields(ABC):
         """Refuse what cannot be meant."""
         if not callable(self.function):
             raise FieldsError(
-                f"fields are made by a function, and a value of type "
-                f"{type(self.function).__name__} is none"
+                f"invalid UDF: expected a function, got {type(self.function).__name__}",
+                code="invalid-udf",
             )
         object.__setattr__(self, "features", checked_features(self.shown, self.features))
         if self.reads is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
 import pyarrow as pa
@@ -15,7 +16,10 @@ from shardline.fields.functions import told_features
 from shardline.fields.lookup import Doubled
 from shardline.fields.table_files import read_table, shown_as
 from shardline.fields.tables import HeldTable
+from shardline.files.stored import StoredFile
+from shardline.hints import Hint, Option
 from shardline.log.schema import Feature
+from shardline.sources.base import add_path
 from shardline.sources.values import fit_values
 
 if TYPE_CHECKING:
@@ -86,10 +90,21 @@ class JoinedFields:
             ("doubled", self.doubled, get_args(Doubled)),
         ):
             if given not in known:
-                raise FieldsError(f"{what} is {given!r}, which is none of {', '.join(known)}")
+                raise FieldsError(
+                    f"invalid {what} {given!r}: expected {', '.join(known)}",
+                    code="invalid-argument",
+                )
         if bool(self.defaults) != (self.missing == "default"):
             raise FieldsError(
-                "defaults and missing='default' go together: give both, or neither of them"
+                "default values require the default mode for missing keys, and vice versa",
+                code="invalid-argument",
+                hint=Hint.of(
+                    "pass both ",
+                    Option("defaults"),
+                    " and ",
+                    Option("missing", "default"),
+                    ", or leave out both",
+                ),
             )
         if self.chosen is not None:
             declared = [Feature(f, "bytes") if isinstance(f, str) else f for f in self.chosen]
@@ -102,6 +117,13 @@ class JoinedFields:
         return self.table.shown if held else shown_as(self.table)  # type: ignore[attr-defined] # it is held
 
     @property
+    def _path(self) -> str | None:
+        """The path or URI of the table, None for a table in memory."""
+        if isinstance(self.table, HeldTable):
+            return self.table.path
+        return str(self.table) if isinstance(self.table, str | Path | StoredFile) else None
+
+    @property
     def reads(self) -> tuple[str, ...]:
         """The key."""
         return (self.key,)
@@ -109,16 +131,19 @@ class JoinedFields:
     @property
     def features(self) -> tuple[Feature, ...]:
         """The columns that become fields."""
-        return self._settled()[1]
+        with add_path(self._path):
+            return self._settled()[1]
 
     def settled(self) -> JoinedFields:
         """The same, with the table read."""
-        held, features = self._settled()
+        with add_path(self._path):
+            held, features = self._settled()
         return replace(self, table=held, chosen=features, format=None)
 
     def identity(self) -> Json:
         """All that its results depend on besides the records."""
-        held, features = self._settled()
+        with add_path(self._path):
+            held, features = self._settled()
         hashed = () if held.sha256 else (*features, *held.inferred([self.column]).values())
         defaults = {f.name: _digest(self._default(f)) for f in features if self.defaults}
         return {
@@ -134,10 +159,12 @@ class JoinedFields:
 
     def bind(self, schema: Schema) -> Bound:
         """The table for records of this schema."""
-        held, features = self._settled()
+        with add_path(self._path):
+            held, features = self._settled()
         (key,) = found_features(self.shown, self.reads, schema)
-        keys = keys_of(held, self.column, key, self.doubled)
-        columns = {feature: column_of(held, feature) for feature in features}
+        with add_path(held.path):
+            keys = keys_of(held, self.column, key, self.doubled)
+            columns = {feature: column_of(held, feature) for feature in features}
         if self.missing == "default":
             for feature, column in columns.items():
                 columns[feature] = pa.concat_arrays([column, self._default(feature)])
@@ -151,21 +178,26 @@ class JoinedFields:
             chosen = [name for name in held.names if name != self.column]
             if not chosen:
                 raise FieldsError(
-                    f"{self.shown} has no column besides its key {self.column!r}: there is nothing "
-                    "to take from it"
+                    f"{self.shown}: no column besides the key {self.column!r}",
+                    code="no-features",
                 )
         for feature in chosen:
             held.known(_name(feature))
         for name in self.defaults:
             if name not in set(map(_name, chosen)):
-                raise FieldsError(f"{self.shown}: the defaults name {name!r}, which is no field")
+                raise FieldsError(
+                    f"{self.shown}: default for unknown feature {name!r}",
+                    code="unknown-feature",
+                    feature=name,
+                )
         names = [feature for feature in chosen if isinstance(feature, str)]
         found = held.inferred(names) if names else {}
         if len(found) < len(names):
-            none = "no row that can be taken as it is" if held.rows else "no rows"
+            none = "no valid rows" if held.rows else "no rows"
             raise FieldsError(
-                f"{self.shown} has {none}, so that the kinds of its columns cannot be told: "
-                "declare them, with features=[...]"
+                f"{self.shown}: cannot infer the kinds of the columns ({none})",
+                code="unknown-kind",
+                hint=Hint.of("declare the columns as features, e.g. `Feature('area', 'int64')`"),
             )
         features = [found[f] if isinstance(f, str) else f for f in chosen]
         if self.missing == "absent":
@@ -182,12 +214,18 @@ class JoinedFields:
         value = self.defaults.get(feature.name)
         if value is None:
             raise FieldsError(
-                f"{self.shown}: the defaults have no value for the field {feature.name!r}: give "
-                "one, or say missing='absent'"
+                f"{self.shown}: missing default for feature {feature.name!r}",
+                code="missing-feature",
+                hint=Hint.of("add a default, or pass ", Option("missing", "absent")),
+                feature=feature.name,
             )
         fitted = fit_values(feature, [value])
         for why in fitted.bad.values():
-            raise FieldsError(f"{self.shown}: the default of the field {feature.name!r} {why}")
+            raise FieldsError(
+                f"{self.shown}: invalid default for feature {feature.name!r}: {why}",
+                code="value-mismatch",
+                feature=feature.name,
+            )
         return fitted.array
 
 

@@ -21,6 +21,7 @@ import cloudpickle
 from shardline.errors import FieldsError
 from shardline.fields.made import in_words
 from shardline.fields.pipes import answered, receive, request, send
+from shardline.hints import Hint, Option
 from shardline.wording import counted
 
 if TYPE_CHECKING:
@@ -49,8 +50,12 @@ class CannotShip(Exception):  # noqa: N818 - it is raised and caught within this
     def refusal(self, shown: str) -> FieldsError:
         """The error for whoever insists."""
         return FieldsError(
-            f"{shown} cannot run in processes of its own: {self}. Make what it needs inside of it, "
-            "or leave out processes=True"
+            f"{shown}: cannot run in other processes: {self}",
+            code="udf-not-portable",
+            hint=Hint.of(
+                "create what it needs inside the function, or leave out ",
+                Option("processes", value=True),
+            ),
         )
 
 
@@ -110,8 +115,11 @@ class Processes:
                 raise self._stopped() from None
             rows = counted(batch.num_rows, "row")
             raise FieldsError(
-                f"{self._shown}: the process that ran it on {rows} ended with {how} before it was "
-                "through. To find out why, run it in this one: processes=False"
+                f"{self._shown}: process ended with {how} on {rows}",
+                code="udf-process-died",
+                hint=Hint.of(
+                    "to see why, run it in this process: pass ", Option("processes", value=False)
+                ),
             ) from None
         except BaseException:
             # Its answer would be taken for that to the next question.
@@ -198,7 +206,7 @@ class Processes:
             self._changed.notify_all()
 
     def _stopped(self) -> FieldsError:
-        return FieldsError(f"{self._shown} was stopped")
+        return FieldsError(f"{self._shown}: stopped", code="cancelled")
 
 
 class _Process:

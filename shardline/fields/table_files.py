@@ -14,6 +14,7 @@ from shardline.fields.large_numbers import LargeNumbers
 from shardline.fields.tables import HeldTable, TableOfCells
 from shardline.files.reader import DEFAULT_LIMITS
 from shardline.files.stored import StoredFile
+from shardline.hints import Hint, Option
 from shardline.log.schema import Schema
 from shardline.sources.arrow_types import taken_apart
 from shardline.sources.choose import as_source, stored_file, told_format
@@ -62,7 +63,11 @@ def read_table(
     if isinstance(what, str | Path | StoredFile):
         return _from_file(Path(what) if isinstance(what, str) else what, asked, chosen)
     if asked is not None:
-        raise FieldsError(f"{shown_as(what)} has no format: leave it out")
+        raise FieldsError(
+            f"{shown_as(what)}: only a file has a format",
+            code="invalid-argument",
+            hint=Hint.of("leave out ", Option("format")),
+        )
     return _in_memory(what, chosen, features)
 
 
@@ -71,13 +76,21 @@ def _from_file(where: Path | StoredFile, asked: Format | None, chosen: Chosen) -
     folder = isinstance(where, Path) and where.is_dir()
     if asked is None and not folder and told_format(origin) is None:
         raise SourceError(
-            f"{shown}: neither its name nor its content tell what it is. Give it a name that ends "
-            "in .csv, .jsonl, .parquet or .arrow; joined_fields can also be told: format='csv'"
+            f"{shown}: unknown file format",
+            code="unknown-source-format",
+            hint=Hint.of(
+                "rename it to end in .csv, .jsonl, .parquet or .arrow, or pass "
+                "`format='csv'` to `joined_fields`"
+            ),
+            path=origin.path,
         )
     source = as_source(where, format=asked)
     if not isinstance(source, CsvSource | JsonLinesSource | ColumnarSource):
         raise FieldsError(
-            f"{shown} is no file that can be joined: CSV, JSON lines, Parquet and Arrow files can"
+            f"{shown}: unsupported table format",
+            code="unsupported-source",
+            hint=Hint.of("use a CSV, JSON lines, Parquet or Arrow file"),
+            path=origin.path,
         )
     digest = origin.identity().sha256
     there: Names = {}
@@ -93,7 +106,7 @@ def _from_file(where: Path | StoredFile, asked: Format | None, chosen: Chosen) -
         batches = _of_columns(shown, _columns_in(origin), chosen, there)
         held = HeldTable(shown, batches, _row, digest)
     origin.check_unchanged()
-    return replace(held, there=tuple(there))
+    return replace(held, there=tuple(there), path=origin.path)
 
 
 def _in_memory(what: object, chosen: Chosen, features: Sequence[Feature]) -> HeldTable:
@@ -107,8 +120,9 @@ def _in_memory(what: object, chosen: Chosen, features: Sequence[Feature]) -> Hel
         columns = Table(pa.table(what))
     else:
         raise FieldsError(
-            f"a value of type {type(what).__name__} is no table: give a path, an Arrow table or a "
-            "DataFrame"
+            f"unsupported table of type {type(what).__name__}",
+            code="unsupported-source",
+            hint=Hint.of("pass a path, an Arrow table or a DataFrame"),
         )
     there: Names = {}
     batches = _of_columns(shown, columns, chosen, there, features)
@@ -144,19 +158,23 @@ def _of_columns(
             types = [(name, columns.types().field(name).type) for name in wanted]
             read.append(pa.RecordBatch.from_pylist([], pa.schema(types)))
     except (pa.ArrowException, OSError) as error:
-        raise SourceError(f"{shown}: cannot be read: {error}") from error
+        raise SourceError(f"{shown}: cannot read: {error}") from error
     return read
 
 
 def _cells(shown: str, source: CsvSource, chosen: Chosen, there: Names) -> Iterator[pa.RecordBatch]:
+    done = 0
     for rows in _csv_blocks(source):
         there |= dict.fromkeys(rows.names)
         if rows.too_long:
-            raise _too_long(shown, rows.where(0))
+            raise _too_long(shown, rows.where(0), done)
         reasons: dict[int, tuple[str | None, str]] = {}
         columns = dict(zip(rows.names, rows.columns(reasons), strict=True))
         for at, (_, why) in sorted(reasons.items()):
-            raise FieldsError(f"{shown}, {rows.where(at)}: {why}")
+            raise FieldsError(
+                f"{shown}, {rows.where(at)}: {why}", code="invalid-row", record=done + at
+            )
+        done += len(rows.filled)
         kept = [name for name in rows.names if chosen is None or name in chosen]
         yield pa.RecordBatch.from_arrays([columns[name] for name in kept], kept)
 
@@ -167,14 +185,19 @@ def _objects(
     first = 0
     for lines, too_long in _json_blocks(source):
         if too_long:
-            raise _too_long(shown, _told(lines, 0))
+            raise _too_long(shown, _told(lines, 0), first)
         rows = []
         for at in range(len(lines.filled)):
             try:
                 rows.append(parsed(lines.line(at)))
             except NotJson as error:
                 named = "" if error.feature is None else f", column {error.feature!r}"
-                raise FieldsError(f"{shown}, {_told(lines, at)}{named}: {error}") from None
+                raise FieldsError(
+                    f"{shown}, {_told(lines, at)}{named}: {error}",
+                    code="invalid-row",
+                    record=first + at,
+                    feature=error.feature,
+                ) from None
         names = list(dict.fromkeys(name for row in rows for name in row))
         there |= dict.fromkeys(names)
         kept = [name for name in names if chosen is None or name in chosen]
@@ -189,14 +212,19 @@ def _objects(
             yield pa.RecordBatch.from_arrays(arrays, kept)
 
 
-def _too_long(shown: str, where: str) -> FieldsError:
-    return FieldsError(f"{shown}, {where}: is longer than a row may be")
+def _too_long(shown: str, where: str, row: int) -> FieldsError:
+    return FieldsError(f"{shown}, {where}: row too long", code="record-too-large", record=row)
 
 
 def _refuse_twice(shown: str, names: list[str]) -> list[str]:
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
-        raise FieldsError(f"{shown} has two columns {twice[0]!r}: rename one of them")
+        raise FieldsError(
+            f"{shown}: duplicate column {twice[0]!r}",
+            code="duplicate-column",
+            hint=Hint.of("rename a column"),
+            feature=twice[0],
+        )
     return names
 
 

@@ -15,6 +15,7 @@ import pyarrow as pa
 from shardline import kernel
 from shardline.errors import FieldsError
 from shardline.fields.made import joined, nothing
+from shardline.hints import Hint
 from shardline.kernel.columns import from_arrow
 from shardline.sources.arrow_types import declared_by, taken_apart
 from shardline.sources.csv_cells import CellTally, fit_cells, row_over_int64
@@ -36,7 +37,7 @@ class HeldTable:
     `where` tells of a row where it stands, `sha256` is that of the file it was read from. With
     `base64`, text for images and arrays is such. `there` are all columns of the table, also those
     that were not kept. `rounded` has the first row of each column of whole numbers in which one is
-    rounded, as it is over 64 bits.
+    rounded, as it is over 64 bits. `path` is that of the file.
     """
 
     shown: str
@@ -46,6 +47,7 @@ class HeldTable:
     base64: bool = False
     there: tuple[str, ...] = ()
     rounded: Mapping[str, int] = field(default_factory=dict)
+    path: str | None = None
 
     @cached_property
     def names(self) -> list[str]:
@@ -61,7 +63,12 @@ class HeldTable:
         """The name of a column; FieldsError if there is no such."""
         if name not in self.names:
             has = ", ".join(map(repr, self.there or self.names)) or "none"
-            raise FieldsError(f"{self.shown} has no column {name!r}: it has {has}")
+            raise FieldsError(
+                f"{self.shown}: unknown column {name!r}",
+                code="unknown-column",
+                hint=Hint.of(f"the table has {has}"),
+                feature=name,
+            )
         return name
 
     def inferred(self, names: Sequence[str]) -> dict[str, Feature]:
@@ -113,9 +120,14 @@ class HeldTable:
             at = self.large(name)
             if at is not None:
                 raise FieldsError(
-                    f"{self.shown}, column {name!r}, {self.where(at)}: holds a number too large "
-                    "for int64: make text of the column, or declare what it is, as in "
-                    f"features=[Feature({name!r}, 'float')]"
+                    f"{self.shown}, column {name!r}, {self.where(at)}: number too large for int64",
+                    code="number-too-large",
+                    hint=Hint.of(
+                        "convert the column to text, or declare its kind, e.g. "
+                        f"`features=[Feature({name!r}, 'float')]`"
+                    ),
+                    record=at,
+                    feature=name,
                 )
 
     def _columns(self, names: Sequence[str]) -> Iterator[list[pa.Array]]:

@@ -18,6 +18,7 @@ from shardline.fields.made import RAISED, in_words, put_together
 from shardline.fields.misfits import BatchMisfit, of_piece
 from shardline.fields.tensor_stream import tensor_stream
 from shardline.fields.tensors import Form, tensorflow
+from shardline.hints import Hint
 from shardline.sources.arrow_types import is_list, misfit
 from shardline.sources.fit import Fitted, cut, fit
 from shardline.sources.tensors import column_of, type_of
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     TensorFunction = Callable[[dict[str, Tensor]], Mapping[str, Tensor]]
 
 _BATCH = 4096
-_SEVERAL = "holds a list of {} values, and one value belongs there"
+SEVERAL = "holds a list of {} values, and one value belongs there"
 
 
 def tensor_fields(
@@ -80,7 +81,10 @@ class TensorFields(FunctionFields):
         """Refuse what cannot be meant."""
         FunctionFields.__post_init__(self)
         if type(self.batch) is not int or self.batch < 1:
-            raise FieldsError(f"{self.shown}: batch is how many records it is given, from 1 on")
+            raise FieldsError(
+                f"{self.shown}: invalid batch: expected an integer of at least 1",
+                code="invalid-argument",
+            )
 
     def bind(self, schema: Schema) -> Bound:
         """The function for records of this schema; it is traced here."""
@@ -152,8 +156,9 @@ class TensorWork(Batchwise):
         except RAISED as error:
             why = in_words(error).rstrip(".")
             raise FieldsError(
-                f"{self.shown} cannot be traced by TensorFlow: {why}. Make it of TensorFlow's "
-                "operations, or declare it with batch_fields"
+                f"{self.shown}: TensorFlow cannot trace it: {why}",
+                code="udf-trace-failed",
+                hint=Hint.of("use TensorFlow operations only, or declare it with `batch_fields`"),
             ) from error
 
     def _put_together(self, parts: Sequence[Tensor]) -> dict[str, Tensor]:
@@ -169,8 +174,9 @@ class TensorWork(Batchwise):
         tf = self.tf
         if not isinstance(result, Mapping):
             raise FieldsError(
-                f"{self.shown} gave a value of type {type(result).__name__}: it must return a "
-                "dict of tensors"
+                f"{self.shown}: invalid result of type {type(result).__name__}",
+                code="invalid-udf-result",
+                hint=Hint.of("return a dict of tensors"),
             )
         self.refuse_names(result)
         made = {}
@@ -178,12 +184,19 @@ class TensorWork(Batchwise):
             tensor = result[feature.name]
             if not isinstance(tensor, tf.Tensor | tf.RaggedTensor):
                 raise FieldsError(
-                    f"{self.shown} gave a value of type {type(tensor).__name__} for the field "
-                    f"{feature.name!r}: it must be a dense or a ragged tensor"
+                    f"{self.shown}: invalid column {feature.name!r} of type "
+                    f"{type(tensor).__name__}",
+                    code="invalid-udf-result",
+                    hint=Hint.of("return a dense or a ragged tensor"),
+                    feature=feature.name,
                 )
             why = self._misfit(feature, tensor)
             if why is not None:
-                raise FieldsError(f"{self.shown}, field {feature.name!r}: {why}")
+                raise FieldsError(
+                    f"{self.shown}, feature {feature.name!r}: {why}",
+                    code="value-mismatch",
+                    feature=feature.name,
+                )
             made[feature.name] = tensor
         return made
 
@@ -210,7 +223,7 @@ def _missing_or_not(feature: Feature, column: pa.Array) -> Fitted:
     if feature.shape:
         empty = pa.array(lengths == 0)
         return fit(feature, pa.ListArray.from_arrays(column.offsets, column.values, mask=empty))
-    several = {at: _SEVERAL.format(lengths[at]) for at in np.flatnonzero(lengths > 1).tolist()}
+    several = {at: SEVERAL.format(lengths[at]) for at in np.flatnonzero(lengths > 1).tolist()}
     alone = fit(feature, values.take(pa.array(cuts[:-1], mask=lengths != 1)))
     return Fitted(alone.array, alone.bad | several)
 

@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from shardline.errors import ColumnError, PackageMissingError
+from shardline.hints import Hint
 from shardline.log import shapes
 from shardline.log.meanings import Array
 from shardline.sources.arrow_types import is_list
@@ -41,7 +42,8 @@ def tensorflow(shown: str) -> Any:  # noqa: ANN401 - a module without types
         import tensorflow as tf  # noqa: PLC0415
     except ImportError:
         raise PackageMissingError(
-            f"{shown} needs TensorFlow, which is not installed: pip install tensorflow"
+            f"{shown} requires TensorFlow, which is not installed",
+            hint=Hint.of("run `pip install tensorflow`"),
         ) from None
     return tf
 
@@ -148,7 +150,7 @@ class Form:
             if not all(map(array.holds, sizes.tolist())):
                 break
         detail = f"holds {counted(int(size), 'byte')}, and {array} takes {array.size_shown}"
-        return ColumnError(at, self.feature.name, detail)
+        return ColumnError(at, self.feature.name, detail, code="length-mismatch")
 
 
 class _Rows:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import Enum
 from typing import TYPE_CHECKING, Protocol
 
-from shardline.errors import ShardlineError
+from shardline.errors import InvalidArgumentError, ShardlineError
 
 if TYPE_CHECKING:
     from shardline.files.opened import OpenFile
@@ -21,10 +21,15 @@ class Compression(Enum):
     ZLIB = "zlib"
 
     @classmethod
-    def _missing_(cls, value: object) -> Compression | None:
+    def _missing_(cls, value: object) -> Compression:
         """TensorFlow's spelling, in capitals, is taken too."""
         known = {member.value: member for member in cls}
-        return known.get(value.lower()) if isinstance(value, str) else None
+        if isinstance(value, str) and value.lower() in known:
+            return known[value.lower()]
+        raise InvalidArgumentError(
+            f"unknown compression {value!r}, expected {', '.join(known)}",
+            code="unknown-compression",
+        )
 
 
 class CompressionError(ShardlineError, ValueError):
@@ -33,8 +38,8 @@ class CompressionError(ShardlineError, ValueError):
     code = "corrupt-file"
     offset: int
 
-    def __init__(self, offset: int, detail: str) -> None:
-        super().__init__(f"offset {offset}: {detail}", offset=offset)
+    def __init__(self, offset: int, detail: str, *, code: str | None = None) -> None:
+        super().__init__(f"offset {offset}: {detail}", code=code, offset=offset)
         self.detail = detail
 
 

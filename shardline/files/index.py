@@ -16,11 +16,17 @@ from typing import TYPE_CHECKING, Self
 import numpy as np
 
 from shardline import kernel
-from shardline.errors import DamagedFileError, IndexMismatchError, StorageError
+from shardline.errors import (
+    DamagedFileError,
+    IndexMismatchError,
+    RecordMissingError,
+    StorageError,
+)
 from shardline.files.compression import Compression, CompressionError
 from shardline.files.opened import open_regular
 from shardline.files.packed import PackedStream
 from shardline.files.reader import DEFAULT_LIMITS, Limits, RecordFile
+from shardline.hints import Hint
 from shardline.kernel.types import FOOTER_BYTES, FRAME_BYTES, HEADER_BYTES
 from shardline.storage.local import DurableFile
 from shardline.wording import counted
@@ -172,8 +178,10 @@ def read_offsets(store: Store, name: str, size: int, records: int) -> Iterator[I
     """
     index = f"{name}.index"
     info = store.info(index)
-    if info is None or info.size < _HEADER.size:
-        raise IndexMismatchError(f"{index} is not there, or cut off")
+    if info is None:
+        raise IndexMismatchError(f"{index}: index not found", code="index-not-found", path=index)
+    if info.size < _HEADER.size:
+        raise IndexMismatchError(f"{index}: truncated index", code="corrupt-index", path=index)
     (header,) = store.read_ranges(index, [(0, _HEADER.size)])
     magic, of_size, _, _, of_records, members, _, checksum = _HEADER.unpack(header)
     if (
@@ -181,14 +189,16 @@ def read_offsets(store: Store, name: str, size: int, records: int) -> Iterator[I
         or checksum != kernel.crc32c(header[:-4])
         or info.size != _HEADER.size + 8 * (records + 1 + 2 * members)
     ):
-        raise IndexMismatchError(f"{index} is damaged, or of another file")
+        raise IndexMismatchError(f"{index}: index is corrupt or of another file", path=index)
     last = -FRAME_BYTES
     for first in range(0, records + 1, _OFFSETS_AT_ONCE):
         count = min(_OFFSETS_AT_ONCE, records + 1 - first)
         (data,) = store.read_ranges(index, [(_HEADER.size + 8 * first, 8 * count)])
         offsets = np.frombuffer(data, "<i8").astype(np.int64)
         if (np.diff(offsets, prepend=last) < FRAME_BYTES).any():
-            raise IndexMismatchError(f"{index} tells of records that cannot be")
+            raise IndexMismatchError(
+                f"{index}: invalid record offsets", code="corrupt-index", path=index
+            )
         last = int(offsets[-1])
         yield offsets
 
@@ -215,30 +225,34 @@ class IndexedFile:
         index = index_path(self.path)
         if not index.exists():
             raise IndexMismatchError(
-                f"{self.path} has no index; make it with: shardline index {self.path}"
+                f"{self.path}: index not found",
+                code="index-not-found",
+                hint=Hint.run("index", str(self.path)),
+                path=index,
             )
         with index.open("rb") as file:
             header = file.read(_HEADER.size)
         if len(header) < _HEADER.size:
-            raise self._mismatch("is cut off")
+            raise self._mismatch("truncated index", "corrupt-index")
         *fields, fingerprint, checksum = _HEADER.unpack(header)
         magic, size, written, compression, records, members = fields
         if magic != _MAGIC or checksum != kernel.crc32c(header[:-4]):
-            raise self._mismatch("is not an index, or is damaged")
+            raise self._mismatch("not an index, or corrupt", "corrupt-index")
         if size != self._file.size:
-            raise self._mismatch("was made for a file of another size")
+            raise self._mismatch("index of a file of another size")
         touched = self.path.stat().st_mtime_ns != written
         if touched and fingerprint != fingerprint_of(self._file, size):
-            raise self._mismatch("was made for what the file held before")
+            raise self._mismatch("file changed after it was indexed")
         if index.stat().st_size != _HEADER.size + 8 * (records + 1 + 2 * members):
-            raise self._mismatch("is cut off")
+            raise self._mismatch("truncated index", "corrupt-index")
         numbers = np.memmap(index, "<u8", "r", offset=_HEADER.size)
         offsets, starts = numbers[: records + 1], numbers[records + 1 :]
         return _COMPRESSIONS[compression], offsets, starts.reshape(-1, 2)
 
-    def _mismatch(self, what: str) -> IndexMismatchError:
+    def _mismatch(self, problem: str, code: str | None = None) -> IndexMismatchError:
         index = index_path(self.path)
-        return IndexMismatchError(f"{index} {what}; make it anew: shardline index {self.path}")
+        hint = Hint.run("index", str(self.path))
+        return IndexMismatchError(f"{index}: {problem}", code=code, hint=hint, path=index)
 
     def __len__(self) -> int:
         return len(self._offsets) - 1
@@ -247,8 +261,10 @@ class IndexedFile:
         """One record's payload, checked; negative numbers count from the end."""
         number = record + len(self) if record < 0 else record
         if not 0 <= number < len(self):
-            raise IndexError(
-                f"{self.path} has {counted(len(self), 'record')}: there is no record {record}"
+            raise RecordMissingError(
+                f"{self.path}: record {record} not found ({counted(len(self), 'record')})",
+                path=self.path,
+                record=record,
             )
         return next(self.read(number))
 
@@ -259,7 +275,7 @@ class IndexedFile:
         for record in range(start, stop):
             offset, end = int(self._offsets[record]), int(self._offsets[record + 1])
             if not FRAME_BYTES <= end - offset <= self._limits.max_record_bytes + FRAME_BYTES:
-                raise self._mismatch("does not fit the file")
+                raise self._mismatch("index does not fit the file")
             try:
                 if self._compression is Compression.NONE:
                     frame = self._file.pread(end - offset, offset)
@@ -268,7 +284,12 @@ class IndexedFile:
                     frame = _take(packed, end - offset)
             except CompressionError as error:
                 raise DamagedFileError(
-                    str(self.path), "compression", record, error.offset, error.detail
+                    str(self.path),
+                    "compression",
+                    record,
+                    error.offset,
+                    error.detail,
+                    code=error.code,
                 ) from None
             scan = kernel.scan(frame, max_record_bytes=self._limits.max_record_bytes)
             if scan.consumed != end - offset or len(scan.starts) != 1:
@@ -289,7 +310,7 @@ class IndexedFile:
         while to_skip > 0:
             skipped = len(_take(stream, min(to_skip, _SKIP_BYTES)))
             if not skipped:
-                raise self._mismatch("does not fit the file")
+                raise self._mismatch("index does not fit the file")
             to_skip -= skipped
         return stream
 

@@ -8,6 +8,9 @@ import stat
 from io import FileIO
 from typing import TYPE_CHECKING, Protocol
 
+from shardline.errors import NotAFileError
+from shardline.hints import Hint
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -64,6 +67,12 @@ class LocalFile(FileIO):
 def open_regular(path: Path) -> LocalFile:
     """Open a file for reading; what is no file on a disk, such as a pipe, is refused."""
     if not stat.S_ISREG(path.stat().st_mode):
-        what = "is a folder" if path.is_dir() else "is no regular file"
-        raise OSError(errno.EINVAL, f"{what}: save its content to a file first", str(path))
+        is_folder = path.is_dir()
+        raise NotAFileError(
+            errno.EINVAL,
+            "is a folder, not a file" if is_folder else "not a regular file",
+            str(path),
+            hint=None if is_folder else Hint.of("save the content to a file first"),
+            path=path,
+        )
     return LocalFile(path)

@@ -80,7 +80,8 @@ class PackedStream:
             self._search_from = None
             raise CompressionError(
                 self.position,
-                f"unpacks to more than {self._max_unpacked} bytes; raise the limit if it may",
+                f"decompresses to more than {self._max_unpacked} bytes",
+                code="decompressed-too-large",
             )
         if self._pending is not None:
             pending, self._pending = self._pending, None

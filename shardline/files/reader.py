@@ -97,11 +97,13 @@ class Block:
 class Damage:
     """A fault at which reading stopped, or behind which it goes on.
 
-    `packed` says that offsets are those of the packed file, not of the unpacked bytes.
+    `packed` says that offsets are those of the packed file, not of the unpacked bytes. `code` is
+    the code of its error where that of the fault's kind is not specific enough.
     """
 
     fault: Fault
     packed: bool = False
+    code: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +181,7 @@ class RecordFile:
         """Every record, block by block; raises DamagedFileError at the first fault."""
         for event in self.events(go_on=False):
             if isinstance(event, Damage):
-                raise DamagedFileError.of(str(self.source), event.fault)
+                raise DamagedFileError.of(self.source, event.fault, code=event.code)
             if isinstance(event, Block):
                 yield event
 
@@ -199,7 +201,7 @@ class RecordFile:
             return
         for event in scanner.events(go_on=False):
             if isinstance(event, Damage):
-                raise DamagedFileError.of(str(self.source), event.fault)
+                raise DamagedFileError.of(self.source, event.fault, code=event.code)
             if isinstance(event, Block):
                 block = event.before(end)
                 if len(block.starts):
@@ -299,10 +301,9 @@ class _Scanner:
                 yield from self._skip_damage(scan.fault.kind)
             elif self._broken is not None and not scan.consumed:
                 if self._behind != "packed":
-                    fault = Fault(
-                        "compression", self._record, self._broken.offset, self._broken.detail
-                    )
-                    yield self._damage(fault, packed=True)
+                    broken = self._broken
+                    fault = Fault("compression", self._record, broken.offset, broken.detail)
+                    yield self._damage(fault, packed=True, code=broken.code)
                 if not go_on:
                     return
                 yield from self._resume()
@@ -325,11 +326,11 @@ class _Scanner:
             needed = search.needed
         return False
 
-    def _damage(self, fault: Fault, *, packed: bool = False) -> Damage:
+    def _damage(self, fault: Fault, *, packed: bool = False, code: str | None = None) -> Damage:
         if not self._behind:
             self._record += 1
         self._behind = "packed" if packed else "frame"
-        return Damage(fault, packed)
+        return Damage(fault, packed, code)
 
     def _lose(self, size: int) -> Iterator[Lost]:
         if size:

@@ -38,10 +38,10 @@ class StoredFile:
             try:
                 return open_regular(path)
             except FileNotFoundError:
-                raise ObjectMissingError(f"{self}: there is no such file") from None
+                raise ObjectMissingError(f"{self}: file not found", path=str(self)) from None
         info = self.store.info(self.name)
         if info is None:
-            raise ObjectMissingError(f"{self}: there is no such object")
+            raise ObjectMissingError(f"{self}: object not found", path=str(self))
         return RemoteFile(self, info.size)
 
 

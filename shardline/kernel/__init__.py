@@ -10,6 +10,7 @@ import os
 from typing import TYPE_CHECKING
 
 from shardline.errors import KernelUnavailableError
+from shardline.hints import Hint
 
 if TYPE_CHECKING:
     from shardline.kernel import reference as kernel
@@ -17,7 +18,9 @@ else:
     _asked = os.environ.get("SHARDLINE_KERNEL", "")
     if _asked not in {"", "compiled", "reference"}:
         raise KernelUnavailableError(
-            f"SHARDLINE_KERNEL is {_asked!r}: set it to 'compiled' or 'reference', or unset it"
+            f"unknown kernel {_asked!r} in SHARDLINE_KERNEL",
+            code="unknown-kernel",
+            hint=Hint.of("set it to 'compiled' or 'reference', or unset it"),
         )
     try:
         if _asked == "reference":
@@ -27,8 +30,10 @@ else:
     except ImportError as _error:
         if _asked == "compiled":
             raise KernelUnavailableError(
-                "the compiled kernel was not built: install a C compiler and the Python headers, "
-                "then install shardline again"
+                "compiled kernel not built",
+                hint=Hint.of(
+                    "install a C compiler and the Python headers, then install shardline again"
+                ),
             ) from _error
         from shardline.kernel import reference as kernel
 

@@ -36,7 +36,10 @@ if TYPE_CHECKING:
 
     from shardline.kernel.types import IntArray, Kind, Layout
 
-_NULL_IN_LIST = "holds a null inside a list, which a record cannot hold"
+_DETAILS = {
+    "null-value": "holds a null inside a list, which a record cannot hold",
+    "number-too-large": "holds a number too large for its kind",
+}
 _LARGEST_WITH_HEAD = np.array([2**bits + bits // 7 for bits in (7, 14, 21, 28)], np.int64)
 """How long a message may be around features whose size takes one byte, two, and so on."""
 _VALUE_TYPES = {"int64": pa.int64(), "float": pa.float32(), "bytes": pa.binary()}
@@ -123,17 +126,17 @@ def from_arrow(name: str, array: pa.Array) -> ColumnBuffers:
         layout = "variable"
         if pa.types.is_fixed_size_list(array.type):
             layout, size = "fixed", array.type.list_size
-        _refuse(name, valid, rows, values.is_null(), _NULL_IN_LIST)
+        _refuse(name, valid, rows, values.is_null(), "null-value")
     cuts = rows
     if _is_list(values.type):
         layout, size = "ragged", 1
         steps, values = _cut(name, values)
         cuts = steps[rows]
-        _refuse(name, valid, cuts, values.is_null(), _NULL_IN_LIST)
+        _refuse(name, valid, cuts, values.is_null(), "null-value")
     if pa.types.is_dictionary(values.type):
         values = values.dictionary_decode()
     kind, plain = _plain_values(name, values)
-    _refuse(name, valid, cuts, _overflows(values, plain), "holds a number too large for its kind")
+    _refuse(name, valid, cuts, _overflows(values, plain), "number-too-large")
     sizes, data = _value_buffers(kind, plain)
     return ColumnBuffers(Column(name, kind, layout, size), valid, rows, steps, sizes, data)
 
@@ -155,12 +158,13 @@ def _cut(name: str, array: pa.Array) -> tuple[NDArray[np.int32], pa.Array]:
         first, last = int(offsets[0]), int(offsets[-1])
         offsets -= first
     if last - first > LARGEST_OFFSET:
-        raise ColumnError(0, name, "too many values for one block: take fewer rows at a time")
+        detail = "too many values for one block: take fewer rows at a time"
+        raise ColumnError(0, name, detail, code="block-too-large")
     return offsets.astype(np.int32), array.values.slice(first, last - first)
 
 
 def _refuse(
-    name: str, valid: NDArray[np.uint8], cuts: NDArray[np.int32], bad: pa.Array, detail: str
+    name: str, valid: NDArray[np.uint8], cuts: NDArray[np.int32], bad: pa.Array, code: str
 ) -> None:
     """Refuse bad values of records that are there; `cuts` says which values are whose."""
     places = np.flatnonzero(np.asarray(pc.fill_null(bad, False)))  # noqa: FBT003 - Arrow's own
@@ -168,7 +172,7 @@ def _refuse(
     owners = owners[(owners >= 0) & (owners < len(valid))]
     owners = owners[valid[owners] != 0]
     if len(owners):
-        raise ColumnError(int(owners[0]), name, detail)
+        raise ColumnError(int(owners[0]), name, _DETAILS[code], code=code)
 
 
 def _plain_values(name: str, values: pa.Array) -> tuple[Kind, pa.Array]:
@@ -179,7 +183,8 @@ def _plain_values(name: str, values: pa.Array) -> tuple[Kind, pa.Array]:
         return "float", values.cast(pa.float32(), safe=False)
     if _is_bytes(kind) or pa.types.is_null(kind):
         return "bytes", values.cast(pa.binary())
-    raise ColumnError(0, name, f"has the Arrow type {kind}, which no kind of feature can hold")
+    detail = f"has the Arrow type {kind}, which no kind of feature can hold"
+    raise ColumnError(0, name, detail, code="unsupported-type")
 
 
 def _overflows(before: pa.Array, after: pa.Array) -> pa.Array:

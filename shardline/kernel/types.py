@@ -9,7 +9,8 @@ from dataclasses import dataclass, replace
 from enum import IntEnum
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from shardline.errors import ColumnError, ExampleError
+from shardline.errors import ColumnError, ExampleError, InvalidArgumentError
+from shardline.hints import Hint
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -211,9 +212,16 @@ class Column:
     def __post_init__(self) -> None:
         """Refuse what no column can be."""
         if self.kind not in KINDS:
-            raise ValueError(f"column {self.name!r}: kind {self.kind!r} is none of {KINDS}")
+            raise InvalidArgumentError(
+                f"column {self.name!r}: unknown kind {self.kind!r}, expected {', '.join(KINDS)}",
+                feature=self.name,
+            )
         if self.layout not in LAYOUTS:
-            raise ValueError(f"column {self.name!r}: layout {self.layout!r} is none of {LAYOUTS}")
+            known = ", ".join(LAYOUTS)
+            raise InvalidArgumentError(
+                f"column {self.name!r}: unknown layout {self.layout!r}, expected {known}",
+                feature=self.name,
+            )
 
     @property
     def sequence(self) -> bool:
@@ -272,12 +280,14 @@ class Framed:
 
 def wrong_kind(record: int, column: Column, kind: Kind) -> ColumnError:
     """Word the refusal of a feature of another kind than the column's."""
-    return ColumnError(record, column.name, f"holds {kind} values, not {column.kind}")
+    detail = f"holds {kind} values, not {column.kind}"
+    return ColumnError(record, column.name, detail, code="kind-mismatch")
 
 
 def wrong_width(record: int, column: Column, found: int) -> ColumnError:
     """Word the refusal of a feature with another number of values than the column's."""
-    return ColumnError(record, column.name, f"holds {found} values, not {column.width}")
+    detail = f"holds {found} values, not {column.width}"
+    return ColumnError(record, column.name, detail, code="length-mismatch")
 
 
 def check_distinct(columns: Iterable[Column]) -> None:
@@ -286,14 +296,20 @@ def check_distinct(columns: Iterable[Column]) -> None:
     for column in columns:
         key = (column.sequence, column.name)
         if key in seen:
-            raise ValueError(f"feature {column.name!r} is asked for twice")
+            raise InvalidArgumentError(
+                f"duplicate feature {column.name!r}", code="duplicate-feature", feature=column.name
+            )
         seen.add(key)
 
 
 def check_offsets(count: int) -> None:
     """Refuse more values, or bytes, than the 32-bit offsets of one block can point at."""
     if count > LARGEST_OFFSET:
-        raise ValueError(f"{count} values are too many for one block: take fewer records at a time")
+        raise InvalidArgumentError(
+            f"too many values for one block ({count})",
+            code="block-too-large",
+            hint=Hint.of("read fewer records at a time"),
+        )
 
 
 _VALUE_DTYPES: dict[Kind, str] = {"bytes": "u1", "float": "f4", "int64": "i8"}
@@ -345,8 +361,10 @@ def check_names(names: Mapping[tuple[bool, str], str | None]) -> None:
         if renamed is None:
             continue
         if (sequence, renamed) in seen:
-            raise ValueError(
-                f"features {seen[sequence, renamed]!r} and {name!r} would both be {renamed!r}"
+            raise InvalidArgumentError(
+                f"features {seen[sequence, renamed]!r} and {name!r} would both be {renamed!r}",
+                code="duplicate-feature",
+                feature=renamed,
             )
         seen[sequence, renamed] = name
 
@@ -354,7 +372,7 @@ def check_names(names: Mapping[tuple[bool, str], str | None]) -> None:
 def unknown_feature(record: int, name: str, *, sequence: bool) -> ColumnError:
     """Word the refusal of a feature that is not among those told."""
     place = "in the feature_lists, " if sequence else ""
-    return ColumnError(record, name, f"{place}not in the schema")
+    return ColumnError(record, name, f"{place}not in the schema", code="unknown-feature")
 
 
 def check_insides(parts: Sequence[Insides], rows: Sequence[IntArray]) -> int:
@@ -387,9 +405,10 @@ def check_parts(parts: Sequence[Insides], rows: Sequence[IntArray]) -> int:
     return count
 
 
-def too_large(record: int, size: int) -> ValueError:
+def too_large(record: int, size: int) -> InvalidArgumentError:
     """Word the refusal of a record that no frame can hold."""
-    return ValueError(
-        f"record {record} would take {size} bytes, over the format's limit of "
-        f"{LARGEST_MAX_RECORD_BYTES}"
+    return InvalidArgumentError(
+        f"record {record}: {size} bytes exceed the format's limit of {LARGEST_MAX_RECORD_BYTES}",
+        code="record-too-large",
+        record=record,
     )

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import shlex
 from typing import TYPE_CHECKING
 
+from shardline.hints import Command, Hint
 from shardline.operations.landing import TARGET_BYTES
 
 if TYPE_CHECKING:
@@ -12,14 +12,15 @@ if TYPE_CHECKING:
     from shardline.log.entry import Entry
 
 
-def combined_anew(histories: Histories, entry: Entry) -> str:
-    """The advice: the same pairs in another version, since this one follows its inputs already."""
+def combined_anew(histories: Histories, entry: Entry) -> Hint:
+    """Return how to combine the same pairs in another version, with row maps."""
     left, right = (f"{one.shown}@{one.snapshot}" for one in entry.inputs)
     told = entry.parameters.get("rule", {})
     if "where" in told or "fields" in told:
-        return (
-            f"combine {left} and {right} into another version, with the functions and options "
-            f"that 'shardline log {entry.shown} --json' tells of entry {entry.number}, to have it"
+        return Hint.of(
+            f"combine {left} and {right} into another version, with the functions and options of "
+            f"entry {entry.number} in ",
+            Command.of("log", entry.shown, "--json"),
         )
     into = _unused(histories, entry.shown)
     options = [f"--on={'='.join(dict.fromkeys(pair))}" for pair in told.get("on", ())]
@@ -33,8 +34,8 @@ def combined_anew(histories: Histories, entry: Entry) -> str:
             options.append(f"--{name}={entry.parameters[name]}")
     size = entry.parameters.get("target_bytes")
     options += [f"--target-size={size}"] if size not in {None, TARGET_BYTES} else []
-    command = shlex.join(("shardline", "combine", left, right, f"--into={into}", *options))
-    return f"to have it, make the same pairs in another version: {command}"
+    command = Command.of("combine", left, right, f"--into={into}", *options)
+    return Hint.of("to combine the same pairs in another version, run ", command)
 
 
 def _unused(histories: Histories, version: str) -> str:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 if TYPE_CHECKING:
+    from shardline.hints import Hint
     from shardline.log.facts import Json
 
 Severity: TypeAlias = Literal["error", "warning", "note"]
@@ -19,8 +20,8 @@ class Finding:
 
     `kind` is a short word for what it is, the same for all of its kind ("changed-shard"). `version`
     is `digits/v1`, or empty if it is about the root; `place` says where in it: an entry, a
-    snapshot, a shard. `detail` says what is wrong, `advice` what to do. `entry` is the number of
-    the entry that it is about, 0 if it is about none.
+    snapshot, a shard. `detail` says what is wrong, `advice` is the hint what to do. `entry` is the
+    number of the entry that it is about, 0 if it is about none.
     """
 
     severity: Severity
@@ -28,7 +29,7 @@ class Finding:
     version: str
     place: str
     detail: str
-    advice: str
+    advice: Hint
     entry: int = 0
 
     def to_json(self) -> Json:
@@ -39,6 +40,6 @@ class Finding:
             "version": self.version,
             "place": self.place,
             "detail": self.detail,
-            "advice": self.advice,
+            "advice": str(self.advice),
             "entry": self.entry,
         }

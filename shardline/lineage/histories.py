@@ -9,7 +9,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow.compute as pc
 
-from shardline.errors import DamagedLogError, UnknownFormatError, VersionMissingError
+from shardline.errors import (
+    DamagedLogError,
+    ShardlineError,
+    UnknownFormatError,
+    VersionMissingError,
+)
+from shardline.hints import Hint
 from shardline.operations.combining.grid import Extent, Grid
 from shardline.operations.receipt import RECEIPT, told_by_receipts
 from shardline.operations.row_map import ROWS, RowMap
@@ -26,8 +32,10 @@ if TYPE_CHECKING:
     from shardline.operations.receipt import Receipt
 
 
-class Untold(Exception):  # noqa: N818 - it is an answer, not a failure
-    """What was asked is not told by what is there; the message says why."""
+class Untold(ShardlineError):  # noqa: N818 - it is an answer, not a failure
+    """An origin that the logs and the files next to the shards do not record."""
+
+    code = "origin-not-recorded"
 
 
 @dataclass(frozen=True)
@@ -86,7 +94,12 @@ class Histories:
             state = self.catalog.version(version).state
             if not 1 <= snapshot <= state.snapshot:
                 what = f"snapshot {snapshot}" if state.number else "log"
-                raise Untold(f"{version} has no {what} in this root: it was deleted or moved away")
+                raise Untold(
+                    f"{version} has no {what} in this root: deleted or moved",
+                    code="snapshot-not-found" if state.number else "version-not-found",
+                    version=version,
+                    snapshot=snapshot,
+                )
             self._listings[key] = Listing(version, snapshot, state.stays.at(snapshot))
         return self._listings[key]
 
@@ -109,12 +122,21 @@ class Histories:
         try:
             listing = self.listing(version, told.snapshot)
         except (DamagedLogError, UnknownFormatError) as error:
-            raise Untold(f"{version}, which was read, cannot be read now: {error}") from None
+            raise Untold(
+                f"its input {version} cannot be read: {error.message}",
+                code=error.code,
+                hint=error.hint,
+                version=version,
+            ) from None
         moment = self.catalog.version(version).state.timeline.moment(told.snapshot)
         if self.entry(version, moment.entry).digest != told.entry:
             raise Untold(
-                f"{version}@{told.snapshot} is not the snapshot that was read: its log was "
-                "rewritten since; 'shardline audit' tells more"
+                f"{version}@{told.snapshot} differs from the snapshot that was read: its log was "
+                "rewritten",
+                code="log-rewritten",
+                hint=Hint.run("audit"),
+                version=version,
+                snapshot=told.snapshot,
             )
         return listing
 
@@ -137,9 +159,13 @@ class Histories:
         for shard, name in zip(shards, names, strict=True):
             receipt = self._receipts[name]
             if receipt is None:
-                raise Untold(f"there is no receipt of {shard.name}, which would tell its rows")
+                raise Untold(f"{shard.name} has no receipt", code="receipt-not-found", path=name)
             if receipt.shard is None or receipt.shard.sha256 != shard.sha256:
-                raise Untold(f"the receipt beside {shard.name} is that of another file")
+                raise Untold(
+                    f"the receipt of {shard.name} is for another file",
+                    code="receipt-mismatch",
+                    path=name,
+                )
             receipts.append(receipt)
         return receipts
 
@@ -166,7 +192,7 @@ class Histories:
         key = (entry.shown, entry.number)
         if key not in self._grids:
             if len(entry.inputs) != 2:
-                raise Untold(f"entry {entry.number} does not tell what it paired")
+                raise Untold(f"entry {entry.number} does not list its two inputs")
             sides = [self.input(told).stays for told in entry.inputs]
             left, right = (tuple(Extent(one.shard.records, 0) for one in side) for side in sides)
             once = bool(entry.parameters.get("rule", {}).get("once"))
@@ -189,6 +215,7 @@ def base_of(entry: Entry, place: int) -> str:
     if base is not None and entry.inputs:
         return base.name
     raise Untold(
-        f"entry {entry.number} of {entry.shown} does not tell of which shard "
-        f"{entry.added[place].shard.name} is made: it is of an earlier release"
+        f"entry {entry.number} of {entry.shown} does not name the input of "
+        f"{entry.added[place].shard.name}: an earlier release wrote it",
+        version=entry.shown,
     )

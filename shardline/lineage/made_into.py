@@ -13,7 +13,13 @@ import numpy as np
 
 from shardline.lineage.counting import records_of
 from shardline.lineage.histories import Untold, base_of
-from shardline.lineage.made_of import cover_of, first_of, no_pairs, replaced
+from shardline.lineage.made_of import (
+    cover_of,
+    first_of,
+    no_pairs,
+    replaced,
+    salvage_unknown,
+)
 from shardline.lineage.pair_places import (
     chooses,
     pairs_of,
@@ -26,6 +32,7 @@ from shardline.operations.row_map import NOTHING, RowMapError
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from shardline.hints import Hint
     from shardline.kernel.types import IntArray
     from shardline.lineage.histories import Histories, Listing
     from shardline.log.entry import Entry
@@ -38,8 +45,8 @@ _ONE_TO_ONE = frozenset({"extend", "migrate", "erase"})
 class Outcome:
     """What became of records: `records` of a shard, each of the one in `of` at its place.
 
-    Where there is none, or it cannot be told which, `why` says so, and `records` is empty. What
-    cannot be told is `untold`.
+    Where there is none, or it cannot be told which, `why` says so, and `records` is empty; `code`
+    says it to scripts. What cannot be told is `untold`, with a `hint` if there is a way out.
     """
 
     shard: str
@@ -47,15 +54,17 @@ class Outcome:
     records: IntArray
     why: str = ""
     untold: bool = False
+    code: str = ""
+    hint: Hint | None = None
 
 
-def none_told(shard: str, of: IntArray, why: str) -> Outcome:
-    """What is not known of records, and why."""
-    return Outcome(shard, of, of[:0], why, untold=True)
+def none_told(shard: str, of: IntArray, error: Untold) -> Outcome:
+    """Build the outcome of records whose fate is unknown."""
+    return Outcome(shard, of, of[:0], error.message, untold=True, code=error.code, hint=error.hint)
 
 
-def _none(shard: str, of: IntArray, why: str) -> Outcome:
-    return Outcome(shard, of, of[:0], why)
+def _none(shard: str, of: IntArray, code: str, why: str) -> Outcome:
+    return Outcome(shard, of, of[:0], why, code=code)
 
 
 def taken_by(histories: Histories, entry: Entry) -> Sequence[str]:
@@ -103,11 +112,13 @@ def _changed(
         if there.any():
             yield Outcome(made.name, insides[there], records[there])
         if not there.all():
-            refused = f"it was refused: see {receipt.quarantine}"
-            why = "it was erased" if entry.operation == "erase" else refused
-            yield _none(made.name, insides[~there], why)
+            if entry.operation == "erase":
+                yield _none(made.name, insides[~there], "erased", "erased")
+            else:
+                why = f"quarantined in {receipt.quarantine}"
+                yield _none(made.name, insides[~there], "quarantined", why)
     if not found and entry.operation == "erase":
-        yield _none("", insides, "it was erased, with all of its shard")
+        yield _none("", insides, "erased", "erased with all of its shard")
 
 
 def _rebuilt(
@@ -140,7 +151,7 @@ def _rebuilt(
 
 def _repaired(histories: Histories, entry: Entry, insides: IntArray) -> Iterator[Outcome]:
     if not entry.added:
-        yield _none("", insides, "nothing was left of its shard")
+        yield _none("", insides, "lost", "lost with all of its shard")
         return
     made = entry.added[0].shard
     if entry.parameters.get("how") != "salvage":
@@ -156,12 +167,12 @@ def _repaired(histories: Histories, entry: Entry, insides: IntArray) -> Iterator
                 yield Outcome(made.name, of, first + hits)
                 lost = np.setdiff1d(lost, of)
     except RowMapError as error:
-        raise Untold(f"which records were salvaged cannot be told: {error}") from None
+        raise salvage_unknown(error) from None
     if len(lost) and moved:
-        why = "it was lost with the damage, or which it became cannot be told"
-        yield none_told(made.name, lost, why)
+        why = "lost to corruption, or salvaged under an unknown number"
+        yield none_told(made.name, lost, Untold(why))
     elif len(lost):
-        yield _none(made.name, lost, "it was lost with the damage")
+        yield _none(made.name, lost, "lost", "lost to corruption")
 
 
 def _paired(
@@ -197,8 +208,8 @@ class _Sought:
         cover = cover_of(self.histories, self.entry, made.name)
         grid = self.histories.grid(self.entry)
         if cover is None or pairs_of(grid, cover) != made.records:
-            why = f"entry {self.entry.number} does not tell which pairs it has"
-            yield none_told(made.name, self.insides, why)
+            unknown = Untold(f"entry {self.entry.number} does not list its pairs")
+            yield none_told(made.name, self.insides, unknown)
             return
         find = places_of_right if self.side else places_of_left
         place = self.listing.places[self.shard]
@@ -231,5 +242,5 @@ class _Sought:
                 if len(hits):
                     yield Outcome(made.name, numbers[hits] - first, begin + hits)
         except RowMapError as error:
-            why = no_pairs(self.histories, self.entry, made, error)
-            yield none_told(made.name, self.insides, why)
+            unknown = no_pairs(self.histories, self.entry, made, error)
+            yield none_told(made.name, self.insides, unknown)

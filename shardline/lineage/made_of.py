@@ -52,7 +52,11 @@ def made_of(histories: Histories, entry: Entry, shard: Shard, inside: int) -> Ma
     """
     find = _BY_OPERATION.get(entry.operation)
     if find is None:
-        raise Untold(f"the operation {entry.operation!r} is not known to this release")
+        raise Untold(
+            f"unknown operation {entry.operation!r}: another release wrote it",
+            code="unknown-operation",
+            version=entry.shown,
+        )
     return find(histories, entry, shard, inside)
 
 
@@ -74,7 +78,9 @@ def _rebuilt(histories: Histories, entry: Entry, shard: Shard, inside: int) -> M
         record = sum(one.shard.records for one in entry.added[:place]) + inside
         record += listing.number(entry.removed[0], 0) or 0
     if record is None:
-        raise Untold(f"{shard.name} is not in the snapshot that entry {entry.number} made")
+        raise Untold(
+            f"{shard.name} is not in the snapshot of entry {entry.number}", code="shard-not-found"
+        )
     return Made((Held(listing.version, listing.snapshot, record),))
 
 
@@ -88,8 +94,10 @@ def replaced(before: Listing, entry: Entry) -> tuple[int, int]:
 def _refuse_other_count(entry: Entry, made: int, read: int) -> None:
     if made != read:
         raise Untold(
-            f"entry {entry.number} of {entry.shown} made {counted(made, 'record')} of {read}, "
-            "and should have kept all"
+            f"entry {entry.number} of {entry.shown} wrote {counted(made, 'record')}, expected "
+            f"{read}",
+            code="count-mismatch",
+            version=entry.shown,
         )
 
 
@@ -103,7 +111,9 @@ def _changed(histories: Histories, entry: Entry, shard: Shard, inside: int) -> M
         return Made((_held(listing, old, inside),), remark)
     receipt = histories.receipt(entry.shown, shard)
     if not receipt.counts(shard.records):
-        raise Untold(f"the receipt of {shard.name} does not tell of all its records")
+        raise Untold(
+            f"the receipt of {shard.name} does not cover all its records", code="receipt-mismatch"
+        )
     return Made((_held(listing, old, row_of(receipt.first, receipt.refused, inside)),))
 
 
@@ -114,13 +124,18 @@ def _without_fields(histories: Histories, entry: Entry, shard: Shard, inside: in
     except Untold:
         return ""
     refused = any(first <= inside <= last for first, last in receipt.refused)
-    return f"no new fields could be made of it: see {receipt.quarantine}" if refused else ""
+    return f"no new features, quarantined in {receipt.quarantine}" if refused else ""
 
 
 def _held(listing: Listing, shard: str, inside: int) -> Held:
     record = listing.number(shard, inside)
     if record is None:
-        raise Untold(f"{shard} is not in {listing.version}@{listing.snapshot}, which was read")
+        raise Untold(
+            f"{shard} is not in its input {listing.version}@{listing.snapshot}",
+            code="shard-not-found",
+            version=listing.version,
+            snapshot=listing.snapshot,
+        )
     return Held(listing.version, listing.snapshot, record)
 
 
@@ -133,14 +148,14 @@ def _paired(histories: Histories, entry: Entry, shard: Shard, inside: int) -> Ma
         try:
             found = histories.row_map(entry.shown, shard, 2).find(inside)
         except RowMapError as error:
-            raise Untold(no_pairs(histories, entry, shard, error)) from None
+            raise no_pairs(histories, entry, shard, error) from None
         first = (0, 0) if cover is None else (cover.left[0], cover.right[0])
         numbers = [
             number if number < 0 else number + side.start(at)
             for number, side, at in zip(found, sides, first, strict=True)
         ]
     elif cover is None:
-        raise Untold(f"entry {entry.number} does not tell which shards {shard.name} pairs")
+        raise Untold(f"entry {entry.number} does not list the shards that {shard.name} pairs")
     else:
         _refuse_other_pairs(shard, pairs_of(grid, cover))
         numbers = list(pair_at(grid, cover, inside))
@@ -153,17 +168,22 @@ def _paired(histories: Histories, entry: Entry, shard: Shard, inside: int) -> Ma
     return Made(of, f"the record of the left{alone}" if alone else "")
 
 
-def no_pairs(histories: Histories, entry: Entry, shard: Shard, error: RowMapError) -> str:
-    """That a row map does not tell which pairs a shard has, and what to do."""
-    anew = combined_anew(histories, entry)
-    return f"which pairs {shard.name} has cannot be told: {error}; {anew}"
+def no_pairs(histories: Histories, entry: Entry, shard: Shard, error: RowMapError) -> Untold:
+    """Build the error that the pairs of a shard are unknown, since its row map is."""
+    return Untold(
+        f"the pairs of {shard.name} are unknown: {error.message}",
+        code=error.code,
+        hint=combined_anew(histories, entry),
+        path=error.path,
+        version=entry.shown,
+    )
 
 
 def _refuse_other_pairs(shard: Shard, pairs: int) -> None:
     if pairs != shard.records:
         raise Untold(
-            f"{shard.name} has {counted(shard.records, 'record')}, and the shards it pairs give "
-            f"{pairs}"
+            f"{shard.name} has {counted(shard.records, 'record')}, expected {pairs} pairs",
+            code="count-mismatch",
         )
 
 
@@ -181,15 +201,24 @@ def _repaired(histories: Histories, entry: Entry, shard: Shard, inside: int) -> 
         first, old = first_of(histories, entry)
         listing = histories.before(first)
         if listing.stays[listing.places[old]].shard.records != shard.records:
-            raise Untold(f"{shard.name} was made anew of {old}, and has another number of records")
+            raise Untold(
+                f"{shard.name} replaced {old} and has another number of records",
+                code="count-mismatch",
+            )
         return Made((_held(listing, old, inside),))
     try:
         (number,) = histories.row_map(entry.shown, shard, 1).find(inside)
     except RowMapError as error:
-        raise Untold(f"which records were salvaged cannot be told: {error}") from None
+        raise salvage_unknown(error) from None
     if number < 0:
-        raise Untold("the damage moved it: which number it had before cannot be told")
+        raise Untold("the corruption moved it: its earlier number is unknown")
     return Made((_held(histories.before(entry), str(entry.parameters["shard"]), number),))
+
+
+def salvage_unknown(error: RowMapError) -> Untold:
+    """Build the error that a row map does not say which records a repair salvaged."""
+    what = f"the salvaged records are unknown: {error.message}"
+    return Untold(what, code=error.code, path=error.path)
 
 
 def first_of(histories: Histories, entry: Entry) -> tuple[Entry, str]:
@@ -198,7 +227,12 @@ def first_of(histories: Histories, entry: Entry) -> tuple[Entry, str]:
     listing = histories.before(entry)
     place = listing.places.get(old)
     if place is None:
-        raise Untold(f"{old}, which was repaired, is not in {listing.version}@{listing.snapshot}")
+        raise Untold(
+            f"the repaired shard {old} is not in {listing.version}@{listing.snapshot}",
+            code="shard-not-found",
+            version=listing.version,
+            snapshot=listing.snapshot,
+        )
     landed = histories.entry(listing.version, listing.stays[place].landed)
     return first_of(histories, landed) if landed.operation == "repair" else (entry, old)
 

@@ -27,7 +27,9 @@ def source_row(histories: Histories, entry: Entry, shard: Shard, inside: int) ->
     """The row of record `inside` of a shard that an append brought in; Untold if it is lost."""
     source = next((one for one in entry.sources if one.key == shard.source), None)
     if source is None:
-        raise Untold(f"entry {entry.number} does not name the source of {shard.name}")
+        raise Untold(
+            f"entry {entry.number} does not name the source of {shard.name}", version=entry.shown
+        )
     try:
         receipt = histories.receipt(entry.shown, shard)
         if receipt.counts(shard.records):
@@ -35,8 +37,12 @@ def source_row(histories: Histories, entry: Entry, shard: Shard, inside: int) ->
         else:
             (row,) = histories.row_map(entry.shown, shard, 1).find(inside)
     except (Untold, RowMapError) as error:
-        why = f"it came from {source.shown}; of which row cannot be told: {error}"
-        raise Untold(why) from None
+        raise Untold(
+            f"source row unknown: {error.message} (source: {source.shown})",
+            code=error.code,
+            path=error.path,
+            version=entry.shown,
+        ) from None
     kind = entry.parameters.get("format") or format_of_source(source)
     parts = [one.shard for one in entry.added if one.shard.source == shard.source]
     place = next(at for at, one in enumerate(parts) if one.name == shard.name)

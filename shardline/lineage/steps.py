@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from datetime import datetime
 
+    from shardline.hints import Hint
     from shardline.lineage.origins import FieldOrigin
     from shardline.log.entry import Entry
     from shardline.log.facts import Json, Maker, Source
@@ -41,13 +42,16 @@ class SourceRow:
 
 @dataclass(frozen=True, slots=True)
 class Unknown:
-    """Where the way back ends without a source, and why."""
+    """A trace that ends without a source: why, as text and as code, and what to do."""
 
     why: str
+    code: str = "origin-not-recorded"
+    hint: Hint | None = None
 
     def to_json(self) -> Json:
         """The end for machines."""
-        return {"unknown": self.why}
+        told: Json = {"unknown": self.why, "code": self.code}
+        return told if self.hint is None else {**told, "hint": self.hint.to_dict()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,9 +194,9 @@ class Place:
 
     It is in the snapshots of `held`, as spans of first and last; `record` is its number in the
     newest of these. `shard_record` is None where there is no such record, or it cannot be told
-    which: `why` says that. `of` is what it is made of: a version, a shard of it and the record in
-    that; None for the record that was asked for. `made` is by which entry the shard came first.
-    `consumers` registered on snapshots that hold it.
+    which: `why` and `code` say that, and `hint` what to do. `of` is what it is made of: a version,
+    a shard of it and the record in that; None for the record that was asked for. `made` is by
+    which entry the shard came first. `consumers` registered on snapshots that hold it.
     """
 
     version: str
@@ -204,6 +208,8 @@ class Place:
     of: tuple[str, str, int] | None = None
     consumers: tuple[str, ...] = ()
     why: str = ""
+    code: str = ""
+    hint: Hint | None = None
 
     @property
     def snapshot(self) -> int | None:
@@ -222,7 +228,8 @@ class Place:
             **self.made.to_json(),
             "of": self.of and dict(zip(_OF, self.of, strict=True)),
             "consumers": list(self.consumers),
-            **({"why": self.why} if self.why else {}),
+            **({"why": self.why, "code": self.code} if self.why else {}),
+            **({} if self.hint is None else {"hint": self.hint.to_dict()}),
         }
 
 

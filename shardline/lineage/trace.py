@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from shardline.errors import RecordNotFoundError
 from shardline.lineage.fates import fate_of
 from shardline.lineage.histories import Histories, Untold
 from shardline.lineage.made_of import Held, made_of
@@ -95,7 +96,7 @@ class Tracer:
             made = self._made_of(entry, stay, inside)
             of, remark = made.of, made.remark
         except Untold as error:
-            of, remark = (Unknown(str(error)),), ""
+            of, remark = (Unknown(error.message, error.code, error.hint),), ""
         step = Step(
             held.version,
             held.snapshot,
@@ -122,7 +123,9 @@ class Tracer:
 
 def _refuse_missing(snapshot: Snapshot, record: int) -> None:
     if not 0 <= record < snapshot.records:
-        raise IndexError(
-            f"{snapshot} has {counted(snapshot.records, 'record')}, numbered from 0: there is no "
-            f"record {record}"
+        raise RecordNotFoundError(
+            f"{snapshot}: no record {record} ({counted(snapshot.records, 'record')}, from 0)",
+            record=record,
+            version=snapshot.version,
+            snapshot=snapshot.number,
         )

@@ -70,7 +70,7 @@ class Descent:
                 for outcome in made_into(self.histories, entry, version, shard, records):
                     yield entry, outcome
             except Untold as error:
-                yield entry, none_told("", records, str(error))
+                yield entry, none_told("", records, error)
 
     def _held(self, version: str, shard: str) -> Spans:
         """The snapshots that hold a shard, as spans of first and last."""
@@ -191,7 +191,17 @@ class Descendants:
         held = self.descent.held(version, shard) if shard else ()
         if why:
             of = None if lot.of is None else (*lot.of, int(lot.outcome.of[0]))
-            yield Place(version, shard, None, Making.of(lot.entry), held=held, of=of, why=why)
+            yield Place(
+                version,
+                shard,
+                None,
+                Making.of(lot.entry),
+                held=held,
+                of=of,
+                why=why,
+                code=lot.outcome.code,
+                hint=lot.outcome.hint,
+            )
             return
         histories = self.descent.histories
         # Not the entry that was found, which may only have reused it.

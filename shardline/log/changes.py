@@ -17,15 +17,19 @@ from shardline.errors import (
     SchemaMismatchError,
     SnapshotMissingError,
 )
+from shardline.hints import Hint
 from shardline.log.facts import Added, Attestation, Checks, Hold, Input, Json, Shard, Source
 from shardline.log.schema_diff import compare
 from shardline.log.state import MAX_CHECKS, REJECTION, RESERVED_CHECKS
+from shardline.wording import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from shardline.log.schema import Schema
     from shardline.log.state import State
+
+_RETRY = Hint.of("retry on the latest snapshot")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,8 +77,9 @@ class Create:
             return Draft(operation="create", schema=self.schema, checks=self.checks)
         if state.schema.fingerprint != self.schema.fingerprint:
             raise SchemaMismatchError(
-                f"{state.name} exists with another schema:\n{compare(state.schema, self.schema)}\n"
-                "A version has one schema: migrate to a new version instead"
+                f"{state.name}: exists with another schema\n{compare(state.schema, self.schema)}",
+                hint=Hint.of("migrate to a new version: a version has a single schema"),
+                version=state.name,
             )
         return None
 
@@ -114,14 +119,20 @@ class Replace:
         gone = sorted(set(self.removed) - set(live))
         if gone:
             raise ConflictError(
-                f"{state.name}: {len(gone)} of the shards that the {self.operation} replaces are "
-                f"no longer in it, such as {gone[0]}: plan it again on the newest snapshot"
+                f"{state.name}: {self.operation} conflicts with a concurrent commit "
+                f"({counted(len(gone), 'shard')} removed, such as {gone[0]})",
+                code="replaced-shards-removed",
+                hint=_RETRY,
+                path=gone[0],
+                version=state.name,
             )
         places = [place for place, name in enumerate(live) if name in set(self.removed)]
         if not places or places[-1] - places[0] + 1 != len(places):
             raise ConflictError(
-                f"{state.name}: the shards that the {self.operation} replaces do not stand "
-                "together: plan it again on the newest snapshot"
+                f"{state.name}: {self.operation} replaces shards that are not adjacent",
+                code="replaced-shards-not-adjacent",
+                hint=_RETRY,
+                version=state.name,
             )
         refuse_unfit(state, self.added, live)
         return Draft(
@@ -163,7 +174,12 @@ class Derive:
         refuse_unfit(state, [one.shard for one in self.added], live)
         staying = (set(live) - set(self.removed)) & set(condemned)
         if staying:
-            raise LogError(f"{state.name}: shard {min(staying)} cannot go for good and stay in it")
+            raise LogError(
+                f"{state.name}: cannot tombstone shard {min(staying)} and keep it",
+                code="tombstoned-shard",
+                path=min(staying),
+                version=state.name,
+            )
         return Draft(
             operation=self.operation,
             parameters=self.parameters,
@@ -318,7 +334,11 @@ class Condemn:
 def _hold(state: State, holds: dict[str, Hold], hold: Hold, what: str) -> Draft | None:
     if hold.snapshot is None:
         if hold.name not in holds:
-            raise SnapshotMissingError(f"{state.name} has no {what} {hold.name!r}")
+            raise SnapshotMissingError(
+                f"{state.name}: {what} {hold.name!r} not found",
+                code="tag-not-found" if what == "tag" else "pin-not-found",
+                version=state.name,
+            )
     else:
         _refuse_unknown(state, hold.snapshot)
         shards = [stay.shard for stay in state.stays.at(hold.snapshot)]
@@ -353,30 +373,54 @@ def _rejected(state: State, names: Iterable[str]) -> list[str]:
 
 def _refuse_unknown(state: State, snapshot: int) -> None:
     if not 1 <= snapshot <= state.snapshot:
-        raise SnapshotMissingError(
-            f"{state.name} has no snapshot {snapshot}; it has "
-            + (f"1 to {state.snapshot}" if state.snapshot else "none yet")
-        )
+        raise snapshot_missing(state, snapshot)
+
+
+def snapshot_missing(state: State, snapshot: int) -> SnapshotMissingError:
+    """Build the error for a snapshot number that a version does not have."""
+    known = f"1 to {state.snapshot}" if state.snapshot else "none"
+    return SnapshotMissingError(
+        f"{state.name}: snapshot {snapshot} not found (snapshots: {known})",
+        version=state.name,
+        snapshot=snapshot,
+    )
 
 
 def _refuse_moved_head(state: State, head: int, operation: str) -> None:
     if state.snapshot != head:
         raise ConflictError(
-            f"{state.name}: snapshot {state.snapshot} was committed while the {operation} was "
-            f"planned on snapshot {head}; look at it (shardline log {state.name}) and ask again"
+            f"{state.name}: {operation} planned on snapshot {head}, latest is {state.snapshot}",
+            code="stale-plan",
+            hint=Hint.of(Hint.run("log", state.name), ", then retry on the latest snapshot"),
+            version=state.name,
+            snapshot=state.snapshot,
         )
 
 
 def refuse_unfit(state: State, shards: Sequence[Shard], live: Iterable[str] = ()) -> None:
     """Refuse new shards that are not new, belong to another version, or went to vacuum."""
     if len({shard.name for shard in shards}) != len(shards):
-        raise LogError(f"{state.name}: the same shard twice in one commit")
+        raise LogError(
+            f"{state.name}: duplicate shard in a commit",
+            code="duplicate-shard",
+            version=state.name,
+        )
     there = set(live)
     for shard in shards:
         if shard.name in there:
-            raise LogError(f"{state.name}: shard {shard.name} is in it already")
+            raise LogError(
+                f"{state.name}: shard {shard.name} exists already",
+                code="shard-exists",
+                path=shard.name,
+                version=state.name,
+            )
         if shard.owner != state.version:
-            raise LogError(f"{state.name}: shard {shard.name} belongs to {shard.owner}")
+            raise LogError(
+                f"{state.name}: shard {shard.name} belongs to {shard.owner}",
+                code="foreign-shard",
+                path=shard.name,
+                version=state.name,
+            )
     refuse_condemned(state, shards)
 
 
@@ -388,26 +432,40 @@ def refuse_condemned(state: State, shards: Iterable[Shard], what: str = "") -> N
         raise CondemnedShardError(
             f"{state.name}: {what}shard {names[0]}"
             + (f" and {len(names) - 1} more" if len(names) > 1 else "")
-            + f" went to vacuum in entry {entry} of the log, or was erased there",
+            + f" was vacuumed or erased in entry {entry}",
             names,
+            version=state.name,
         )
 
 
 def _refuse_reserved(checks: Checks) -> None:
     for check in (*checks.shard, *checks.snapshot):
         if check in RESERVED_CHECKS:
-            raise LogError(f"{check!r} cannot be the name of a check")
+            raise LogError(f"reserved check name {check!r}", code="reserved-name")
 
 
 def _refuse_bad_attestations(state: State, attestations: Sequence[Attestation]) -> None:
     if len({*state.bits, *(told.check for told in attestations)}) > MAX_CHECKS:
         most = MAX_CHECKS - len(RESERVED_CHECKS)
-        raise LogError(f"{state.name}: a version cannot have more than {most} checks")
+        raise LogError(
+            f"{state.name}: too many checks (limit {most})",
+            code="too-many-checks",
+            version=state.name,
+        )
     for told in attestations:
         _refuse_reserved(Checks((told.check,)))
         if told.content is not None and not state.timeline.of_content(told.content):
-            raise SnapshotMissingError(f"{state.name} has no snapshot of content {told.content}")
+            raise SnapshotMissingError(
+                f"{state.name}: no snapshot has content {told.content}",
+                code="snapshot-not-found",
+                version=state.name,
+            )
         if told.shards:
             unknown = sorted(set(told.shards) - set(state.stays.named(told.shards)))
             if unknown:
-                raise SnapshotMissingError(f"{state.name} has never held shard {unknown[0]}")
+                raise SnapshotMissingError(
+                    f"{state.name}: shard {unknown[0]} not found",
+                    code="shard-not-found",
+                    path=unknown[0],
+                    version=state.name,
+                )

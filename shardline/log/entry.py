@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from shardline.errors import DamagedLogError, UnknownFormatError
+from shardline.hints import Hint
 from shardline.log import canonical
 from shardline.log.facts import (
     Added,
@@ -178,10 +179,12 @@ def _refuse_newer(version: str, number: int, told: dict[str, Any]) -> None:
     release = maker.get("release") if isinstance(maker, dict) else None
     named = isinstance(release, str) and _RELEASE.fullmatch(release)
     what = f"the feature {unknown[0]!r}" if unknown else f"format {told.get('format')!r}"
+    needed = f"shardline {release} or newer" if named else "a newer release of shardline"
     raise UnknownFormatError(
-        f"{version}: entry {number} of the log uses {what}, which this release does not know; "
-        f"use shardline {release if named else 'in a newer release'}"
-        f"{' or newer' if named else ''}. Nothing was changed"
+        f"{version}: entry {number} uses {what}, unknown to this release (nothing was changed)",
+        number,
+        hint=Hint.of(f"use {needed}"),
+        version=version,
     )
 
 

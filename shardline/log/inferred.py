@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from shardline.errors import SchemaMismatchError
+from shardline.hints import Hint
 from shardline.log.schema import Feature, Schema
 
 if TYPE_CHECKING:
@@ -109,13 +110,17 @@ def declared(found: FeatureSchema) -> Feature:
     """The feature that these records suggest."""
     if len(found.kinds) > 1:
         raise SchemaMismatchError(
-            f"feature {found.name!r} holds {' values in some records and '.join(found.kinds)} "
-            "values in others: a feature has one kind, so write these records anew"
+            f"feature {found.name!r} has values of several kinds: {', '.join(found.kinds)}",
+            code="mixed-kinds",
+            hint=Hint.of("rewrite the records so that the feature has a single kind"),
+            feature=found.name,
         )
     if not found.kinds:
         raise SchemaMismatchError(
-            f"feature {found.name!r} has no step in any record, so its kind cannot be told: "
-            "declare the schema by hand"
+            f"feature {found.name!r}: unknown kind, since no record has a step",
+            code="unknown-kind",
+            hint=Hint.of("declare the schema by hand"),
+            feature=found.name,
         )
     return Feature(
         name=found.name,

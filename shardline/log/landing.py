@@ -36,10 +36,16 @@ class Append:
     def on(self, state: State) -> Draft | None:
         """Keep both; what landed meanwhile is left out."""
         if self.fingerprint not in {None, state.fingerprint}:
-            raise SchemaMismatchError(f"{state.name} has another schema than these shards")
+            raise SchemaMismatchError(
+                f"{state.name}: the shards have another schema", version=state.name
+            )
         told = {source.key for source in self.sources}
         if not all(shard.source in told for shard in self.shards):
-            raise LogError(f"{state.name}: every shard of an append must name its source")
+            raise LogError(
+                f"{state.name}: a shard of an append names no source of it",
+                code="missing-source",
+                version=state.name,
+            )
         wanted = self._new(state)
         if not wanted:
             return None

@@ -22,11 +22,12 @@ from shardline.errors import (
     UncertainWriteError,
     UnsyncedWriteError,
 )
+from shardline.hints import Hint
 from shardline.log.checkpoint import CheckpointError, read_checkpoint, write_checkpoint
 from shardline.log.entry import Entry, read_entry
 from shardline.log.next_entry import next_entry
 from shardline.log.state import State
-from shardline.storage import check_name
+from shardline.storage import check_name, object_uri
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -169,7 +170,12 @@ class Log:
                 return after, entry
             _pause(lost)
             self.follow(state)
-        raise StorageError(f"{self.shown}: the commit lost every race; try again later")
+        raise StorageError(
+            f"{self.shown}: other writers committed first each time",
+            code="commit-contention",
+            hint=Hint.of("retry later"),
+            version=self.shown,
+        )
 
     def _planned(
         self,
@@ -208,8 +214,10 @@ class Log:
                 return found == data
             _pause(attempt)
         raise UncertainWriteError(
-            f"{self.shown}: it is not known whether entry {entry.number} was committed; run the "
-            "same again: what landed does not land twice"
+            f"{self.shown}: unknown whether entry {entry.number} was committed",
+            hint=Hint.of("run the same again: a source is never appended twice"),
+            path=object_uri(self.store, name),
+            version=self.shown,
         ) from problem
 
     def _read_back(self, name: str) -> bytes | None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, get_args
 import numpy as np
 
 from shardline.errors import SchemaMismatchError
+from shardline.hints import Hint
 from shardline.log import shapes
 from shardline.log.strict import Fields
 from shardline.wording import counted
@@ -63,16 +64,12 @@ class Category:
             return
         given: object = self.labels
         if isinstance(given, str):
-            raise SchemaMismatchError(
-                "the labels of a category are several texts, not one: a tuple"
-            )
+            raise _invalid("category labels: expected a tuple of texts, got a text")
         object.__setattr__(self, "labels", tuple(self.labels))
         if not self.labels:
-            raise SchemaMismatchError(
-                "a category with no label has no value: name its labels, or leave them out"
-            )
+            raise _invalid("category without labels", "name its labels, or leave them out")
         if len(set(self.labels)) < len(self.labels):
-            raise SchemaMismatchError("a label of a category is there twice: name each once")
+            raise _invalid("duplicate label of a category")
         for label in self.labels:
             check_text("a label of a category", label)
 
@@ -110,9 +107,9 @@ class Image:
     def __post_init__(self) -> None:
         """Refuse an encoding that we cannot tell."""
         if self.encoding not in get_args(Encoding):
-            raise SchemaMismatchError(
-                f"an image of encoding {self.encoding!r}: only {' and '.join(SIGNATURES)} are "
-                "known; leave the meaning out for others"
+            raise _invalid(
+                f"unknown image encoding {self.encoding!r}, expected {' or '.join(SIGNATURES)}",
+                "leave out the meaning for other encodings",
             )
 
     def __str__(self) -> str:
@@ -134,9 +131,7 @@ class Array:
     def __post_init__(self) -> None:
         """Refuse what no array can be."""
         if self.dtype not in ITEM_BYTES:
-            raise SchemaMismatchError(
-                f"an array of dtype {self.dtype!r}: it must be one of {', '.join(ITEM_BYTES)}"
-            )
+            raise _invalid(f"unknown dtype {self.dtype!r}, expected {', '.join(ITEM_BYTES)}")
         object.__setattr__(self, "shape", shapes.checked("an array", self.shape))
 
     def __str__(self) -> str:
@@ -166,12 +161,15 @@ class Array:
         """
         if dtype is not None and dtype != self.dtype:
             raise SchemaMismatchError(
-                f"the array was written as {self.dtype} and cannot be read as {dtype}: read it as "
-                f"{self.dtype}, then convert"
+                f"cannot read an array of {self.dtype} as {dtype}",
+                code="dtype-mismatch",
+                hint=Hint.of(f"read it as {self.dtype}, then convert"),
             )
         size = memoryview(data).nbytes
         if not self.holds(size):
-            raise SchemaMismatchError(f"{self} takes {self.size_shown}, and {size} are there")
+            raise SchemaMismatchError(
+                f"{self}: expected {self.size_shown}, got {size}", code="length-mismatch"
+            )
         rows = [-1 if length is None else length for length in self.shape]
         return np.frombuffer(data, _little_endian(self.dtype)).reshape(rows)
 
@@ -180,15 +178,18 @@ class Array:
         found = np.asarray(array)
         if found.dtype.name != self.dtype:
             raise SchemaMismatchError(
-                f"the array is {found.dtype.name}, and {self.dtype} is declared: convert it first"
+                f"array of {found.dtype.name}, expected {self.dtype}",
+                code="dtype-mismatch",
+                hint=Hint.of("convert it first"),
             )
         if len(found.shape) != len(self.shape) or any(
             wanted not in (None, length)
             for wanted, length in zip(self.shape, found.shape, strict=True)
         ):
             raise SchemaMismatchError(
-                f"the array has the shape {shapes.shown(found.shape)}, and "
-                f"{shapes.shown(self.shape)} is declared: reshape it first"
+                f"array of shape {shapes.shown(found.shape)}, expected {shapes.shown(self.shape)}",
+                code="shape-mismatch",
+                hint=Hint.of("reshape it first"),
             )
         return found.astype(_little_endian(self.dtype), copy=False).tobytes()
 
@@ -222,7 +223,7 @@ def meaning_from_json(value: object) -> Meaning:
     elif which == "category":
         listed = fields.maybe("labels", list)
         if listed is not None and not all(type(label) is str for label in listed):
-            raise SchemaMismatchError("'labels' of a meaning is no list of texts")
+            raise _invalid("'labels' of a meaning: expected a list of texts")
         meaning = Category(None if listed is None else tuple(listed))
     elif which == "embedding":
         meaning = Embedding()
@@ -231,7 +232,7 @@ def meaning_from_json(value: object) -> Meaning:
     elif which == "array":
         meaning = Array(fields.take("dtype", str), tuple(fields.take("shape", list)))
     else:
-        raise SchemaMismatchError(f"'is' of a meaning is {which!r}, which this release cannot tell")
+        raise _invalid(f"'is' of a meaning: unknown to this release ({which!r})")
     fields.end()
     return meaning
 
@@ -241,4 +242,12 @@ def check_text(what: str, text: str) -> None:
     try:
         text.encode()
     except UnicodeEncodeError:
-        raise SchemaMismatchError(f"{what} cannot be written as UTF-8: {text!r}") from None
+        raise SchemaMismatchError(
+            f"{what}: cannot be written as UTF-8 ({text!r})", code="invalid-schema"
+        ) from None
+
+
+def _invalid(problem: str, advice: str = "") -> SchemaMismatchError:
+    """Build the error for an invalid logical type."""
+    hint = Hint.of(advice) if advice else None
+    return SchemaMismatchError(problem, code="invalid-logical-type", hint=hint)

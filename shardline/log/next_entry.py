@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from shardline.errors import VersionMissingError
+from shardline.hints import Hint
 from shardline.log.entry import Entry
 from shardline.log.facts import Totals
 from shardline.log.publishing import newest_published
@@ -36,7 +37,9 @@ def next_entry(
     schema = draft.schema or state.schema
     if schema is None and draft.operation != "vacuum":
         raise VersionMissingError(
-            f"{state.name} does not exist: nothing was committed; version.create(schema) makes it"
+            f"{state.name}: version not found, nothing was committed",
+            hint=Hint.of("create the version first: `version.create(schema)`"),
+            version=state.name,
         )
     entry = Entry(
         **{name: getattr(draft, name) for name in draft.__slots__},

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from difflib import get_close_matches
 from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 
-from shardline.errors import SchemaMismatchError
+from shardline.errors import SchemaMismatchError, ShardlineError
+from shardline.hints import Hint, Option
 from shardline.kernel.types import KINDS, Kind
 from shardline.log import canonical, shapes
 from shardline.log.meanings import (
@@ -68,29 +70,43 @@ class Feature:
         check_text("the name of a feature", self.name)
         check_text(f"the doc of {what}", self.doc)
         if self.kind not in KINDS:
-            raise SchemaMismatchError(f"{what}: kind {self.kind!r} is none of {', '.join(KINDS)}")
-        object.__setattr__(self, "shape", shapes.checked(what, self.shape))
+            raise self._invalid(f"unknown kind {self.kind!r}, expected {', '.join(KINDS)}")
+        object.__setattr__(self, "shape", shapes.checked(what, self.shape, feature=self.name))
         if self.nan and self.kind != "float":
-            raise SchemaMismatchError(f"{what}: {self.kind} values cannot be NaN: leave nan out")
+            raise self._invalid(f"{self.kind} values cannot be NaN", "leave out `nan`")
         if self.meaning is None:
             return
         if not isinstance(self.meaning, get_args(Meaning)):
-            raise SchemaMismatchError(
-                f"{what}: a meaning is written as Text(), Category(), Embedding(), Image('png') or "
-                "Array('int32', (2, 3))"
+            raise self._invalid(
+                f"invalid meaning {self.meaning!r}",
+                "write Text(), Category(), Embedding(), Image('png') or Array('int32', (2, 3))",
+                code="invalid-logical-type",
             )
         if self.kind not in self.meaning.kinds:
-            raise SchemaMismatchError(
-                f"{what}: {self.kind} values cannot be {self.meaning}: "
-                f"make the kind {' or '.join(self.meaning.kinds)}, or change the meaning"
+            raise self._invalid(
+                f"{self.kind} values cannot be {self.meaning}",
+                f"make the kind {' or '.join(self.meaning.kinds)}, or change the meaning",
+                code="invalid-logical-type",
             )
         if isinstance(self.meaning, Embedding) and (
             len(self.shape) != 1 or not shapes.is_fixed(self.shape)
         ):
-            raise SchemaMismatchError(
-                f"{what}: an embedding has one dimension of a fixed length, such as (128,), "
-                f"not {shapes.shown(self.shape)}"
+            raise self._invalid(
+                f"embedding of shape {shapes.shown(self.shape)}",
+                "use one dimension of a fixed length, such as (128,)",
+                code="invalid-shape",
             )
+
+    def _invalid(
+        self, problem: str, advice: str = "", *, code: str = "invalid-schema"
+    ) -> SchemaMismatchError:
+        """Build the error for an invalid declaration of this feature."""
+        return SchemaMismatchError(
+            f"feature {self.name!r}: {problem}",
+            code=code,
+            hint=Hint.of(advice) if advice else None,
+            feature=self.name,
+        )
 
     def __str__(self) -> str:
         words = [self.kind, shapes.shown(self.shape), "required" if self.required else "optional"]
@@ -160,22 +176,29 @@ class Schema:
         check_text("the doc of a schema", self.doc)
         if self.payload not in get_args(Payload):
             raise SchemaMismatchError(
-                f"payload {self.payload!r} is none of {', '.join(get_args(Payload))}"
+                f"unknown payload {self.payload!r}, expected {', '.join(get_args(Payload))}",
+                code="invalid-schema",
             )
         ordered = tuple(sorted(self.features, key=lambda feature: feature.key))
         object.__setattr__(self, "features", ordered)
         if self.payload == "opaque" and ordered:
             raise SchemaMismatchError(
-                "an opaque payload has no features: leave them out, or make the payload 'example'"
+                "opaque payload with features",
+                code="invalid-schema",
+                hint=Hint.of("leave out the features, or use ", Option("payload", "example")),
             )
         if len(self._by_key) < len(ordered):
             twice = next(a for a, b in pairwise(ordered) if a.key == b.key)
-            raise SchemaMismatchError(f"feature {twice.name!r} is there twice: declare it once")
+            raise SchemaMismatchError(
+                f"duplicate feature {twice.name!r}", code="duplicate-feature", feature=twice.name
+            )
         lists = [feature.name for feature in ordered if feature.sequence]
         if lists and self.payload != "sequence_example":
             raise SchemaMismatchError(
-                f"feature {lists[0]!r} has steps, and only a SequenceExample can hold them: "
-                "make the payload 'sequence_example'"
+                f"feature {lists[0]!r}: steps need a SequenceExample",
+                code="invalid-schema",
+                hint=Hint.of("use ", Option("payload", "sequence_example")),
+                feature=lists[0],
             )
 
     @classmethod
@@ -199,8 +222,15 @@ class Schema:
         ]
         if len(found) > 1:
             raise SchemaMismatchError(
-                f"feature {name!r} is in the context and in the feature_lists: say sequence=False "
-                "or sequence=True"
+                f"ambiguous feature {name!r}: in the context and in the feature_lists",
+                code="ambiguous-feature",
+                hint=Hint.of(
+                    "choose ",
+                    Option("sequence", value=False),
+                    " or ",
+                    Option("sequence", value=True),
+                ),
+                feature=name,
             )
         return found[0] if found else None
 
@@ -208,8 +238,7 @@ class Schema:
         """The feature of that name, as `find` does; raises SchemaMismatchError if there is none."""
         found = self.find(name, sequence=sequence)
         if found is None:
-            known = ", ".join(repr(feature.name) for feature in self.features) or "none"
-            raise SchemaMismatchError(f"feature {name!r} is not in the schema, which has {known}")
+            raise unknown_feature(name, self)
         return found
 
     @cached_property
@@ -238,8 +267,26 @@ class Schema:
             )
             fields.end()
         except ValueError as error:
-            raise SchemaMismatchError(f"this is no schema: {error}") from None
+            raise SchemaMismatchError(
+                f"invalid schema: {error}",
+                code=error.code if isinstance(error, ShardlineError) else "invalid-schema",
+                hint=error.hint if isinstance(error, ShardlineError) else None,
+                feature=error.feature if isinstance(error, ShardlineError) else None,
+            ) from None
         return schema
+
+
+def unknown_feature(name: str, schema: Schema) -> SchemaMismatchError:
+    """Build the error for a feature that a schema does not have."""
+    names = list(dict.fromkeys(feature.name for feature in schema.features))
+    close = get_close_matches(name, names, 1)
+    known = ", ".join(map(repr, names)) or "none"
+    return SchemaMismatchError(
+        f"unknown feature {name!r}",
+        code="unknown-feature",
+        hint=Hint.of(f"did you mean {close[0]!r}?" if close else f"features: {known}"),
+        feature=name,
+    )
 
 
 def _identity(feature: Feature) -> Json:

@@ -6,6 +6,7 @@ import math
 from typing import TYPE_CHECKING, TypeAlias
 
 from shardline.errors import SchemaMismatchError
+from shardline.hints import Hint
 from shardline.kernel.types import LARGEST_OFFSET
 
 if TYPE_CHECKING:
@@ -16,7 +17,7 @@ Shape: TypeAlias = tuple[int | None, ...]
 may be None."""
 
 
-def checked(what: str, shape: Iterable[int | None]) -> Shape:
+def checked(what: str, shape: Iterable[int | None], *, feature: str | None = None) -> Shape:
     """The shape of `what`, refused if no values can have it."""
     dimensions = tuple(shape)
     for place, size in enumerate(dimensions):
@@ -24,12 +25,16 @@ def checked(what: str, shape: Iterable[int | None]) -> Shape:
             continue
         if type(size) is not int or size < 1:
             raise SchemaMismatchError(
-                f"{what}: shape {dimensions} must be of whole numbers from 1 on; only the first "
-                "may be None, for any number"
+                f"{what}: invalid shape {dimensions}",
+                code="invalid-shape",
+                hint=Hint.of("use whole numbers from 1 on, and None only for the first dimension"),
+                feature=feature,
             )
     if unit(dimensions) > LARGEST_OFFSET:
         raise SchemaMismatchError(
-            f"{what}: shape {dimensions} stands for more values than a record can hold"
+            f"{what}: shape {dimensions} has more values than a record can contain",
+            code="invalid-shape",
+            feature=feature,
         )
     return dimensions
 

@@ -193,8 +193,8 @@ class Snapshot:
 
         A number may be there more than once. Of a plain shard as many bytes are read as the
         records have, through its index; `shardline.readers.picked` tells of others. Raises
-        IndexError for a number that there is not, and else what `to_arrow` raises, but ExampleError
-        at a payload that is no Example.
+        RecordNotFoundError (an IndexError) for an unknown number, and else what `to_arrow` raises,
+        but ExampleError at a payload that is no Example.
         """
         from shardline.readers.take import take  # noqa: PLC0415 - it builds on us
 

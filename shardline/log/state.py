@@ -152,7 +152,10 @@ class State:
             self.stays.append(entry.snapshot, entry.number, tuple(one.shard for one in entry.added))
         elif entry.changes_data:
             back = entry.operation in BRINGS_BACK
-            self.stays.relist(entry.snapshot, entry.number, entry.added, entry.removed, back=back)
+            number = entry.number
+            self.stays.relist(
+                entry.snapshot, number, entry.added, entry.removed, back=back, version=self.name
+            )
         rejected = entry.operation == "reject"
         for source in entry.sources:
             self.sources.put(source.key, -entry.number if rejected else entry.number)

@@ -89,6 +89,7 @@ class _Relist:
     added: tuple[Added, ...]
     removed: frozenset[str]
     back: bool
+    version: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,9 +128,13 @@ class Stays:
         removed: Iterable[str],
         *,
         back: bool,
+        version: str,
     ) -> None:
-        """Take shards out and put others in; `back`: ones that were here before, as they were."""
-        self._edits.append(_Relist(snapshot, entry, added, frozenset(removed), back))
+        """Take shards out and put others in; `back`: ones that were here before, as they were.
+
+        `version` names the version in the error for an entry that cannot be true.
+        """
+        self._edits.append(_Relist(snapshot, entry, added, frozenset(removed), back, version))
 
     def mark(self, entry: int, names: tuple[str, ...], bit: int, *, passed: bool) -> None:
         """Note what a check said about shards; what landed later is not meant."""
@@ -301,7 +306,7 @@ class _Folding:
         pairs = zip(live.tolist(), live_names, strict=True)
         after: list[int | Shard] = [row for row, name in pairs if name not in edit.removed]
         if len(live) - len(after) != len(edit.removed):
-            raise DamagedLogError("a version", edit.entry, "it removes shards that are not there")
+            raise DamagedLogError(edit.version, edit.entry, "it removes shards that are not there")
         known = _newest_rows(names, [one.shard.name for one in edit.added]) if edit.back else {}
         for one in sorted(edit.added, key=lambda one: LIVE if one.at is None else one.at):
             item = known.get(one.shard.name, one.shard)

@@ -17,6 +17,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
 from shardline.errors import SchemaMismatchError
+from shardline.hints import Hint
 from shardline.log import shapes
 from shardline.log.schema import Feature, Schema
 
@@ -42,7 +43,8 @@ def to_tf_spec(schema: Schema) -> Spec | tuple[Spec, Spec]:
 
     if schema.payload == "opaque":
         raise SchemaMismatchError(
-            "records of an opaque schema are no Examples, and TensorFlow has no spec for them"
+            "opaque schema: TensorFlow has no spec for records that are not Examples",
+            code="opaque-schema",
         )
     dtypes = {"bytes": tf.string, "float": tf.float32, "int64": tf.int64}
     context: Spec = {}
@@ -104,12 +106,16 @@ def _feature(name: str, told: Any, *, sequence: bool, nan: bool) -> Feature:  # 
 
 def _refuse(name: str, sort: str) -> NoReturn:
     advice = {
-        "SparseFeature": "it is put together from other features of the record: declare those, "
-        "its index_key and its value_key, each by itself",
-        "FixedLenFeature": "the steps of a feature list are a FixedLenSequenceFeature, a "
+        "SparseFeature": "declare its index_key and its value_key as features of their own",
+        "FixedLenFeature": "for the steps of a feature list, use a FixedLenSequenceFeature, a "
         "RaggedFeature or a VarLenFeature",
-    }.get(sort, "it must be a FixedLen-, VarLen-, Ragged- or FixedLenSequenceFeature of tf.io")
-    raise SchemaMismatchError(f"feature {name!r} is a {sort}: {advice}")
+    }.get(sort, "use a FixedLen-, VarLen-, Ragged- or FixedLenSequenceFeature of tf.io")
+    raise SchemaMismatchError(
+        f"feature {name!r}: unsupported spec {sort}",
+        code="unsupported-tf-spec",
+        hint=Hint.of(advice),
+        feature=name,
+    )
 
 
 def _shape(name: str, told: Any) -> Shape:  # noqa: ANN401 - a spec of tf.io
@@ -118,8 +124,10 @@ def _shape(name: str, told: Any) -> Shape:  # noqa: ANN401 - a spec of tf.io
     shape = tuple(None if size is None else int(size) for size in given)
     if None in shape:
         raise SchemaMismatchError(
-            f"feature {name!r}: the shape {shape} of a {type(told).__name__} must be fixed: use a "
-            "RaggedFeature, or a FixedLenSequenceFeature of the fixed part"
+            f"feature {name!r}: shape {shape} of a {type(told).__name__} is not fixed",
+            code="invalid-shape",
+            hint=Hint.of("use a RaggedFeature, or a FixedLenSequenceFeature of the fixed part"),
+            feature=name,
         )
     return shape
 
@@ -127,8 +135,10 @@ def _shape(name: str, told: Any) -> Shape:  # noqa: ANN401 - a spec of tf.io
 def _row(name: str, partition: Any) -> int:  # noqa: ANN401 - a partition of tf.io.RaggedFeature
     if type(partition).__name__ != "UniformRowLength":
         raise SchemaMismatchError(
-            f"feature {name!r} is cut into rows by another feature of the record: declare both, "
-            "without partitions"
+            f"feature {name!r}: partition by another feature",
+            code="unsupported-tf-spec",
+            hint=Hint.of("declare both features, without partitions"),
+            feature=name,
         )
     return int(partition.length)
 
@@ -137,7 +147,9 @@ def _kind(name: str, dtype: Any) -> Kind:  # noqa: ANN401 - a tf.DType
     told = getattr(dtype, "name", str(dtype))
     if told not in _DTYPES:
         raise SchemaMismatchError(
-            f"feature {name!r} is {told}, and records hold only tf.string, tf.float32 and "
-            "tf.int64: declare one of those, and cast after parsing"
+            f"feature {name!r}: unsupported dtype {told}",
+            code="unsupported-type",
+            hint=Hint.of("declare tf.string, tf.float32 or tf.int64, and cast after parsing"),
+            feature=name,
         )
     return _DTYPES[told]

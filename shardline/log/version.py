@@ -12,11 +12,13 @@ from shardline import __version__
 from shardline.errors import (
     BadNameError,
     ConflictError,
+    InvalidTypeError,
     SnapshotMissingError,
     StorageError,
     VersionMissingError,
 )
 from shardline.execution.threads import run_tasks
+from shardline.hints import Hint
 from shardline.log.changes import (
     Attest,
     Create,
@@ -28,6 +30,7 @@ from shardline.log.changes import (
     SetPin,
     SetTag,
     refuse_condemned,
+    snapshot_missing,
 )
 from shardline.log.facts import Checks, Maker
 from shardline.log.landing import Append
@@ -77,7 +80,9 @@ class Version:
     ) -> None:
         parts = _NAME.fullmatch(name)
         if parts is None:
-            raise BadNameError(f"{name!r} names no version: write DATASET/VERSION, as digits/v1")
+            raise BadNameError(
+                f"invalid version {name!r}", hint=Hint.of("write DATASET/VERSION, as digits/v1")
+            )
         self.log = Log(open_store(root), parts[1], parts[2])
         self._maker = Maker(__version__, socket.gethostname(), run, code)
         self._clock = clock
@@ -113,8 +118,9 @@ class Version:
         """The one schema of all its records."""
         if self.state.schema is None:
             raise VersionMissingError(
-                f"{self.name} does not exist in {self.store.uri}: create it with its schema, "
-                "version.create(schema), or look at the root"
+                f"{self.name}: version not found in {self.store.uri}",
+                hint=Hint.of("check the root, or create the version: `version.create(schema)`"),
+                version=self.name,
             )
         return self.state.schema
 
@@ -130,7 +136,12 @@ class Version:
         """The newest snapshot, published or not."""
         self.schema  # noqa: B018 - refuses a version that does not exist
         if not self.state.snapshot:
-            raise SnapshotMissingError(f"{self.name} has no snapshot yet: append to it first")
+            raise SnapshotMissingError(
+                f"{self.name}: no snapshot yet",
+                code="version-empty",
+                hint=Hint.of("append to it first"),
+                version=self.name,
+            )
         return self.snapshot(self.state.snapshot)
 
     def published(self) -> Snapshot:
@@ -138,7 +149,10 @@ class Version:
         self.schema  # noqa: B018 - refuses a version that does not exist
         if self.state.published is None:
             raise SnapshotMissingError(
-                f"{self.name} has no published snapshot: 'shardline status {self.name}' tells why"
+                f"{self.name}: no published snapshot",
+                code="version-unpublished",
+                hint=Hint.of(Hint.run("status", self.name), " to see why"),
+                version=self.name,
             )
         return self.snapshot(self.state.published)
 
@@ -149,8 +163,7 @@ class Version:
 
     def _snapshot(self, state: State, schema: Schema, number: int) -> Snapshot:
         if not 1 <= number <= state.snapshot:
-            has = f"1 to {state.snapshot}" if state.snapshot else "none yet"
-            raise SnapshotMissingError(f"{self.name} has no snapshot {number}; it has {has}")
+            raise snapshot_missing(state, number)
         moment = state.newest() if number == state.snapshot else state.timeline.moment(number)
         older = number < (state.published or 0)
         return Snapshot(
@@ -178,7 +191,11 @@ class Version:
         hold = self.state.tags.get(tag)
         if hold is None or hold.snapshot is None:
             tags = ", ".join(sorted(self.state.tags)) or "none"
-            raise SnapshotMissingError(f"{self.name} has no tag {tag!r}; its tags: {tags}")
+            raise SnapshotMissingError(
+                f"{self.name}: tag {tag!r} not found (tags: {tags})",
+                code="tag-not-found",
+                version=self.name,
+            )
         return self.snapshot(hold.snapshot)
 
     def at(self, time: datetime) -> Snapshot:
@@ -187,7 +204,11 @@ class Version:
         with self._lock:
             number = self.state.timeline.held_at(time)
         if number == 0:
-            raise SnapshotMissingError(f"{self.name} had no snapshot yet at {time.isoformat()}")
+            raise SnapshotMissingError(
+                f"{self.name}: no snapshot yet at {time.isoformat()}",
+                code="snapshot-not-found",
+                version=self.name,
+            )
         return self.snapshot(number)
 
     def find(self, which: str | int = _NEWEST) -> Snapshot:
@@ -206,8 +227,12 @@ class Version:
             return self.at(time)
         if which[:1].isdigit() or which[:1] == "-":
             raise SnapshotMissingError(
-                f"{self.name} has no snapshot {which[:40]!r}: write a number from 1 to "
-                f"{self.state.snapshot}, or a time as 2026-11-16T04:00"
+                f"{self.name}: invalid snapshot {which[:40]!r}",
+                code="invalid-snapshot",
+                hint=Hint.of(
+                    f"write a number from 1 to {self.state.snapshot}, or a time as 2026-11-16T04:00"
+                ),
+                version=self.name,
             )
         return self.tagged(which)
 
@@ -245,10 +270,14 @@ class Version:
             if info is None or info.size != shard.bytes:
                 self.refresh()
                 refuse_condemned(self.state, shards)
-                what = "is not there" if info is None else f"has {info.size} bytes"
+                uri = object_uri(self.store, self.shard_name(shard))
+                actual = "not found" if info is None else f"{info.size} bytes"
                 raise StorageError(
-                    f"{object_uri(self.store, self.shard_name(shard))} {what}, and should have "
-                    f"{shard.bytes} bytes: nothing was committed; write the shard again"
+                    f"{uri}: {actual}, expected {shard.bytes} bytes (nothing was committed)",
+                    code="shard-not-found" if info is None else "shard-mismatch",
+                    hint=Hint.of("write the shard again"),
+                    path=uri,
+                    version=self.name,
                 )
 
     def shard_name(self, shard: Shard | str) -> str:
@@ -293,9 +322,14 @@ class Version:
     def _attest_alone(self, snapshot: int, found: tuple[Attestation, ...]) -> Entry | None:
         if not found:
             raise ConflictError(
-                f"{self.name}: snapshot {snapshot} is what an erase left, and cannot be rejected: "
-                "the erased records would come back. What is wrong with it has to be mended: "
-                f"'shardline status {self.name}' tells what that is"
+                f"{self.name}: cannot reject snapshot {snapshot}, which an erase committed",
+                code="cannot-reject-erase",
+                hint=Hint.of(
+                    "fix the problem instead, since a rejection would restore erased records: ",
+                    Hint.run("status", self.name),
+                ),
+                version=self.name,
+                snapshot=snapshot,
             )
         return self.commit(Attest(found))
 
@@ -311,13 +345,20 @@ class Version:
         """Let a tag name a snapshot, whichever it named before; None takes it away."""
         check_name(tag, "tag")
         if tag in {_NEWEST, _PUBLISHED} or tag.isdigit() or _as_time(tag) is not None:
-            raise BadNameError(f"{tag!r} cannot be a tag: it already means a snapshot")
+            raise BadNameError(
+                f"reserved tag {tag!r}: it already names a snapshot",
+                code="reserved-name",
+                version=self.name,
+            )
         return self.commit(SetTag(tag, snapshot))
 
     def pin(self, pin: str, snapshot: int | None, reason: str = "") -> Entry | None:
         """Keep a snapshot from vacuum in someone's name; None lets go of it."""
         if not pin.isprintable() or not 0 < len(pin) <= _MAX_PIN:
-            raise BadNameError(f"a pin needs a name of 1 to {_MAX_PIN} printable characters")
+            raise BadNameError(
+                f"invalid pin name: expected 1 to {_MAX_PIN} printable characters",
+                version=self.name,
+            )
         return self.commit(SetPin(pin, snapshot, reason))
 
 
@@ -326,9 +367,9 @@ def refuse_no_version(**given: object) -> None:
     for parameter, value in given.items():
         if not isinstance(value, Version):
             named = isinstance(value, str) and _NAME.fullmatch(value)
-            raise TypeError(
-                f"{parameter} is a value of type {type(value).__name__}, and must be a version: "
-                f"write Version(root, {value if named else 'digits/v1'!r})"
+            raise InvalidTypeError(
+                f"{parameter}: expected a Version, got {type(value).__name__}",
+                hint=Hint.of(f"write `Version(root, {value if named else 'digits/v1'!r})`"),
             )
 
 

@@ -10,16 +10,18 @@ from __future__ import annotations
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from shardline.errors import CondemnedShardError, SchemaMismatchError, SourceError
 from shardline.execution.engine import Threads
 from shardline.files.compression import Compression
 from shardline.files.reader import DEFAULT_LIMITS
+from shardline.hints import Hint, Option
 from shardline.log.facts import Checks
 from shardline.log.landing import Append, Held, SetAside
 from shardline.log.schema_diff import compare
 from shardline.log.version import refuse_no_version
+from shardline.operations.arguments import parse_compression
 from shardline.operations.landing import (
     TARGET_BYTES,
     LandingOptions,
@@ -42,14 +44,24 @@ if TYPE_CHECKING:
     from shardline.operations.landing import Landing
     from shardline.sources import Format, RecordSource
 
+SkipCode: TypeAlias = Literal[
+    "appended", "appended-meanwhile", "duplicate", "rejected", "rolled-back"
+]
+"""Why an append skips a source."""
+
 
 @dataclass(frozen=True, slots=True)
 class Skipped:
-    """A source that was left out, and why. `out` says that it landed once and was taken out."""
+    """A source that was left out, and why. `out` says that it landed once and was taken out.
+
+    `code` is the reason for scripts; `entry` is the log entry that appended or rejected it.
+    """
 
     source: Identity
     why: str
     out: bool = False
+    code: SkipCode = "appended"
+    entry: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +142,7 @@ def append(
     refuse_no_version(version=version)
     options = LandingOptions(
         target_bytes,
-        Compression(compression),
+        parse_compression(compression),
         quarantine_share,
         salvage,
         format,
@@ -151,7 +163,14 @@ def append(
         told = tuple(identity for _, identity in new)
         return AppendReport(version.name, None, skipped=skipped, new=told, set_aside=tuple(refused))
     if not new and schema is None and not version.exists:
-        raise SourceError(refused[0].why)
+        raise SourceError(
+            refused[0].why,
+            code=refused[0].code,
+            path=refused[0].source.path,
+            record=refused[0].record,
+            offset=refused[0].offset,
+            version=version.name,
+        )
     wanted = _schema(version, schema, [source for source, _ in new])
     tasks = [_task(version, source, identity, wanted, options) for source, identity in new]
     created = False
@@ -178,7 +197,7 @@ def append(
         (
             *skipped,
             *(
-                Skipped(landing.source, "it has landed meanwhile")
+                Skipped(landing.source, "it has landed meanwhile", code="appended-meanwhile")
                 for landing in landings
                 if landing.source.key not in landed
             ),
@@ -233,20 +252,23 @@ def _choose(
             held = held_now.holds(identity, entry)
         if identity.key in new and identity.batch is not None:
             raise SourceError(
-                f"two sources are named batch {identity.batch!r}, and the same batch lands once: "
-                "append them one by one, each under its own name"
+                f"duplicate batch {identity.batch!r}: two sources have this name",
+                code="duplicate-batch",
+                hint=Hint.of("give each batch a name of its own"),
+                version=version.name,
             )
         if identity.key in new:
-            skipped.append(Skipped(identity, "it is named twice"))
+            skipped.append(Skipped(identity, "it is named twice", code="duplicate"))
         elif entry is None or (reland and not held):
             new[identity.key] = (source, identity)
         elif entry < 0:
             why = f"it was rejected in entry {-entry} of the log"
-            skipped.append(Skipped(identity, why, out=not held))
+            skipped.append(Skipped(identity, why, not held, "rejected", -entry))
         else:
             since = "" if held else ", and was rolled back since"
             why = f"it landed in entry {entry} of the log{since}"
-            skipped.append(Skipped(identity, why, out=not held))
+            code: SkipCode = "appended" if held else "rolled-back"
+            skipped.append(Skipped(identity, why, not held, code, entry))
     return list(new.values()), tuple(skipped)
 
 
@@ -261,7 +283,7 @@ def _new_refusals(
             new.append(one)
         else:
             why = f"it was rejected in entry {abs(entry)} of the log"
-            skipped.append(Skipped(one.source, why, out=True))
+            skipped.append(Skipped(one.source, why, out=True, code="rejected", entry=abs(entry)))
     return new, skipped
 
 
@@ -271,8 +293,10 @@ def _schema(version: Version, declared: Schema | None, sources: Sequence[RecordS
         return declared if declared is not None else _inferred(version, sources)
     if declared is not None and declared.fingerprint != version.schema.fingerprint:
         raise SchemaMismatchError(
-            f"{version.name} has another schema:\n{compare(version.schema, declared)}\n"
-            "A version has one schema: append to a new version instead"
+            f"{version.name}: declared schema differs from the schema of the version:\n"
+            f"{compare(version.schema, declared)}",
+            hint=Hint.of("append to a new version"),
+            version=version.name,
         )
     return version.schema
 
@@ -281,10 +305,13 @@ def _inferred(version: Version, sources: Sequence[RecordSource]) -> Schema:
     found = infer_schema_of(sources)
     if not found.features and found.payload != "opaque":
         raise SchemaMismatchError(
-            f"{version.name} does not exist, and nothing in {sources[0].shown}"
-            + (f" and {len(sources) - 1} more" if len(sources) > 1 else "")
-            + " tells what schema to give it: declare the schema, or begin with a source that has "
-            "some records"
+            f"{version.name}: cannot infer the schema of a new version from {sources[0].shown}"
+            + (f" and {len(sources) - 1} more" if len(sources) > 1 else ""),
+            code="missing-schema",
+            hint=Hint.of(
+                "set ", Option("schema"), ", or append a source that contains records first"
+            ),
+            version=version.name,
         )
     return found
 

@@ -13,7 +13,8 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
-from shardline.errors import SourceError
+from shardline.errors import InvalidArgumentError, SourceError
+from shardline.hints import Hint
 from shardline.log import canonical
 from shardline.sources.choose import Format
 from shardline.sources.folder import FolderOrigin
@@ -57,16 +58,25 @@ class LandingFolder:
     def __post_init__(self) -> None:
         """Refuse what cannot be looked into."""
         if self.format is not None and self.format not in get_args(Format):
-            known = ", ".join(get_args(Format))
-            raise ValueError(f"{self.where}: format {self.format!r} is none of {known}")
+            raise InvalidArgumentError(
+                f"{self.where}: invalid format {self.format!r}: expected "
+                f"{', '.join(get_args(Format))}",
+                code="invalid-choice",
+                path=self.where,
+            )
         if not self.pattern or self.pattern.startswith("/"):
-            raise ValueError(
-                f"{self.where}: the pattern {self.pattern!r} must be below the folder, as *.jsonl"
+            raise InvalidArgumentError(
+                f"{self.where}: invalid pattern {self.pattern!r}: expected a relative pattern",
+                code="invalid-pattern",
+                hint=Hint.of("write the pattern relative to the folder, such as *.jsonl"),
+                path=self.where,
             )
         if self.format == "folder" and "://" in self.where:
-            raise ValueError(
-                f"{self.where}: a folder of files must lie on a local disk: land Parquet or "
-                "TFRecord files in the store instead"
+            raise InvalidArgumentError(
+                f"{self.where}: a folder of files must be on a local disk",
+                code="unsupported-location",
+                hint=Hint.of("put Parquet or TFRecord files into the store"),
+                path=self.where,
             )
 
     def arrivals(self) -> list[Arrival]:

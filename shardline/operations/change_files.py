@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from shardline.files.compression import Compression
 from shardline.files.reader import DEFAULT_LIMITS, Limits, RecordFile
 from shardline.files.sink import RecordSink
 from shardline.log.schema import Schema
+from shardline.operations.arguments import parse_compression
 from shardline.operations.extend import extension, settled
 from shardline.operations.migrate import migration
 from shardline.operations.refused import MEND, MEND_CAST, refuse_records
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from shardline.fields.bound import Fields
+    from shardline.files.compression import Compression
+    from shardline.hints import Hint
     from shardline.operations.migrate import Steps
 
 
@@ -119,7 +121,7 @@ def change_file(
     out: Path | str,
     transform: Transform,
     *,
-    advice: str = MEND,
+    advice: Hint = MEND,
     compression: Compression | str | None = None,
     overwrite: bool = False,
     limits: Limits = DEFAULT_LIMITS,
@@ -137,7 +139,7 @@ def change_file(
         DurableFile(Path(out), overwrite=overwrite) as durable,
         Makers(transform) as makers,
     ):
-        packed = file.compression if compression is None else Compression(compression)
+        packed = file.compression if compression is None else parse_compression(compression)
         sink = RecordSink(durable, packed)
         for changed in transformed(
             shown,

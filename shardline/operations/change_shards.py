@@ -9,9 +9,16 @@ import secrets
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from shardline.errors import LogError
+from shardline.errors import InvalidArgumentError, LogError
 from shardline.files.compression import Compression
+from shardline.hints import Hint, Option
 from shardline.log.facts import Base
+from shardline.operations.arguments import (
+    parse_compression,
+    validate_same_root,
+    validate_shard_compression,
+    validate_share,
+)
 from shardline.operations.copying import refuse_swapped
 from shardline.operations.derive import (
     Derivation,
@@ -181,9 +188,8 @@ class ChangePlan:
 
 def packing(wanted: Compression | str | None) -> Compression | None:
     """How to pack, None for as the base is."""
-    chosen = None if wanted is None else Compression(wanted)
-    if chosen is Compression.ZLIB:
-        raise ValueError("shards are plain or GZIP: ZLIB files cannot be put behind each other")
+    chosen = None if wanted is None else parse_compression(wanted)
+    validate_shard_compression(chosen)
     return chosen
 
 
@@ -208,23 +214,26 @@ class ShardChange:
 
     def __post_init__(self) -> None:
         """Refuse what cannot be made."""
-        if self.into.store.uri != self.base.store.uri:
-            raise ValueError(
-                f"{self.into.name} lies in {self.into.store.uri} and {self.base.name} in "
-                f"{self.base.store.uri}: {self.operation} within one root, and copy that"
-            )
+        validate_same_root(self.into, self.base)
         if self.into.name == self.base.name:
             raise LogError(
-                f"{self.base.name} has one schema for ever: {self.operation} into a new version"
+                f"{self.base.name}: cannot {self.operation} a version into itself",
+                code="same-version",
+                hint=Hint.of("set ", Option("into"), " to a new version"),
+                version=self.base.name,
             )
         if self.mode == "overlay" and self.into.log.dataset != self.base.log.dataset:
-            raise ValueError(
-                f"an overlay lies beside its base: make it a version of {self.base.log.dataset}, "
-                "or use mode='rewrite'"
+            raise InvalidArgumentError(
+                f"{self.into.name}: an overlay must be a version of {self.base.log.dataset}",
+                code="dataset-mismatch",
+                hint=Hint.of(
+                    f"name a version of {self.base.log.dataset}, or set ",
+                    Option("mode", "rewrite"),
+                ),
+                version=self.into.name,
             )
         refuse_doubling(self.transform)
-        if not 0 <= self.quarantine_share <= 1:
-            raise ValueError(f"a share of {self.quarantine_share}: it must be from 0 to 1")
+        validate_share("quarantine_share", self.quarantine_share)
 
     def plan(self) -> ChangePlan:
         """What it would do, without reading a record."""
@@ -329,11 +338,11 @@ class ShardChange:
         return {"quarantine": quarantined} if quarantined else {}
 
 
-def _advice(operation: str, mode: Mode) -> str:
-    """What to do where records cannot become what they should."""
+def _advice(operation: str, mode: Mode) -> Hint:
+    """Return what to do where records cannot become what they should."""
     mend = MEND_CAST if operation == "migrate" else MEND
-    optional = "; in an overlay that takes fields declared with required=False"
-    return f"{mend}; {QUARANTINE}{optional if mode == 'overlay' else ''}"
+    optional = (" (in an overlay, declare the features with ", Option("required", value=False), ")")
+    return Hint.of(mend, ", or ", QUARANTINE, *(optional if mode == "overlay" else ()))
 
 
 def _described(tasks: Sequence[ChangeTask], added: Sequence[Added]) -> Json:

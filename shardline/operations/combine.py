@@ -8,12 +8,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 
-from shardline.errors import LogError
+from shardline.errors import InvalidArgumentError, LogError
 from shardline.execution.engine import Threads
 from shardline.files.compression import Compression
 from shardline.files.reader import DEFAULT_LIMITS
+from shardline.hints import Hint, Option
 from shardline.log.facts import Checks, Shard
 from shardline.log.version import refuse_no_version
+from shardline.operations.arguments import validate_choice, validate_minimum, validate_same_root
 from shardline.operations.change_shards import packing
 from shardline.operations.combining.budget import Estimate, refuse_over_budget, together
 from shardline.operations.combining.kept import OPERATION
@@ -195,20 +197,19 @@ def _planned(
     """Find the snapshots, and refuse what cannot be combined."""
     refuse_no_version(left=left, right=right, into=into)
     rule = make_rule(**options)
-    if mode not in get_args(CombineMode):
-        raise ValueError(f"mode {mode!r} is none of {', '.join(get_args(CombineMode))}")
+    validate_choice("mode", mode, get_args(CombineMode))
     if mode == "virtual":
         _refuse_computed(rule)
-    if target_bytes < 1:
-        raise ValueError(f"shards of {target_bytes} bytes: the target must be 1 or more")
+    validate_minimum("target_bytes", target_bytes, 1)
     for one in (left, right):
-        if one.store.uri != into.store.uri:
-            raise ValueError(
-                f"{into.name} lies in {into.store.uri} and {one.name} in {one.store.uri}: combine "
-                "within one root, and copy that"
-            )
+        validate_same_root(into, one)
         if one.name == into.name:
-            raise LogError(f"{one.name} cannot hold pairs of its own records: name a new version")
+            raise LogError(
+                f"{one.name}: cannot combine a version into itself",
+                code="same-version",
+                hint=Hint.of("set ", Option("into"), " to a new version"),
+                version=one.name,
+            )
     left.refresh()
     origins = [Origin(left, left.find(which[0]))]
     if right.name == left.name and which[0] == which[1]:
@@ -218,9 +219,10 @@ def _planned(
         origins.append(Origin(right, right.find(which[1])))
     snapshots = [origin.snapshot for origin in origins]
     if rule.once and str(snapshots[0]) != str(snapshots[1]):
-        raise ValueError(
-            f"once=True pairs records among themselves: {snapshots[0]} and {snapshots[1]} are two, "
-            "name one for both sides"
+        raise InvalidArgumentError(
+            f"once: both sides must be one snapshot, got {snapshots[0]} and {snapshots[1]}",
+            code="conflicting-arguments",
+            hint=Hint.of("name one snapshot for both sides, or leave out ", Option("once")),
         )
     recipe, schema = make_recipe(rule, snapshots[0].schema, snapshots[1].schema)
     recipe.refuse_same_names()
@@ -233,11 +235,13 @@ def _planned(
 def _refuse_computed(rule: Rule) -> None:
     """Refuse what a reader cannot make of a pair's number alone."""
     names = ("on", "where", "fields", "limit", "sample")
-    asked = [f"{name}=" for name in names if getattr(rule, name)]
+    asked = [name for name in names if getattr(rule, name)]
     if asked:
-        raise ValueError(
-            f"a virtual combination has all pairs, as they are: leave out {', '.join(asked)}, or "
-            "write the pairs, with mode='materialized'"
+        options = Hint.join(", ", (Hint.of(Option(name)) for name in asked))
+        raise InvalidArgumentError(
+            f"a virtual combination contains all pairs: unsupported {', '.join(asked)}",
+            code="conflicting-arguments",
+            hint=Hint.of("leave out ", options, ", or set ", Option("mode", "materialized")),
         )
 
 

@@ -10,15 +10,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from shardline import kernel
-from shardline.errors import DamagedFileError, ExampleError
+from shardline.errors import DamagedFileError, ExampleError, InvalidArgumentError
 from shardline.execution.threads import run_tasks, workers_per_task
 from shardline.files.compression import Compression
 from shardline.files.parallel import map_blocks
 from shardline.files.reader import DEFAULT_LIMITS
 from shardline.files.sink import RecordSink
+from shardline.hints import Hint, Option
 from shardline.kernel.types import merge_facts
 from shardline.log.inferred import FileSchema, features_of, schema_of
 from shardline.log.schema import Schema
+from shardline.operations.arguments import parse_compression
 from shardline.operations.combining.budget import Estimate, refuse_over_budget
 from shardline.operations.combining.grid import Grid, extent
 from shardline.operations.combining.laying import Laying
@@ -68,7 +70,7 @@ def combine_files(
     behind then.
     """
     refuse_unknown(combine_files, options)
-    out, packing = Path(out), Compression(compression)
+    out, packing = Path(out), parse_compression(compression)
     with DurableFile(out, overwrite=overwrite) as file:
         work = _planned(left, right, limits, workers, options)
         try:
@@ -125,9 +127,10 @@ def _planned(
     sides = [_listed(paths) for paths in (left, right)]
     same = [path.resolve() for path in sides[0]] == [path.resolve() for path in sides[1]]
     if rule.once and not same:
-        raise ValueError(
-            "once=True pairs records among themselves: name the same files, in the same order, "
-            "for both sides"
+        raise InvalidArgumentError(
+            "once: both sides must be the same files in the same order",
+            code="conflicting-arguments",
+            hint=Hint.of("name the same files for both sides, or leave out ", Option("once")),
         )
     count = workers or os.cpu_count() or 1
     of_left = _look(sides[0], limits, count)
@@ -160,7 +163,9 @@ def _keys_alone(rule: Rule, left: Schema) -> Schema:
 def _listed(paths: Paths) -> list[Path]:
     files = [Path(path) for path in ([paths] if isinstance(paths, str | Path) else paths)]
     if not files:
-        raise ValueError("there is nothing to combine: name some files for either side")
+        raise InvalidArgumentError(
+            "no files to combine: each side needs a file", code="missing-argument"
+        )
     return files
 
 

@@ -52,8 +52,8 @@ class Consumer:
             fits = told.isprintable() and not any(map(str.isspace, told)) and len(told) <= _MAX_WORD
             if not fits or not (told or what != "name"):
                 raise BadNameError(
-                    f"{told[:_MAX_WORD]!r} cannot be the {what} of a consumer: write 1 to "
-                    f"{_MAX_WORD} printable characters without spaces, as digits-cnn"
+                    f"invalid {what} of a consumer {told[:_MAX_WORD]!r}: expected 1 to "
+                    f"{_MAX_WORD} printable characters without spaces"
                 )
 
     @property
@@ -119,10 +119,13 @@ def release(
     ]
     if not held:
         known = ", ".join(dict.fromkeys(one.name for one in consumers_of(version))) or "none"
-        run_told = f" of run {run!r}" if run is not None else ""
+        run_told = f" (run {run!r})" if run is not None else ""
         on = f"@{snapshot}" if snapshot is not None else ""
         raise SnapshotMissingError(
-            f"no consumer {name!r}{run_told} holds {version.name}{on}; its consumers: {known}"
+            f"{version.name}{on}: unknown consumer {name!r}{run_told} (known: {known})",
+            code="consumer-not-found",
+            version=version.name,
+            snapshot=snapshot,
         )
     for one in held:
         version.commit(SetConsumer(one, released=True))

@@ -15,7 +15,8 @@ from shardline.files.hashed import HashedFile
 from shardline.files.index import Fingerprint, fingerprint_of, read_fingerprint
 from shardline.files.packed import PackedStream
 from shardline.files.reader import DEFAULT_LIMITS, Block, Limits, RecordFile
-from shardline.files.stored import open_source
+from shardline.files.stored import StoredFile, open_source
+from shardline.hints import Command, Hint
 from shardline.kernel.types import HEADER_BYTES
 from shardline.wording import counted
 
@@ -215,6 +216,25 @@ def refuse_wrong(
 
 def _wrong(source: Source, what: str) -> WrongShardError:
     return WrongShardError(
-        f"{source}: {what}. It is not the file that was committed: see 'shardline verify', and "
-        "make it anew with 'shardline repair'"
+        f"{source}: not the committed file: {what}",
+        hint=_repair_hint(source),
+        path=str(source),
+        version=_version_of(source),
     )
+
+
+def _repair_hint(source: Source) -> Hint | None:
+    """Return how to check and repair the version of a shard; None for a standalone file."""
+    version = _version_of(source)
+    if version is None:
+        return None
+    verify, repair = Command.of("verify", version), Command.of("repair", version)
+    return Hint.of("run ", verify, ", then ", repair)
+
+
+def _version_of(source: Source) -> str | None:
+    """Return the version that a stored shard belongs to, by its name."""
+    if not isinstance(source, StoredFile) or "/shards/" not in source.name:
+        return None
+    dataset, _, leaf = source.name.partition("/shards/")
+    return f"{dataset}/{leaf.split('.')[0]}"

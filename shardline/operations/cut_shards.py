@@ -9,6 +9,7 @@ from shardline.errors import WrongShardError
 from shardline.files.hashed import HashedFile
 from shardline.files.reader import RecordFile
 from shardline.files.stored import StoredFile
+from shardline.hints import Hint
 from shardline.kernel.types import HEADER_BYTES
 from shardline.operations.copying import refuse_wrong
 
@@ -77,8 +78,10 @@ def verify_cut(task: CutTask, running: Running) -> None:
         )
     if not borders.are_right(count, end):
         raise WrongShardError(
-            f"{source}.index does not tell where the records of the shard are, which is intact: "
-            "delete that index, it is made anew, and rebuild again"
+            f"{source}.index: the index does not match its shard, which is intact",
+            code="index-mismatch",
+            hint=Hint.of("delete the index, which is derived, and rebuild again"),
+            path=f"{source}.index",
         )
 
 

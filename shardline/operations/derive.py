@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Generic, Protocol, Self, TypeVar
 
 from shardline.errors import CondemnedShardError, ConflictError, SchemaMismatchError
 from shardline.execution.engine import ShardTask
+from shardline.hints import Hint, Option
 from shardline.log.changes import Derive, edit, refuse_condemned
 from shardline.log.facts import Input, Shard
 from shardline.log.schema_diff import compare
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from shardline.operations.shards import ShardPlan
 
 _ROUNDS = 8
+_RETRY = Hint.of("retry on the latest snapshot")
 
 
 class DerivedTask(ShardTask, Protocol):
@@ -190,8 +192,9 @@ def derive(work: Derivation[Task], engine: Engine, progress: Listener | None = N
             let_go(into, work.origins)
         return Derived(entry, made, reused, tuple(receipts), created)
     raise ConflictError(
-        f"{into.name}: others committed to it each time this was done; nothing was changed, "
-        "try again when they have finished"
+        f"{into.name}: other writers committed during each of {_ROUNDS} attempts",
+        hint=Hint.of("nothing was changed: retry when the other writers have finished"),
+        version=into.name,
     )
 
 
@@ -230,9 +233,11 @@ def take_back_erased(
     gone = tuple(shard.name for shard in made)
     _give_up(into, gone)
     raise CondemnedShardError(
-        f"{into.name}: {what}: snapshot {entry.snapshot} was rejected, and its new shards were "
-        "given up for good. Do it again, of the newest snapshot",
+        f"{into.name}: {what}: rejected snapshot {entry.snapshot} and its new shards",
         gone,
+        hint=_RETRY,
+        version=into.name,
+        snapshot=entry.snapshot,
     )
 
 
@@ -248,9 +253,11 @@ def _hold_again(into: Version, entry: Entry | None, origins: Sequence[Origin]) -
             raise
         into.reject(entry.snapshot, reason="vacuum took what it is read with while it was made")
         raise CondemnedShardError(
-            f"{into.name}: vacuum took what it is read with while it was made: snapshot "
-            f"{entry.snapshot} was rejected. Do it again, of the newest snapshot",
+            f"{into.name}: vacuum deleted its inputs meanwhile: rejected snapshot {entry.snapshot}",
             error.names,
+            hint=_RETRY,
+            version=into.name,
+            snapshot=entry.snapshot,
         ) from error
 
 
@@ -360,9 +367,10 @@ def refuse_other_schema(into: Version, schema: Schema) -> None:
     """Refuse to make of a version something that does not have its schema."""
     if into.exists and into.schema.fingerprint != schema.fingerprint:
         raise SchemaMismatchError(
-            f"{into.name} exists already, and its features are not those that it would get:\n"
-            + "\n".join(line.rpartition(": ")[0] for line in compare(into.schema, schema).lines())
-            + "\nName a version that is not there yet (into=)"
+            f"{into.name}: the version exists with other features:\n"
+            + "\n".join(line.rpartition(": ")[0] for line in compare(into.schema, schema).lines()),
+            hint=Hint.of("set ", Option("into"), " to a new version"),
+            version=into.name,
         )
 
 
@@ -370,6 +378,8 @@ def refuse_appended(into: Version, operation: str) -> None:
     """Refuse to take out what was appended, be it rebuilt since: nothing would bring it back."""
     if next(into.state.sources.items(), None) is not None:
         raise ConflictError(
-            f"{into.name} was appended to, and this would take that out ({operation}): choose a "
-            "version that holds nothing but what is derived"
+            f"{into.name}: cannot {operation} over appended records",
+            code="appended-version",
+            hint=Hint.of("choose a version that contains derived records only"),
+            version=into.name,
         )

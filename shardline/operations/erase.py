@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from shardline.errors import ConflictError, LogError
 from shardline.execution.engine import Threads
 from shardline.files.reader import DEFAULT_LIMITS
+from shardline.hints import Hint
 from shardline.log.changes import Derive, edit
 from shardline.log.facts import Base
 from shardline.log.version import utc_now
@@ -172,8 +173,8 @@ def _done_late(work: _Work, done: list[ErasedVersion]) -> tuple[Holder, ...]:
         with suppress(ConflictError):
             done += replace(work, plan=late, made={}).done()
     raise ConflictError(
-        f"{work.plan.dataset}: what was planned is erased, and others made new shards of the old "
-        "ones each time it was looked: ask again when they have finished"
+        f"{work.plan.dataset}: other writers derived new shards from the erased ones meanwhile",
+        hint=Hint.of("the plan is done: erase again when the other writers have finished"),
     )
 
 
@@ -212,8 +213,11 @@ class _Work:
             shard = receipt.shard
             if shard is None or shard.records != part.shard.records - len(part.rows):
                 raise LogError(
-                    f"{version.name}: shard {part.shard.name} did not become what was planned: "
-                    "nothing was committed; ask again"
+                    f"{version.name}: shard {part.shard.name} differs from the plan",
+                    code="plan-mismatch",
+                    hint=Hint.of("nothing was committed: erase again"),
+                    path=version.shard_name(part.shard),
+                    version=version.name,
                 )
             self.made[part.shard.name] = shard
 
@@ -249,9 +253,11 @@ class _Work:
         version.refresh()
         if version.state.snapshot != one.head:
             raise ConflictError(
-                f"{version.name}: snapshot {version.state.snapshot} was committed while the erase "
-                f"was planned on snapshot {one.head}; nothing was erased: ask again, what was "
-                "written is used again"
+                f"{version.name}: snapshot {version.state.snapshot} was committed after the erase "
+                f"was planned on snapshot {one.head}",
+                hint=Hint.of("nothing was erased: erase again, which reuses written shards"),
+                version=version.name,
+                snapshot=version.state.snapshot,
             )
 
     def _commit(self, one: VersionErasure) -> Entry | None:

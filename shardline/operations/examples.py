@@ -45,7 +45,7 @@ def write_examples(
                 frames = encode_columns(batch)
             except ColumnError as error:
                 raise ColumnError(
-                    writer.records + error.record, error.feature, error.detail
+                    writer.records + error.record, error.feature, error.detail, code=error.code
                 ) from None
             writer.write_frames(frames, batch.num_rows)
     return writer.records
@@ -73,6 +73,8 @@ def read_examples(
             raise DamagedFileError.of(path, fault) from None
         except ColumnError as error:
             record = block.record + error.record
-            raise ColumnError(record, error.feature, f"{error.detail} ({path})") from None
+            moved = ColumnError(record, error.feature, f"{error.detail} ({path})", code=error.code)
+            moved.path = str(path)
+            raise moved from None
 
     yield from map_blocks(path, decode, limits=limits, workers=workers, block_bytes=BATCH_BYTES)

@@ -15,6 +15,7 @@ from shardline.errors import FileExistsAlreadyError, ObjectMissingError
 from shardline.execution.engine import Threads
 from shardline.files.reader import DEFAULT_LIMITS
 from shardline.files.sink import RecordSink
+from shardline.hints import Hint, Option
 from shardline.log import canonical
 from shardline.log.strict import Fields
 from shardline.log.version import refuse_no_version
@@ -138,8 +139,10 @@ def export(
     ours = before is not None and before.version == version.name
     if (path.exists() or path.is_symlink()) and not overwrite and not ours:
         raise FileExistsAlreadyError(
-            f"{path} exists already and is no export of {version.name}: choose another name, or "
-            "say that it may be overwritten"
+            f"{path}: the file exists and is not an export of {version.name}",
+            hint=Hint.of("choose another name, or set ", Option("overwrite", value=True)),
+            path=path,
+            version=version.name,
         )
     claim = Exported(
         version.name, snapshot.number, snapshot.content, packing.value, 0, 0, "", modified=0

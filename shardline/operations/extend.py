@@ -10,11 +10,18 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, get_args
 
-from shardline.errors import FieldsError, SchemaMismatchError, UnreadableSnapshotError
+from shardline.errors import (
+    FieldsError,
+    InvalidArgumentError,
+    SchemaMismatchError,
+    UnreadableSnapshotError,
+)
 from shardline.execution.engine import Threads
 from shardline.fields.bound import is_maker, maker_told
 from shardline.files.reader import DEFAULT_LIMITS
+from shardline.hints import Hint, Option
 from shardline.log.version import refuse_no_version
+from shardline.operations.arguments import validate_choice
 from shardline.operations.change_shards import Mode, ShardChange, packing
 from shardline.operations.same_names import named_feature
 from shardline.operations.transform import Transform, unchanged
@@ -92,26 +99,38 @@ def planned_extend(
     limits: Limits = DEFAULT_LIMITS,
 ) -> ShardChange:
     """The same, ready to be done: its `plan` tells what it would do."""
-    if mode not in get_args(Mode):
-        raise ValueError(f"mode {mode!r} is none of {', '.join(get_args(Mode))}")
+    validate_choice("mode", mode, get_args(Mode))
     refuse_no_version(base=base, into=into)
     makers = settled(fields)
     base.refresh()
     snapshot = base.find(which)
     if mode == "overlay" and (drop or replaces):
-        raise ValueError(
-            "an overlay leaves what is there as it is: to drop or replace, use mode='rewrite'"
+        raise InvalidArgumentError(
+            f"mode: an overlay cannot {'drop' if drop else 'replace'} features",
+            code="conflicting-arguments",
+            hint=Hint.of("set ", Option("mode", "rewrite")),
         )
     if mode == "overlay" and any(shard.virtual for shard in snapshot.shards):
         raise UnreadableSnapshotError(
-            f"{snapshot} is virtual: there are no records beside which an overlay could lie; use "
-            "mode='rewrite', or give the fields to combine"
+            f"{snapshot}: cannot overlay a virtual snapshot",
+            code="virtual-snapshot",
+            hint=Hint.of(
+                "set ", Option("mode", "rewrite"), ", or compute the features with combine"
+            ),
+            version=snapshot.version,
+            snapshot=snapshot.number,
         )
     transform = extension(snapshot.schema, makers, replaces=replaces, drop=drop)
     if mode == "overlay" and quarantine_share and any(f.required for f in transform.new.features):
-        raise ValueError(
-            "in an overlay a record that is refused stays without the new fields: declare them "
-            "with required=False, or use mode='rewrite'"
+        raise InvalidArgumentError(
+            "quarantine_share: quarantined records of an overlay lack the required features",
+            code="conflicting-arguments",
+            hint=Hint.of(
+                "declare the features with ",
+                Option("required", value=False),
+                ", or set ",
+                Option("mode", "rewrite"),
+            ),
         )
     told: Json = {"mode": mode, "fields": [maker_told(one) for one in makers]}
     told |= {"drop": list(drop)} if drop else {}
@@ -138,9 +157,12 @@ def settled(fields: Fields | Iterable[Fields]) -> tuple[Fields, ...]:
     for one in makers:
         if not is_maker(one):
             raise FieldsError(
-                f"a value of type {type(one).__name__} does not say which fields it makes: put "
-                "record_fields(...), batch_fields(...) or tensor_fields(...) before a function, "
-                "and give a table as joined_fields(...)"
+                f"fields: {type(one).__name__} does not declare its features",
+                code="undeclared-udf",
+                hint=Hint.of(
+                    "wrap a function in record_fields(...), batch_fields(...) or "
+                    "tensor_fields(...), and a table in joined_fields(...)"
+                ),
             )
     return tuple(one.settled() for one in makers)
 
@@ -150,15 +172,22 @@ def extension(
 ) -> Transform:
     """The transform that adds fields to records of a schema."""
     if schema.payload == "opaque":
-        raise SchemaMismatchError("the records are opaque: they have no features to extend")
+        raise SchemaMismatchError(
+            "opaque records have no features to extend", code="opaque-records"
+        )
     if not fields and drop:
-        raise ValueError(
-            "there are no fields to add: to drop alone, migrate with "
-            f"Steps(drop=[{', '.join(map(repr, drop))}])"
+        raise InvalidArgumentError(
+            "no features to add",
+            code="missing-argument",
+            hint=Hint.of(
+                f"to drop features only, migrate with Steps(drop=[{', '.join(map(repr, drop))}])"
+            ),
         )
     if not fields:
-        raise ValueError(
-            "there are no fields to add: see record_fields, batch_fields, joined_fields"
+        raise InvalidArgumentError(
+            "no features to add",
+            code="missing-argument",
+            hint=Hint.of("see record_fields, batch_fields and joined_fields"),
         )
     names = unchanged(schema)
     for name in drop:
@@ -168,12 +197,23 @@ def extension(
     new = [feature for one in fields for feature in one.features]
     for name in replaces:
         if name not in {feature.name for feature in new}:
-            raise SchemaMismatchError(f"feature {name!r} is to be replaced, and nothing makes it")
+            raise SchemaMismatchError(
+                f"feature {name!r}: cannot replace a feature that nothing computes",
+                code="missing-feature",
+                feature=name,
+            )
     for feature in new:
         if names.get(feature.key) is not None:
             raise SchemaMismatchError(
-                f"feature {feature.name!r} is there already: give the new field another name, or "
-                f"replace the old one: mode='rewrite', replaces=[{feature.name!r}]"
+                f"feature {feature.name!r} exists already",
+                code="duplicate-feature",
+                hint=Hint.of(
+                    "rename the new feature, or set ",
+                    Option("mode", "rewrite"),
+                    f" and name {feature.name!r} in ",
+                    Option("replaces"),
+                ),
+                feature=feature.name,
             )
     kept = [feature for feature in schema.features if names[feature.key] is not None]
     after = replace(schema, features=(*kept, *new))
@@ -185,7 +225,9 @@ def _replaced(schema: Schema, name: str) -> Feature:
     feature = schema.find(name, sequence=False) or schema.feature(name)
     if feature.sequence:
         raise SchemaMismatchError(
-            f"feature {name!r} is in the feature_lists, and a new field in the context: to put "
-            f"one in the place of the other, drop it: drop=[{name!r}]"
+            f"feature {name!r} of the feature_lists cannot be replaced by a context feature",
+            code="unsupported-feature",
+            hint=Hint.of(f"name {name!r} in ", Option("drop")),
+            feature=name,
         )
     return feature

@@ -10,6 +10,12 @@ from shardline.errors import BadRecordsError
 from shardline.execution.threads import run_tasks
 from shardline.files.compression import Compression
 from shardline.files.reader import DEFAULT_LIMITS
+from shardline.hints import Hint, Option
+from shardline.operations.arguments import (
+    validate_minimum,
+    validate_shard_compression,
+    validate_share,
+)
 from shardline.operations.row_stream import RowStream
 from shardline.operations.shards import ShardPlan, make_shard
 from shardline.sources.tfrecord import TFRecordSource
@@ -47,12 +53,9 @@ class LandingOptions:
 
     def __post_init__(self) -> None:
         """Refuse what no shard can be made by."""
-        if self.compression is Compression.ZLIB:
-            raise ValueError("shards are plain or GZIP: ZLIB files cannot be put behind each other")
-        if self.target_bytes < 1:
-            raise ValueError(f"shards of {self.target_bytes} bytes: the target must be 1 or more")
-        if not 0 <= self.quarantine_share <= 1:
-            raise ValueError(f"a share of {self.quarantine_share}: it must be from 0 to 1")
+        validate_shard_compression(self.compression)
+        validate_minimum("target_bytes", self.target_bytes, 1)
+        validate_share("quarantine_share", self.quarantine_share)
 
     def to_json(self) -> Json:
         """The options as an entry tells them: enough to make the shards once more."""
@@ -229,7 +232,9 @@ def _frames(task: LandingTask, running: Running, row: int) -> Iterator[tuple[Fra
         bad = [one for one in frames.refused if not one.damage]
         if bad and not task.options.quarantine_share:
             told = tuple(f"{task.label}, {one}" for one in bad[:_TOLD])
-            raise bad_records(f"{task.dataset}/{task.version}", told, len(bad), chunk.end)
+            error = bad_records(f"{task.dataset}/{task.version}", told, len(bad), chunk.end)
+            error.path, error.record, error.feature = task.label, bad[0].row, bad[0].feature
+            raise error
         records += len(frames.starts)
         running.tell(chunk.position, records)
         yield frames, chunk.end
@@ -256,13 +261,16 @@ def bad_records(
 ) -> BadRecordsError:
     """The error to raise for rows that do not fit."""
     more = f"\n  ... and {bad - len(told):,} more" if bad > len(told) else ""
-    allowed = f", and at most {share:.2%} may" if share else ""
+    allowed = f" (at most {share:.2%} may)" if share else ""
     lines = "\n  ".join(told)
     return BadRecordsError(
-        f"{bad:,} of {rows:,} rows do not fit the schema of {name}{allowed}: nothing was committed"
-        f"\n  {lines}{more}\nMend them, or let such rows go to quarantine: "
-        "quarantine_share=0.01, or --quarantine-share 1%",
+        f"{bad:,} of {rows:,} rows do not fit the schema of {name}{allowed}, nothing was committed:"
+        f"\n  {lines}{more}",
         told,
         bad,
         rows,
+        hint=Hint.of(
+            "fix the rows, or quarantine such rows by raising ", Option("quarantine_share")
+        ),
+        version=name,
     )

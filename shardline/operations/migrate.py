@@ -9,9 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from shardline.errors import SchemaMismatchError
+from shardline.errors import InvalidArgumentError, SchemaMismatchError
 from shardline.execution.engine import Threads
 from shardline.files.reader import DEFAULT_LIMITS
+from shardline.hints import Hint, Option
 from shardline.log.meanings import Array, Image
 from shardline.log.version import refuse_no_version
 from shardline.operations.change_shards import ShardChange, packing
@@ -131,9 +132,24 @@ def planned_migration(
 def migration(schema: Schema, steps: Steps) -> Transform:
     """The transform that migrates records of a schema. Raises SchemaMismatchError if none can."""
     if schema.payload == "opaque":
-        raise SchemaMismatchError("the records are opaque: they have no features to migrate")
+        raise SchemaMismatchError(
+            "opaque records have no features to migrate", code="opaque-records"
+        )
     if not steps.lines():
-        raise ValueError("there is nothing to change: rename, drop, cast or default something")
+        raise InvalidArgumentError(
+            "nothing to migrate",
+            code="missing-argument",
+            hint=Hint.of(
+                "set ",
+                Option("rename"),
+                ", ",
+                Option("drop"),
+                ", ",
+                Option("cast"),
+                " or ",
+                Option("default"),
+            ),
+        )
     _refuse_contradictions(steps)
     names = unchanged(schema)
     after = {feature.key: feature for feature in schema.features}
@@ -163,7 +179,9 @@ def migration(schema: Schema, steps: Steps) -> Transform:
 def _refuse_contradictions(steps: Steps) -> None:
     for old, new in steps.rename.items():
         if not new:
-            raise SchemaMismatchError(f"feature {old!r} is to be renamed to nothing: name it")
+            raise SchemaMismatchError(
+                f"feature {old!r}: the new name is empty", code="invalid-name", feature=old
+            )
     for name in steps.drop:
         for other, what in (
             (steps.rename, "renamed"),
@@ -171,11 +189,18 @@ def _refuse_contradictions(steps: Steps) -> None:
             (steps.default, "set"),
         ):
             if name in other:
-                raise SchemaMismatchError(f"feature {name!r} is to be dropped and to be {what}")
+                raise SchemaMismatchError(
+                    f"feature {name!r}: cannot be both dropped and {what}",
+                    code="conflicting-arguments",
+                    feature=name,
+                )
     for name in steps.cast:
         if name in steps.default:
             raise SchemaMismatchError(
-                f"feature {name!r} is to be cast and to be given a default: migrate twice"
+                f"feature {name!r}: cannot be both cast and given a default",
+                code="conflicting-arguments",
+                hint=Hint.of("migrate twice"),
+                feature=name,
             )
 
 
@@ -183,16 +208,23 @@ def _cast(feature: Feature, kind: Kind, name: str) -> Feature:
     """The feature with values of another kind."""
     if feature.sequence:
         raise SchemaMismatchError(
-            f"feature {feature.name!r} is in the feature_lists: only features of the context can "
-            "be cast"
+            f"feature {feature.name!r}: cannot cast a feature of the feature_lists",
+            code="unsupported-feature",
+            feature=feature.name,
         )
     if "bytes" in {feature.kind, kind}:
         raise SchemaMismatchError(
-            f"feature {feature.name!r} holds {feature.kind} values, which cannot be cast to "
-            f"{kind!r}: int64 to float and float to int64 can; for others, compute a new field"
+            f"feature {feature.name!r}: cannot cast {feature.kind} to {kind}",
+            code="unsupported-cast",
+            hint=Hint.of("cast int64 to float or float to int64, or compute a new feature"),
+            feature=feature.name,
         )
     if feature.kind == kind:
-        raise SchemaMismatchError(f"feature {feature.name!r} holds {kind} values already")
+        raise SchemaMismatchError(
+            f"feature {feature.name!r} has type {kind} already",
+            code="redundant-cast",
+            feature=feature.name,
+        )
     meaning = feature.meaning
     if meaning is not None and kind not in meaning.kinds:
         meaning = None
@@ -210,16 +242,21 @@ def _given(schema: Schema, old: str, new: str | None, value: object) -> Constant
 def _fillable(feature: Feature, name: str) -> Feature:
     if feature.sequence:
         raise SchemaMismatchError(
-            f"feature {feature.name!r} is in the feature_lists: only features of the context can "
-            "be given a default"
+            f"feature {feature.name!r}: cannot give a default to a feature of the feature_lists",
+            code="unsupported-feature",
+            feature=feature.name,
         )
     if feature.required:
         raise SchemaMismatchError(
-            f"feature {feature.name!r} is required: no record lacks it, so there is nothing to give"
+            f"feature {feature.name!r}: cannot give a default to a required feature",
+            code="required-feature",
+            feature=feature.name,
         )
     if isinstance(feature.meaning, Array | Image):
         raise SchemaMismatchError(
-            f"feature {feature.name!r} is {feature.meaning}: a default can be given as numbers or "
-            "text; for others, compute a new field"
+            f"feature {feature.name!r}: cannot give a default to {feature.meaning}",
+            code="unsupported-feature",
+            hint=Hint.of("compute a new feature"),
+            feature=feature.name,
         )
     return replace(feature, name=name)

@@ -17,6 +17,12 @@ from shardline.files.reader import DEFAULT_LIMITS
 from shardline.files.stored import StoredFile
 from shardline.log.changes import Replace
 from shardline.log.version import refuse_no_version
+from shardline.operations.arguments import (
+    parse_compression,
+    validate_minimum,
+    validate_same_root,
+    validate_shard_compression,
+)
 from shardline.operations.copying import copy_file, copy_span, fold
 from shardline.operations.cut_shards import cut_shards, verify_cut
 from shardline.operations.derive import (
@@ -139,13 +145,9 @@ def rebuild(
     version.refresh()
     snapshot = version.find(which)
     packing = packing_of(snapshot, compression)
-    if target_bytes is not None and target_bytes < 1:
-        raise ValueError(f"shards of {target_bytes} bytes: the target must be 1 or more")
-    if into is not None and into.store.uri != version.store.uri:
-        raise ValueError(
-            f"{into.name} lies in {into.store.uri} and {version.name} in {version.store.uri}: "
-            "rebuild within one root, and copy that"
-        )
+    validate_minimum("target_bytes", target_bytes, 1)
+    if into is not None:
+        validate_same_root(into, version)
     work = _Work(version, snapshot, packing, target_bytes, limits, engine, progress, checks)
     if into is None or into.name == version.name:
         return work.in_place()
@@ -155,9 +157,8 @@ def rebuild(
 def packing_of(snapshot: Snapshot, wanted: Compression | str | None) -> Compression:
     """How to pack: as told, else as all the shards are, of overlays the bases, else not at all."""
     if wanted is not None:
-        packing = Compression(wanted)
-        if packing is Compression.ZLIB:
-            raise ValueError("shards are plain or GZIP: ZLIB files cannot be put behind each other")
+        packing = parse_compression(wanted)
+        validate_shard_compression(packing)
         return packing
     found = {records.files[0].shard.compression for records in records_of(snapshot)}
     return Compression.GZIP if found == {"gzip"} else Compression.NONE
@@ -258,7 +259,7 @@ def make_rebuilt(task: RebuildTask, running: Running) -> Receipt:
     plan = replace(task.plan, aside=running.workers > 1)
     receipt = make_shard(plan, filling, attempt=task.attempt)
     if receipt.shard is None:
-        raise LogError(f"{task.label}: a rebuilt shard cannot be empty")
+        raise LogError(f"{task.label}: a rebuilt shard cannot be empty", code="plan-mismatch")
     return receipt
 
 

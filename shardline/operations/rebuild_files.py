@@ -10,11 +10,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from shardline.errors import FileExistsAlreadyError, UnsyncedWriteError
+from shardline.errors import FileExistsAlreadyError, InvalidArgumentError, UnsyncedWriteError
 from shardline.files.compression import Compression
 from shardline.files.packing import frame_ends
 from shardline.files.reader import DEFAULT_LIMITS, Limits, RecordFile
 from shardline.files.sink import RecordSink
+from shardline.hints import Hint
+from shardline.operations.arguments import parse_compression, validate_minimum
 from shardline.operations.copying import copy_file
 from shardline.storage.local import DurableFile, open_folder
 
@@ -54,13 +56,12 @@ def rebuild_files(
     """
     files = [Path(path) for path in paths]
     if not files:
-        raise ValueError("there is nothing to rebuild: name some files")
+        raise InvalidArgumentError("no files to rebuild", code="missing-argument")
     packing = _packing(files, compression, limits)
     if target_bytes is None:
         written = _one_file(files, Path(out), packing, limits, progress, overwrite=overwrite)
         return FilesReport((Path(out),), written.records, written.bytes, packing)
-    if target_bytes < 1:
-        raise ValueError(f"files of {target_bytes} bytes: the target must be 1 or more")
+    validate_minimum("target_bytes", target_bytes, 1)
     return _folder(files, Path(out), packing, target_bytes, limits=limits, progress=progress)
 
 
@@ -68,7 +69,7 @@ def _packing(
     files: Iterable[Path], wanted: Compression | str | None, limits: Limits
 ) -> Compression:
     if wanted is not None:
-        return Compression(wanted)
+        return parse_compression(wanted)
     found = set()
     for path in files:
         with RecordFile(path, limits=limits) as file:
@@ -110,13 +111,14 @@ def _folder(
 ) -> FilesReport:
     """Fill a hidden folder beside the final one, and give it its name when it is whole."""
     if out.exists() or out.is_symlink():
-        raise FileExistsAlreadyError(f"{out} exists already and is not overwritten: choose another")
+        raise FileExistsAlreadyError(
+            f"{out}: the output exists", hint=Hint.of("choose another name"), path=out
+        )
     hidden = out.parent / f".{out.name[:48]}.{secrets.token_hex(6)}.tmp"
     try:
         hidden.mkdir()
     except FileNotFoundError as error:
-        what = f"{out.parent}: no such folder; make it first"
-        raise FileNotFoundError(error.errno, what) from None
+        raise FileNotFoundError(error.errno, "no such folder", str(out.parent)) from None
     parts = _Parts(hidden, packing, target)
     try:
         for path in files:
@@ -142,8 +144,9 @@ def _folder(
         _sync(out.parent)
     except OSError as error:
         raise UnsyncedWriteError(
-            f"{out} has its name, but the disk did not confirm it ({error.strerror}): it may be "
-            "gone after a crash; check the disk"
+            f"{out}: written, but the disk did not confirm it ({error.strerror})",
+            hint=Hint.of("check the disk: after a crash the output may be missing"),
+            path=out,
         ) from error
     return FilesReport(
         tuple(out / name for name in names),

@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 from shardline.errors import SchemaMismatchError
 from shardline.fields.bound import Bound
 from shardline.fields.made import Made
+from shardline.hints import Hint
 from shardline.log import canonical
 from shardline.sources.arrow_types import column_type, declared_by, is_list
 from shardline.sources.fit import Fitted, fit
@@ -178,8 +179,10 @@ def declared_value(name: str, value: object) -> Feature:
     feature = declared_by(name, _array(name, value).type)
     if feature is None or feature.sequence:
         raise SchemaMismatchError(
-            f"the value for {name!r} is none that a feature can hold: give a number, text, bytes, "
-            "or a list of one of these"
+            f"feature {name!r}: a feature cannot contain the given value",
+            code="invalid-value",
+            hint=Hint.of("give a number, text, bytes, or a list of these"),
+            feature=name,
         )
     return feature
 
@@ -192,7 +195,10 @@ def _array(name: str, value: object) -> pa.Array:
         return pa.array([value])
     except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as error:
         raise SchemaMismatchError(
-            f"the value for {name!r} is none that a feature can hold"
+            f"feature {name!r}: a feature cannot contain the given value",
+            code="invalid-value",
+            hint=Hint.of("give a number, text, bytes, or a list of these"),
+            feature=name,
         ) from error
 
 
@@ -201,7 +207,11 @@ def _one(feature: Feature, value: object) -> pa.Array:
     fitted = fit(feature, _array(feature.name, value))
     if fitted.bad or fitted.array.null_count:
         why = fitted.bad.get(0, "is missing")
-        raise SchemaMismatchError(f"the value for {feature.name!r} does not fit: it {why}")
+        raise SchemaMismatchError(
+            f"feature {feature.name!r}: the given value does not fit: it {why}",
+            code="invalid-value",
+            feature=feature.name,
+        )
     return fitted.array.cast(column_type(feature))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from shardline.errors import BadRecordsError
+from shardline.hints import Hint, Option
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -13,26 +14,29 @@ if TYPE_CHECKING:
     from shardline.operations.transforming import Changed
 
 _TOLD = 10
-MEND = (
-    "Mend what makes the fields; for a key that is not in a table, give values to stand in for it "
-    "(defaults=) or leave its fields out (missing='absent')"
+MEND = Hint.of(
+    "fix the function that computes the features, for a key missing from a table set ",
+    Option("defaults"),
+    " or ",
+    Option("missing", "absent"),
 )
 """What to do where a record cannot become what it should."""
-MEND_CAST = "Leave that cast out, or mend such values first: extend can give a field in its place"
+MEND_CAST = Hint.of("leave the cast out, or compute a new feature with extend")
 """The same of a migration, where nothing but a cast depends on values."""
-QUARANTINE = "or let such records go to quarantine: quarantine_share=0.01, or --quarantine-share 1%"
+QUARANTINE = Hint.of("quarantine such records by raising ", Option("quarantine_share"))
 """What else to do where some may be missing."""
 
 
-def refuse_records(what: str, path: str, changed: Changed, advice: str) -> None:
+def refuse_records(what: str, path: str, changed: Changed, advice: Hint) -> None:
     """Refuse to go on where a record cannot become what it should; `advice` is what to do."""
     if not changed.refused:
         return
     told = tuple(f"{path}, {one}" for one in changed.refused[:_TOLD])
     found = f"{_counted(len(changed.refused))} refused"
-    raise _bad_records(f"{what}: {found}", told, len(changed.refused), changed.end, advice) from (
-        changed.error
-    )
+    error = _bad_records(f"{what}: {found}", told, len(changed.refused), changed.end, advice)
+    error.path = path
+    error.record, error.feature = changed.refused[0].row, changed.refused[0].feature
+    raise error from changed.error
 
 
 def misfit_batch(path: str, record: int, error: BatchMisfit) -> BadRecordsError:
@@ -41,15 +45,25 @@ def misfit_batch(path: str, record: int, error: BatchMisfit) -> BadRecordsError:
     `record` is the number of the first record of the batch.
     """
     told = f"{path}, {error.moved(record)}"
-    return BadRecordsError(told, (told,), error.last - error.first + 1, record + error.last + 1)
+    return BadRecordsError(
+        told,
+        (told,),
+        error.last - error.first + 1,
+        record + error.last + 1,
+        code=error.code,
+        hint=error.hint,
+        path=path,
+        record=record + error.first,
+        feature=error.feature,
+    )
 
 
 def refuse_share(
-    what: str, told: Sequence[str], bad: int, rows: int, *, share: float, advice: str
+    what: str, told: Sequence[str], bad: int, rows: int, *, share: float, advice: Hint
 ) -> None:
     """Refuse what was made if more than a share of the records is missing in it."""
     if bad > share * rows:
-        found = f"{bad:,} of {rows:,} records are refused, and at most {share:.2%} may be"
+        found = f"{bad:,} of {rows:,} records are refused, at most {share:.2%} may be"
         raise _bad_records(f"{what}: {found}", tuple(told[:_TOLD]), bad, rows, advice)
 
 
@@ -59,9 +73,9 @@ def _counted(records: int) -> str:
 
 
 def _bad_records(
-    found: str, told: tuple[str, ...], bad: int, rows: int, advice: str
+    found: str, told: tuple[str, ...], bad: int, rows: int, advice: Hint
 ) -> BadRecordsError:
     more = f"\n  ... and {bad - len(told):,} more" if bad > len(told) else ""
     lines = "\n  ".join(told)
-    message = f"{found}: nothing was written\n  {lines}{more}\n{advice}"
-    return BadRecordsError(message, told, bad, rows)
+    message = f"{found}: nothing was written\n  {lines}{more}"
+    return BadRecordsError(message, told, bad, rows, hint=advice)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from shardline.errors import LogError, WrongShardError
 from shardline.execution.engine import Threads
 from shardline.files.reader import DEFAULT_LIMITS
+from shardline.hints import Command, Hint, Option
 from shardline.log.changes import Replace
 from shardline.log.facts import Attestation
 from shardline.log.version import refuse_no_version
@@ -56,7 +57,7 @@ class Repaired:
     entry: Entry | None = None
     quarantine: str | None = None
     lost: int = 0
-    again: str = ""
+    again: Command | None = None
 
     @property
     def changes(self) -> bool:
@@ -108,7 +109,7 @@ def repair(
     reports = list(engine.run(_inspect, tasks, progress))
     repaired: list[Repaired] = []
     made: list[tuple[ShardReport, How, Receipt]] = []
-    hopeless: list[str] = []
+    hopeless: list[WrongShardError] = []
     for report in reports:
         shard = report.shard
         if not report.problems:
@@ -120,18 +121,30 @@ def repair(
             task = replace(_plan(version, report, limits), lossy=lossy, dry_run=dry_run)
             (mended,) = engine.run(mend, [task], progress)
         except WrongShardError as error:
-            hopeless.append(str(error))
+            hopeless.append(error)
             continue
         if mended.receipt is None:
-            again = command_to_mend(version, [shard]) if mended.how == "again" else ""
+            again = command_to_mend(version, [shard]) if mended.how == "again" else None
             repaired.append(Repaired(shard, mended.how, lost=mended.lost, again=again))
         else:
             made.append((report, mended.how, mended.receipt))
     _tell(version, [report for report, _, _ in made])
     repaired += [_commit(version, report.shard, how, new) for report, how, new in made]
     if hopeless:
-        raise WrongShardError("\n".join(hopeless))
+        raise _joined(hopeless)
     return RepairReport(version.name, len(found), tuple(repaired), dry_run)
+
+
+def _joined(errors: Sequence[WrongShardError]) -> WrongShardError:
+    """Join the errors of several shards; the hint and fields are those of the first."""
+    first = errors[0]
+    return WrongShardError(
+        "\n".join(error.message for error in errors),
+        code=first.code,
+        hint=first.hint,
+        path=first.path,
+        version=first.version,
+    )
 
 
 def _chosen(version: Version, names: Iterable[str] | None) -> list[Shard]:
@@ -142,7 +155,13 @@ def _chosen(version: Version, names: Iterable[str] | None) -> list[Shard]:
     wanted = set(names)
     unknown = wanted - {shard.name for shard in there}
     if unknown:
-        raise LogError(f"{version.newest()} has no shard {min(unknown)}: nothing was done")
+        raise LogError(
+            f"{version.newest()}: no shard {min(unknown)}",
+            code="shard-not-found",
+            path=min(unknown),
+            version=version.name,
+            snapshot=version.newest().number,
+        )
     return [shard for shard in there if shard.name in wanted]
 
 
@@ -182,9 +201,15 @@ def _plan(version: Version, report: ShardReport, limits: Limits) -> MendTask:
     found = None if info is None else sha256_of(version.store, report.name, info.size)
     if found == shard.sha256:
         raise WrongShardError(
-            f"{shard.name} is the file that was committed, byte for byte, and yet "
-            f"{report.problems[0]}. If a record may be that large, raise the limit; else reject "
-            "the snapshot that brought it in"
+            f"{shard.name}: the committed file is invalid: {report.problems[0]}",
+            code="committed-corrupt",
+            hint=Hint.of(
+                "if a record may be that large, raise ",
+                Option("max_record"),
+                ", else reject the snapshot that added the shard",
+            ),
+            path=report.name,
+            version=version.name,
         )
     landed, first = landing_of(version, shard)
     pieces = input_pieces(version, shard, limits)

@@ -70,9 +70,11 @@ def _refuse_gone_below(snapshot: Snapshot) -> None:
     if gone:
         first, more = gone[0], f" and {len(gone) - 1:,} more" if len(gone) > 1 else ""
         raise CondemnedShardError(
-            f"{snapshot} is read from shard {first.shard.name} of {first.version}{more}, which "
-            f"went to vacuum in entry {first.condemned} of its log, or was erased there",
+            f"{snapshot}: shard {first.shard.name} of {first.version}{more} was vacuumed or erased "
+            f"(entry {first.condemned})",
             tuple(one.shard.name for one in gone),
+            version=snapshot.version,
+            snapshot=snapshot.number,
         )
 
 
@@ -96,7 +98,9 @@ def _hold_below(version: Version, snapshot: Snapshot) -> None:
                 break
         if left:
             raise CondemnedShardError(
-                f"{snapshot} is read from shard {min(left)} of {owner}, which cannot be kept from "
-                "vacuum any more: every snapshot that holds it lost others to vacuum or an erasure",
+                f"{snapshot}: cannot keep shard {min(left)} of {owner} from vacuum: every snapshot "
+                "with it lost other shards",
                 tuple(sorted(left)),
+                version=snapshot.version,
+                snapshot=snapshot.number,
             )

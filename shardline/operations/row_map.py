@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from shardline import kernel
-from shardline.errors import ObjectMissingError, StorageError
+from shardline.errors import ObjectMissingError, ShardlineError, StorageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -33,8 +33,10 @@ _CRC_BYTES = 4
 _BLOCKS_AT_ONCE = 256
 
 
-class RowMapError(Exception):
-    """A row map that is not there, or not what was written."""
+class RowMapError(ShardlineError):
+    """A row map that is missing, or not what was written."""
+
+    code = "corrupt-row-map"
 
 
 def narrow(most: int) -> int:
@@ -133,23 +135,28 @@ class RowMap:
             return self.store.read_ranges(self.name, [span])[0]
         except ObjectMissingError:
             raise RowMapError(
-                "its row map is not there: it was deleted, or an earlier release made the shard, "
-                "which kept none"
+                "its row map is missing: deleted, or never written by an early release",
+                code="row-map-not-found",
+                path=self.name,
             ) from None
         except StorageError as error:
-            raise RowMapError(f"its row map cannot be read ({error})") from None
+            raise RowMapError(
+                f"its row map cannot be read ({error.message})",
+                code="row-map-unreadable",
+                path=self.name,
+            ) from None
 
     def _width(self, head: bytes) -> int:
         magic, columns, width, _, checksum = _HEADER.unpack(head)
         whole = kernel.crc32c(head[:-_CRC_BYTES]) == checksum
         if not whole or magic != _MAGIC or columns != self.columns or width not in {4, 8}:
-            raise RowMapError(f"its row map is damaged ({self.name})")
+            raise RowMapError(f"its row map is corrupt ({self.name})", path=self.name)
         return int(width)
 
     def _numbers(self, block: bytes, width: int) -> IntArray:
         data, checksum = block[:-_CRC_BYTES], block[-_CRC_BYTES:]
         if struct.pack("<I", kernel.crc32c(data)) != checksum:
-            raise RowMapError(f"its row map is damaged ({self.name})")
+            raise RowMapError(f"its row map is corrupt ({self.name})", path=self.name)
         # All bits of 4 bytes mean none, as those of 8 do.
         kind = "<u4" if width == 4 else "<i8"
         rows = np.frombuffer(data, kind).astype(np.int64).reshape(-1, self.columns)

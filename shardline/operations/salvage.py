@@ -13,11 +13,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from shardline.errors import NothingToSalvageError
+from shardline.errors import InvalidArgumentError, NothingToSalvageError
 from shardline.files.compression import Compression
 from shardline.files.gaps import Doubt, Gap, note_lost, repeat_gap
 from shardline.files.reader import DEFAULT_LIMITS, Block, Damage, Limits, RecordFile
 from shardline.files.writer import RecordWriter
+from shardline.hints import Hint
+from shardline.operations.arguments import parse_compression
 from shardline.storage.local import DurableFile
 
 if TYPE_CHECKING:
@@ -56,11 +58,15 @@ def salvage(
     """
     source = Path(source)
     if quarantine is not None and Path(quarantine).resolve() == Path(out).resolve():
-        raise ValueError(f"{out} cannot hold both the records and the quarantine: name two files")
+        raise InvalidArgumentError(
+            f"{out}: output and quarantine must be two files",
+            code="conflicting-arguments",
+            path=out,
+        )
     report = SalvageReport()
     with RecordFile(source, limits=limits) as file, ExitStack() as stack:
         report.compression = file.compression
-        packing = file.compression if compression is None else Compression(compression)
+        packing = file.compression if compression is None else parse_compression(compression)
         kept = stack.enter_context(RecordWriter(out, compression=packing))
         lost = None if quarantine is None else stack.enter_context(DurableFile(quarantine))
         doubt = Doubt(file.stream)
@@ -85,8 +91,9 @@ def salvage(
                 progress(file.stream.position)
         if report.gaps and not kept.records:
             raise NothingToSalvageError(
-                f"{source}: no intact record was found, so {out} was not written; "
-                "is this a TFRecord file?"
+                f"{source}: no intact record found, {out} was not written",
+                hint=Hint.of("check that this is a TFRecord file"),
+                path=source,
             )
     report.recovered = kept.records
     return report

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from shardline.errors import SchemaMismatchError
+from shardline.hints import Hint
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -28,7 +29,10 @@ def named_feature(schema: Schema, name: str) -> Feature:
     if name in twice:
         both = " or ".join(repr(side + name) for side in _SIDES.values())
         raise SchemaMismatchError(
-            f"feature {name!r} is in the context and in the feature_lists: write {both}"
+            f"feature {name!r} is in the context and in the feature_lists",
+            code="ambiguous-feature",
+            hint=Hint.of(f"write {both}"),
+            feature=name,
         )
     for feature in schema.features:
         if feature.name in twice and name == full_name(feature):
@@ -54,13 +58,15 @@ def doubled(keys: Iterable[Key]) -> set[str]:
     return names[0] & names[1]
 
 
-def refuse_doubled(names: Iterable[str], advice: str) -> None:
+def refuse_doubled(names: Iterable[str], advice: Hint) -> None:
     """Refuse names that would be in the context and in the feature_lists, if there are any."""
-    listed = ", ".join(map(repr, sorted(names)))
-    if listed:
+    both = sorted(names)
+    if both:
         raise SchemaMismatchError(
-            f"the context and the feature_lists would both have {listed}, and readers could not "
-            f"tell which is meant: {advice}"
+            f"context and feature_lists would both have {', '.join(map(repr, both))}",
+            code="ambiguous-feature",
+            hint=advice,
+            feature=both[0],
         )
 
 
@@ -70,4 +76,5 @@ def refuse_doubling(transform: Transform) -> None:
         doubled(feature.key for feature in schema.features)
         for schema in (transform.before, transform.after)
     )
-    refuse_doubled(after - before, "choose another name, or drop or rename what has it")
+    advice = Hint.of("choose another name, or drop or rename the existing feature")
+    refuse_doubled(after - before, advice)

@@ -36,7 +36,8 @@ _TOLD = 3
 class Refusal:
     """A source that cannot land, and why. `check` is the one that its shards would have failed.
 
-    Of a damaged TFRecord file, `record` and `offset` tell where, and `detail` only what.
+    Of a damaged TFRecord file, `record` and `offset` tell where, and `detail` only what. `code`
+    is that of the error; entries do not store it.
     """
 
     source: Identity
@@ -45,6 +46,7 @@ class Refusal:
     record: int | None = None
     offset: int | None = None
     detail: str | None = None
+    code: str = "invalid-source"
 
     @property
     def shards(self) -> tuple[Shard, ...]:
@@ -68,8 +70,9 @@ def refusal(source: Identity, error: ShardlineError) -> Refusal:
     why = why if len(why) <= _MAX_REASON else why[: _MAX_REASON - 1] + "…"
     if isinstance(error, DamagedFileError):
         what = f"{error.kind}: {error.detail}"
-        return Refusal(source, INTEGRITY, why, error.record, error.offset, what)
-    return Refusal(source, INTEGRITY if isinstance(error, SourceError) else SCHEMA, why)
+        return Refusal(source, INTEGRITY, why, error.record, error.offset, what, error.code)
+    check = INTEGRITY if isinstance(error, SourceError) else SCHEMA
+    return Refusal(source, check, why, code=error.code)
 
 
 def open_or_refuse(

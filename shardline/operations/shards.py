@@ -238,7 +238,11 @@ def make_shard(plan: ShardPlan, filling: Filling, *, attempt: int = 0) -> Receip
             return _make(plan, filling, attempt)
         except ObjectExistsError:
             attempt += 1
-    raise LogError(f"{plan.dataset}/{plan.version}: no free name is left for {plan.name(0)}")
+    raise LogError(
+        f"{plan.dataset}/{plan.version}: no free name left for {plan.name(0)}",
+        code="no-free-name",
+        version=f"{plan.dataset}/{plan.version}",
+    )
 
 
 def _make(plan: ShardPlan, filling: Filling, attempt: int) -> Receipt:

@@ -149,7 +149,8 @@ class _Work:
             for feature, buffers in zip(new, decoded[len(self._reads) :], strict=True):
                 if buffers.valid.any():
                     at = int(np.argmax(buffers.valid))
-                    raise ColumnError(at, feature.name, "is there already, though in no schema")
+                    detail = "the record has the feature, the schema does not"
+                    raise ColumnError(at, feature.name, detail, code="undeclared-feature")
             arrays = [to_column(*one) for one in zip(self._reads, decoded, strict=False)]
         except (ExampleError, ColumnError) as error:
             raise placed(self._path, block, error) from None

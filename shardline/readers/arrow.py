@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from shardline.errors import InvalidArgumentError
 from shardline.files.reader import DEFAULT_LIMITS, Limits
+from shardline.hints import Hint
 from shardline.readers.ahead import work_ahead
 from shardline.readers.batches import Batches
 from shardline.readers.chosen import chosen_features
@@ -36,10 +38,9 @@ def to_arrow(
     """A snapshot's records as record batches; see `Snapshot.to_arrow`."""
     size = BATCH_BYTES if batch_bytes is None else batch_bytes
     if size < 1:
-        raise ValueError(f"batch_bytes is {size}: a batch has one byte at least")
-    features = chosen_features(
-        snapshot.schema, columns, "read them as they are, with to_tf(parse=False) or a RecordFile"
-    )
+        raise InvalidArgumentError(f"invalid batch_bytes {size}: expected at least 1")
+    raw = Hint.of("read whole records with `to_tf(parse=False)` or `RecordFile`")
+    features = chosen_features(snapshot.schema, columns, raw)
     records = records_of(snapshot, features)
     batches = Batches(features)
 

@@ -77,7 +77,9 @@ def to_column(feature: Feature, buffers: ColumnBuffers) -> pa.Array:
     """
     if feature.required and not buffers.valid.all():
         missing = int(np.argmin(buffers.valid))
-        raise ColumnError(missing, feature.name, "is missing, and is required")
+        raise ColumnError(
+            missing, feature.name, "is missing, and is required", code="missing-feature"
+        )
     flat = to_arrow(buffers)
     validity = flat.buffers()[0]
     values = flat
@@ -128,7 +130,9 @@ def _row_offsets(
         step = " in a step" if feature.sequence else ""
         wanted = f"{'' if fixed else 'a multiple of '}{unit}"
         found = f"{counted(int(counts[place]), 'value')}{step}"
-        raise ColumnError(record, feature.name, f"holds {found}, not {wanted}")
+        raise ColumnError(
+            record, feature.name, f"holds {found}, not {wanted}", code="length-mismatch"
+        )
     return offsets if unit == 1 else offsets // np.int32(unit)
 
 
@@ -140,7 +144,9 @@ def _as_text(feature: Feature, buffers: ColumnBuffers, values: pa.Array) -> pa.A
         place = next(at for at, value in enumerate(values) if not _is_utf8(value.as_py()))
     for offsets in (buffers.steps, buffers.rows):
         place = place if offsets is None else _owner(offsets, place)
-    raise ColumnError(place, feature.name, "holds bytes that are not UTF-8 text")
+    raise ColumnError(
+        place, feature.name, "holds bytes that are not UTF-8 text", code="invalid-utf8"
+    )
 
 
 def _is_utf8(value: bytes | None) -> bool:

@@ -22,17 +22,23 @@ _NO_DAMAGE = frozenset({"example", "oversized"})
 """What is told of a record that is as it was committed."""
 
 
+def split_snapshot(snapshot: str) -> tuple[str, int]:
+    """Split `digits/v1@3` into the version and the number of the snapshot."""
+    name, _, number = snapshot.rpartition("@")
+    return name, int(number)
+
+
 def advice_below(store: Store, snapshot: str, owner: str, shard: Shard) -> Hint:
     """Return the way out for a snapshot that is read from an unusable shard of `owner`.
 
     A repair puts another shard in its place, and what lies on the old one has to follow.
     """
-    name, _, number = snapshot.rpartition("@")
+    name, number = split_snapshot(snapshot)
     lost = f"{owner.partition('/')[0]}/shards/{shard.name}"
     with suppress(ShardlineError, ValueError):
-        if hint := moving_on(Version(store, name), int(number), {lost}):
+        if hint := moving_on(Version(store, name), number, {lost}):
             return hint
-    again = again_advice(store, name, int(number), lost)
+    again = again_advice(store, name, number, lost)
     if _is_in_newest(store, owner, shard):
         return Hint.of("run ", Command.of("repair", owner), " and then ", again)
     return again
@@ -46,7 +52,7 @@ def _is_in_newest(store: Store, owner: str, shard: Shard) -> bool:
 
 
 def became_of(store: Store, owner: str, shard: Shard) -> str:
-    """Which entry gave a shard of `owner` up for good, to be read before what to do; or nothing."""
+    """Return how and in which entry a shard of `owner` was deleted; empty if it was not."""
     try:
         entries = Version(store, owner).log.entries(1)
         first = next((entry for entry in entries if shard.name in entry.condemned), None)
@@ -54,17 +60,20 @@ def became_of(store: Store, owner: str, shard: Shard) -> str:
         return ""
     if first is None:
         return ""
-    what = "records of it were erased" if first.operation == "erase" else "vacuum deleted it"
-    return f"{what} in entry {first.number} of {owner};"
+    what = "records erased" if first.operation == "erase" else "vacuumed"
+    return f"{what} in entry {first.number} of {owner}"
 
 
 def told_below(
     snapshot: str, store: Store, files: Iterable[ShardFile], error: DamagedFileError
 ) -> DamagedFileError:
-    """An error at one of the files that a snapshot is read from, with what to do about it."""
-    name = snapshot.rpartition("@")[0]
+    """Add the snapshot and the way out to an error at a file that the snapshot is read from."""
+    name, number = split_snapshot(snapshot)
     for file in files:
-        if file.path != error.path or error.kind in _NO_DAMAGE:
+        if file.path != error.path:
+            continue
+        error.version, error.snapshot = name, number
+        if error.kind in _NO_DAMAGE:
             continue
         owner = f"{file.snapshot.partition('/')[0]}/{file.shard.owner}"
         if owner != name:
@@ -78,7 +87,7 @@ def advice_on_own(store: Store, snapshot: str, owner: str, shard: Shard) -> Hint
     """Return the way out for a snapshot with an unusable shard of its own."""
     from shardline.operations.advice.damaged import command_to_mend  # noqa: PLC0415 - it builds on us
 
-    version, number = Version(store, owner), int(snapshot.rpartition("@")[2])
+    version, number = Version(store, owner), split_snapshot(snapshot)[1]
     try:
         if not _is_in_newest(store, owner, shard):
             return moving_on(version, number, {version.shard_name(shard)})

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from shardline.errors import SchemaMismatchError
+from shardline.errors import InvalidArgumentError, SchemaMismatchError
+from shardline.hints import Hint
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -12,27 +13,48 @@ if TYPE_CHECKING:
     from shardline.log.schema import Feature, Schema
 
 
-def chosen_features(schema: Schema, columns: Sequence[str] | None, raw: str) -> list[Feature]:
+def chosen_features(schema: Schema, columns: Sequence[str] | None, raw: Hint) -> list[Feature]:
     """The features of these names in their order, all of them for None.
 
-    A name that stands in the context and in the feature_lists stands for both. `raw` tells how
-    records can be read that have no features.
+    A name in both the context and the feature_lists selects both. `raw` says how to read records
+    without features.
     """
     if schema.payload == "opaque":
-        raise SchemaMismatchError(f"the records are opaque, and have no features to read: {raw}")
+        raise SchemaMismatchError(
+            "opaque records have no features", code="opaque-records", hint=raw
+        )
     if isinstance(columns, str):
-        raise SchemaMismatchError(f"columns are several names: write [{columns!r}]")
+        raise InvalidArgumentError(
+            "invalid columns: expected a list of names, got a string",
+            hint=Hint.of(f"pass [{columns!r}]"),
+        )
     if columns is None:
         found = list(schema.features)
     else:
         found = [feature for name in columns for feature in _named(schema, name)]
     if not found:
-        raise SchemaMismatchError(f"there is no feature to read: name one at least, or {raw}")
-    if len({feature.key for feature in found}) < len(found):
-        raise SchemaMismatchError("a column is asked for twice: name each once")
+        raise SchemaMismatchError(
+            "no features selected",
+            code="no-features",
+            hint=Hint.of("name at least one feature, or ", raw),
+        )
+    keys = [feature.key for feature in found]
+    for feature in found:
+        if keys.count(feature.key) > 1:
+            raise SchemaMismatchError(
+                f"duplicate column {feature.name!r}", code="duplicate-feature", feature=feature.name
+            )
     return found
 
 
 def _named(schema: Schema, name: str) -> list[Feature]:
     found = [feature for feature in schema.features if feature.name == name]
-    return found or [schema.feature(name)]
+    if not found:
+        known = ", ".join(repr(feature.name) for feature in schema.features) or "none"
+        raise SchemaMismatchError(
+            f"unknown feature {name!r}",
+            code="unknown-feature",
+            feature=name,
+            hint=Hint.of(f"the schema has {known}"),
+        )
+    return found

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from shardline.errors import PackageMissingError
+from shardline.hints import Hint
 from shardline.readers.arrow import to_arrow
 
 if TYPE_CHECKING:
@@ -48,7 +49,8 @@ def _pandas() -> Any:  # noqa: ANN401 - a module without types
         import pandas  # noqa: ICN001, PLC0415 - takes a second to load
     except ImportError:
         raise PackageMissingError(
-            "to_pandas needs pandas, which is not installed: pip install pandas; or use to_arrow()"
+            "to_pandas requires pandas, which is not installed",
+            hint=Hint.of("run `pip install pandas`, or use `to_arrow()`"),
         ) from None
     return pandas
 

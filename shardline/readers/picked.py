@@ -67,14 +67,14 @@ def _through_index(file: ShardFile, numbers: IntArray, limits: Limits) -> Iterat
     if file.shard.compression == "none" and not local:
         return _from_afar(file, numbers, limits)
     if file.shard.compression == "zlib" or not local:
-        raise IndexMismatchError(f"{file.path} is packed: it can be read from its start only")
+        raise IndexMismatchError(f"{file.path}: compressed, no random access", path=file.path)
     return _from_disk(file, numbers, limits)
 
 
 def _from_disk(file: ShardFile, numbers: IntArray, limits: Limits) -> Iterator[Picked]:
     with IndexedFile(file.path, limits=limits) as indexed:
         if len(indexed) != file.shard.records:
-            raise IndexMismatchError(f"the index of {file.path} is of another file")
+            raise IndexMismatchError(f"{file.path}: index of another file", path=file.path)
         payloads: list[bytes] = []
         size = done = 0
         for first, last in _runs(numbers):
@@ -107,7 +107,7 @@ def _from_afar(file: ShardFile, numbers: IntArray, limits: Limits) -> Iterator[P
     begins, ends = _spans(file, numbers)
     longest = limits.max_record_bytes + FRAME_BYTES
     if (ends - begins > longest).any():
-        raise IndexMismatchError(f"the index of {file.path} tells of records that are too large")
+        raise IndexMismatchError(f"{file.path}: index has too large records", path=file.path)
     first = 0
     while first < len(numbers):
         within = np.searchsorted(ends, begins[first] + _SPAN_BYTES, "right")
@@ -122,8 +122,7 @@ def _from_afar(file: ShardFile, numbers: IntArray, limits: Limits) -> Iterator[P
                 "data-crc",
                 int(numbers[bad]),
                 int(begins[bad]),
-                "the record that the index points at is not intact: the file is damaged, or the "
-                "index is not of this file",
+                "the indexed record is not intact (corrupt file, or index of another file)",
             )
         yield Picked(data, scan.starts, scan.lengths, numbers[some])
         first = some.stop

@@ -23,6 +23,10 @@ def placed(path: str, records: Block | Picked, error: ExampleError | ColumnError
     else:
         number = int(records.numbers[here])
     detail = f"{error.detail} ({path})"
+    found: ExampleError | ColumnError
     if isinstance(error, ExampleError):
-        return ExampleError(number, error.offset, error.feature, detail)
-    return ColumnError(number, error.feature, detail)
+        found = ExampleError(number, error.offset, error.feature, detail)
+    else:
+        found = ColumnError(number, error.feature, detail, code=error.code)
+    found.path = path
+    return found

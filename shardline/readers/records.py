@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from shardline.errors import UnreadableSnapshotError
 from shardline.files.reader import DEFAULT_LIMITS
+from shardline.hints import Command, Hint
 from shardline.log.layers import stacks_of
 from shardline.operations.advice.again import again_advice
 from shardline.readers.layered import LayeredShard, LayerFile
@@ -92,9 +93,17 @@ def needed_layers(
 def _needed(snapshot: Snapshot, stack: Stack, wanted: set[FeatureKey]) -> tuple[Layer, ...]:
     if stack.misfit is not None:
         raise UnreadableSnapshotError(
-            f"{snapshot} cannot be read: its overlay {stack.misfit}. 'shardline verify {snapshot}' "
-            "tells which others do not fit. Read a snapshot from before, or "
-            f"{again_advice(snapshot.store, snapshot.version, snapshot.number)}"
+            f"{snapshot}: overlay does not fit its base: {stack.misfit}",
+            code="layer-mismatch",
+            hint=Hint.of(
+                "run ",
+                Command.of("verify", str(snapshot)),
+                " to list all mismatches. Read an earlier snapshot, or ",
+                again_advice(snapshot.store, snapshot.version, snapshot.number),
+            ),
+            path=snapshot.shard_name(stack.top.shard),
+            version=snapshot.version,
+            snapshot=snapshot.number,
         )
     if len(stack.layers) == 1:
         return stack.layers

@@ -15,7 +15,8 @@ from shardline.errors import (
 from shardline.files.compression import Compression
 from shardline.files.reader import DEFAULT_LIMITS, Block, Limits, RecordFile
 from shardline.files.stored import StoredFile
-from shardline.readers.below import became_of, told_below
+from shardline.hints import Command, Hint
+from shardline.readers.below import became_of, split_snapshot, told_below
 from shardline.readers.picked import Picked, pick
 
 if TYPE_CHECKING:
@@ -99,19 +100,34 @@ class ShardFile:
     def missing(self) -> ObjectMissingError:
         """The error to raise if the file is not there."""
         owner = f"{self.snapshot.partition('/')[0]}/{self.shard.owner}"
-        gone = became_of(self.file.store, owner, self.shard)
-        told = gone or f"'shardline verify {self.snapshot}' tells what became of it; or"
+        deleted = became_of(self.file.store, owner, self.shard)
+        version, number = split_snapshot(self.snapshot)
+        hint = Hint.of("read another snapshot")
+        if not deleted:
+            hint = Hint.of(self._verify(), " to see which files are affected, or ", hint)
         return ObjectMissingError(
-            f"{self.path} is not there, and {self.snapshot} needs it: {told} read another snapshot"
+            f"{self.path}: missing shard of {self.snapshot}{deleted and f' ({deleted})'}",
+            hint=hint,
+            path=self.path,
+            version=version,
+            snapshot=number,
         )
 
     def _check(self, what: str, found: int, told: int) -> None:
         if found != told:
+            version, number = split_snapshot(self.snapshot)
             raise StorageError(
-                f"{self.path} has {found} {what}, and by the log it has {told}: it is not the file "
-                f"that was committed, and {self.snapshot} needs that; 'shardline verify "
-                f"{self.snapshot}' tells which others are not"
+                f"{self.path}: not the committed shard of {self.snapshot} "
+                f"(expected {told} {what}, got {found})",
+                code="shard-mismatch",
+                hint=Hint.of(self._verify(), " to see which files are affected"),
+                path=self.path,
+                version=version,
+                snapshot=number,
             )
+
+    def _verify(self) -> Hint:
+        return Hint.run("verify", self.snapshot)
 
 
 def shard_file(snapshot: Snapshot, shard: Shard) -> ShardFile:
@@ -134,9 +150,14 @@ def one_compression(snapshot: Snapshot) -> str:
     found = sorted({shard.compression for shard in snapshot.shards if shard.bytes})
     if len(found) > 1:
         raise UnreadableSnapshotError(
-            f"the shards of {snapshot} are packed in several ways ({', '.join(found)}), and a "
-            "TFRecordDataset takes one for all its files: use to_tf(), which reads each as it is, "
-            "or make them one with 'rebuild'"
+            f"{snapshot}: shards have several compressions ({', '.join(found)})",
+            code="mixed-compression",
+            hint=Hint.of(
+                "a TFRecordDataset takes a single compression: read with `to_tf()`, or run ",
+                Command.of("rebuild", snapshot.version),
+            ),
+            version=snapshot.version,
+            snapshot=snapshot.number,
         )
     return TF_COMPRESSIONS[found[0]] if found else ""
 
@@ -145,14 +166,26 @@ def _refuse_overlays(snapshot: Snapshot) -> None:
     for shard in snapshot.shards:
         if shard.virtual:
             raise UnreadableSnapshotError(
-                f"{snapshot} is virtual: there is a plan ({shard.name}) and no file of its pairs. "
-                "Read it as it is with to_tf(), which makes them, or write them to plain files "
-                f"with 'shardline rebuild {snapshot.version} --into' another version"
+                f"{snapshot}: virtual snapshot has no record files (plan {shard.name})",
+                code="virtual-snapshot",
+                hint=_rewrite_hint(snapshot, "which computes the pairs"),
+                path=snapshot.shard_name(shard),
+                version=snapshot.version,
+                snapshot=snapshot.number,
             )
         if shard.base is not None:
             raise UnreadableSnapshotError(
-                f"{snapshot} has overlays, whose files do not hold whole records ({shard.name} "
-                f"lies beside {shard.base.name}): read it as it is with to_tf(), which joins them, "
-                f"or fold them into plain files with 'shardline rebuild {snapshot.version} --into' "
-                "another version"
+                f"{snapshot}: overlay files do not contain whole records "
+                f"(overlay {shard.name}, base {shard.base.name})",
+                code="overlay-snapshot",
+                hint=_rewrite_hint(snapshot, "which joins the layers"),
+                path=snapshot.shard_name(shard),
+                version=snapshot.version,
+                snapshot=snapshot.number,
             )
+
+
+def _rewrite_hint(snapshot: Snapshot, why: str) -> Hint:
+    """Return the two ways to whole records: `to_tf`, or plain files in another version."""
+    rebuild = Command.of("rebuild", snapshot.version, "--into", "VERSION")
+    return Hint.of(f"read with `to_tf()`, {why}, or write plain files: run ", rebuild)

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
+from shardline.errors import InvalidArgumentError, RecordNotFoundError
 from shardline.files.reader import DEFAULT_LIMITS, Limits
+from shardline.hints import Hint
 from shardline.readers.batches import Batches
 from shardline.readers.chosen import chosen_features
 from shardline.readers.records import records_of
@@ -29,7 +31,8 @@ def take(
     limits: Limits | None = None,
 ) -> pa.Table:
     """The records of these numbers; see `Snapshot.take`."""
-    features = chosen_features(snapshot.schema, columns, "read them with to_tf(parse=False)")
+    raw = Hint.of("read whole records with `to_tf(parse=False)`")
+    features = chosen_features(snapshot.schema, columns, raw)
     asked, places = np.unique(_checked(snapshot, numbers), return_inverse=True)
     ends = np.cumsum([shard.records for shard in snapshot.shards], dtype=np.int64)
     owners = np.searchsorted(ends, asked, "right")
@@ -49,10 +52,15 @@ def _checked(snapshot: Snapshot, numbers: Sequence[int] | IntArray) -> IntArray:
     """Refuse what are no numbers of records that the snapshot has."""
     found = np.asarray(numbers) if len(numbers) else np.zeros(0, np.int64)
     if found.ndim != 1 or found.dtype.kind not in "iu":
-        raise TypeError("the numbers of records are a list of whole numbers, as [3, 0, 3]")
+        raise InvalidArgumentError(
+            "invalid record numbers: expected a list of integers",
+            hint=Hint.of("pass a list such as [3, 0, 3]"),
+        )
     for number in found[(found < 0) | (found >= snapshot.records)][:1].tolist():
-        raise IndexError(
-            f"{snapshot} has {counted(snapshot.records, 'record')}, numbered from 0: there is no "
-            f"record {number}"
+        raise RecordNotFoundError(
+            f"{snapshot}: no record {number} ({counted(snapshot.records, 'record')}, from 0)",
+            record=number,
+            version=snapshot.version,
+            snapshot=snapshot.number,
         )
     return found.astype(np.int64)

@@ -5,8 +5,13 @@ from __future__ import annotations
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
-from shardline.errors import PackageMissingError, UnreadableSnapshotError
+from shardline.errors import (
+    InvalidArgumentError,
+    PackageMissingError,
+    UnreadableSnapshotError,
+)
 from shardline.files.reader import DEFAULT_LIMITS, Limits
+from shardline.hints import Command, Hint, Option
 from shardline.operations.verify import refuse_bad_examples
 from shardline.readers.ahead import work_ahead
 from shardline.readers.arrow import threads_for
@@ -46,10 +51,13 @@ def to_tf(
     fast as one by one.
     """
     if batch is not None and batch < 1:
-        raise ValueError(f"batch is {batch}: a batch has one record at least")
+        raise InvalidArgumentError(f"invalid batch {batch}: expected at least 1")
     if columns is not None and not parse:
-        raise ValueError("columns are chosen when records are parsed: leave out parse=False")
-    raw = "read them as they are, with parse=False"
+        raise InvalidArgumentError(
+            "columns require parsed records",
+            hint=Hint.of("leave out ", Option("parse", value=False), " or the columns"),
+        )
+    raw = Hint.of("read whole records with ", Option("parse", value=False))
     features = chosen_features(snapshot.schema, columns, raw) if parse else []
     layers = needed_layers(snapshot, features if parse else None)
     if not unchecked:
@@ -107,32 +115,56 @@ def _read_by_tensorflow(shard: Records) -> bool:
 
 def _refuse_unchecked(snapshot: Snapshot, layers: Sequence[Sequence[Layer]]) -> None:
     """Refuse bytes at which nobody has looked: TensorFlow can crash on damaged ones."""
-    risk = "TensorFlow can crash on damaged records, so check them first"
-    advice = (
-        f"{risk}, 'shardline check {snapshot.version}', and read version.published(); or take the "
-        "risk with unchecked=True"
-    )
+    hint = _check_hint(snapshot.version, " and read `version.published()`")
     if not snapshot.published:
-        raise UnreadableSnapshotError(f"{snapshot} is not published: {advice}")
+        raise UnreadableSnapshotError(
+            f"{snapshot}: not published",
+            code="snapshot-unpublished",
+            hint=hint,
+            version=snapshot.version,
+            snapshot=snapshot.number,
+        )
     needed = ("integrity",) if snapshot.schema.payload == "opaque" else ("integrity", "schema")
     for check in needed:
         if check not in snapshot.checks.shard:
             raise UnreadableSnapshotError(
-                f"{snapshot} was published without the check {check!r}, which its version does not "
-                f"require: {advice}"
+                f"{snapshot}: published without check {check!r}, which is not required",
+                code="check-missing",
+                hint=hint,
+                version=snapshot.version,
+                snapshot=snapshot.number,
             )
         for layer in chain.from_iterable(layers):
             if layer.version != snapshot.version and check in layer.failed:
-                way = advice_below(snapshot.store, str(snapshot), layer.version, layer.shard)
                 raise UnreadableSnapshotError(
-                    f"{layer.shard.name} of {layer.version} has failed the check {check!r}. {way}"
+                    f"{snapshot}: shard {layer.shard.name} of {layer.version} failed "
+                    f"check {check!r}",
+                    code="check-failed",
+                    hint=advice_below(snapshot.store, str(snapshot), layer.version, layer.shard),
+                    path=snapshot.shard_name(layer.shard),
+                    version=snapshot.version,
+                    snapshot=snapshot.number,
                 )
             if layer.version != snapshot.version and check not in layer.passed:
                 raise UnreadableSnapshotError(
-                    f"{snapshot} is read with {layer.shard.name} of {layer.version}, which has not "
-                    f"passed the check {check!r}: {risk}, 'shardline check {layer.version}'; or "
-                    "take the risk with unchecked=True"
+                    f"{snapshot}: shard {layer.shard.name} of {layer.version} has not passed "
+                    f"check {check!r}",
+                    code="check-missing",
+                    hint=_check_hint(layer.version),
+                    path=snapshot.shard_name(layer.shard),
+                    version=snapshot.version,
+                    snapshot=snapshot.number,
                 )
+
+
+def _check_hint(version: str, then: str = "") -> Hint:
+    """Return how to check records that TensorFlow can crash on."""
+    return Hint.of(
+        "TensorFlow can crash on corrupt records: run ",
+        Command.of("check", version),
+        f"{then}, or accept the risk with ",
+        Option("unchecked", value=True),
+    )
 
 
 def _work(
@@ -157,7 +189,8 @@ def _tensorflow() -> Any:  # noqa: ANN401 - a module without types
         import tensorflow  # noqa: ICN001, PLC0415 - takes seconds to load
     except ImportError:
         raise PackageMissingError(
-            "to_tf needs TensorFlow, which is not installed: pip install tensorflow"
+            "to_tf requires TensorFlow, which is not installed",
+            hint=Hint.of("run `pip install tensorflow`"),
         ) from None
     return tensorflow
 

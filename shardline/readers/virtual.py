@@ -14,6 +14,7 @@ from shardline.errors import (
     UnreadableSnapshotError,
 )
 from shardline.files.reader import DEFAULT_LIMITS, Block
+from shardline.hints import Hint
 from shardline.log.version import Version
 from shardline.operations.advice.again import again_advice
 from shardline.operations.combining.grid import Grid
@@ -24,7 +25,7 @@ from shardline.operations.combining.plan import estimate
 from shardline.operations.combining.recipe import make_recipe
 from shardline.operations.combining.shards import shards_of, spool_folder
 from shardline.operations.combining.virtual import PairPlan
-from shardline.readers.below import told_below
+from shardline.readers.below import split_snapshot, told_below
 from shardline.readers.picked import Picked
 from shardline.storage.store import object_uri
 
@@ -76,14 +77,16 @@ class VirtualShard:
             plan = PairPlan.decode(self.store.read(self.name))
             return open_plan(self.store, plan, self.wanted)
         except (ValueError, ObjectMissingError, ShardlineError) as error:
+            version, number = split_snapshot(self.snapshot)
+            again = again_advice(self.store, version, number)
             raise UnreadableSnapshotError(
-                f"{self.snapshot} cannot be read: its plan {self.path} does not lead to its pairs: "
-                f"{error}. Read a snapshot from before, or {self._again()}"
+                f"{self.snapshot}: invalid plan {self.path}: {error}",
+                code="invalid-plan",
+                hint=Hint.of("read an earlier snapshot, or ", again),
+                path=self.path,
+                version=version,
+                snapshot=number,
             ) from error
-
-    def _again(self) -> str:
-        name, _, number = self.snapshot.rpartition("@")
-        return again_advice(self.store, name, int(number))
 
     def look(self) -> None:
         """Look at each file of which the pairs are made."""

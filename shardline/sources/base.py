@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from shardline.errors import SchemaMismatchError
+from shardline.errors import SchemaMismatchError, ShardlineError
 from shardline.sources.mismatch import refuse_rows
 from shardline.sources.source import Chunk
 
@@ -21,6 +22,17 @@ if TYPE_CHECKING:
 
 CHUNK_BYTES = 4 * 1024 * 1024
 """About how much of a source goes into one chunk, unless a single row is larger."""
+
+
+@contextmanager
+def add_path(path: str | None) -> Iterator[None]:
+    """Add the path of the file that is read to errors that do not have a path."""
+    try:
+        yield
+    except ShardlineError as error:
+        if error.path is None:
+            error.path = path
+        raise
 
 
 class Source(ABC):
@@ -44,15 +56,21 @@ class Source(ABC):
         """What tells it from other sources; a file is read for that, once."""
         return self._origin.identity(progress)
 
-    @abstractmethod
     def infer(self) -> Schema:
-        """The schema that its rows suggest and that all of them fit; reads all of it."""
+        """Return the schema that its rows suggest and that all of them fit; reads all of it."""
+        with add_path(self._origin.path):
+            return self._infer()
+
+    @abstractmethod
+    def _infer(self) -> Schema:
+        """Infer the schema from all rows."""
 
     def chunks(self, schema: Schema, start: int = 0) -> Iterator[Chunk]:
         """Its rows from number `start` on, in order, to be turned into records of this schema."""
-        self._origin.note()
-        yield from self._read(schema, start)
-        self._origin.check_unchanged()
+        with add_path(self._origin.path):
+            self._origin.note()
+            yield from self._read(schema, start)
+            self._origin.check_unchanged()
 
     @abstractmethod
     def _read(self, schema: Schema, start: int) -> Iterator[Chunk]:

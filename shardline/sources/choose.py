@@ -16,6 +16,7 @@ from shardline.files.compression import CompressionError
 from shardline.files.detect import open_stream
 from shardline.files.reader import DEFAULT_LIMITS
 from shardline.files.stored import StoredFile
+from shardline.hints import Hint, Option
 from shardline.kernel.types import HEADER_BYTES
 from shardline.sources.columnar import ColumnarSource, OnceSource, Table
 from shardline.sources.csv_rows import CsvSource
@@ -60,12 +61,19 @@ def as_source(
     the same ones do not land twice. With `salvage`, damage in a TFRecord file is passed over.
     """
     if format is not None and format not in get_args(Format):
-        raise SourceError(f"format {format!r} is none of {', '.join(get_args(Format))}")
+        raise SourceError(
+            f"unknown format {format!r}", code="invalid-argument", hint=_format_hint()
+        )
     if isinstance(what, str) and "://" in what:
         what = stored_file(what)
     if isinstance(what, str | Path | StoredFile):
         if batch is not None:
-            raise SourceError(f"{what}: a file is known by its path and content: leave batch out")
+            raise SourceError(
+                f"{what}: a file has no batch name",
+                code="invalid-argument",
+                hint=Hint.of("leave out ", Option("batch")),
+                path=str(what),
+            )
         return _file_source(what, format, limits, salvage=salvage)
     if hasattr(what, "chunks") and hasattr(what, "identity"):
         return what  # type: ignore[return-value] # it has what a source has
@@ -88,13 +96,25 @@ def _file_source(
     kind = asked or told_format(origin)
     if kind is None:
         raise SourceError(
-            f"{origin}: neither its name nor its content tell what it is. Say it with format='...' "
-            f"(--format): {', '.join(get_args(Format))}"
+            f"{origin}: unknown file format",
+            code="unknown-source-format",
+            hint=_format_hint(),
+            path=origin.path,
         )
     if kind == "folder":
-        raise SourceError(f"{origin}: a folder of files must lie on a local disk: copy it there")
+        raise SourceError(
+            f"{origin}: a folder source must be local",
+            code="unsupported-source",
+            hint=Hint.of("copy the folder to a local disk"),
+            path=origin.path,
+        )
     if salvage and kind != "tfrecord":
-        raise SourceError(f"{origin}: only TFRecord files can be salvaged: leave salvage out")
+        raise SourceError(
+            f"{origin}: cannot salvage a {kind} file",
+            code="invalid-argument",
+            hint=Hint.of("leave out ", Option("salvage"), ", which is for TFRecord files"),
+            path=origin.path,
+        )
     if kind == "tfrecord":
         return TFRecordSource(origin, limits, salvage=salvage)
     if kind == "parquet":
@@ -104,6 +124,10 @@ def _file_source(
     if kind == "csv":
         return CsvSource(origin, limits)
     return JsonLinesSource(origin, limits)
+
+
+def _format_hint() -> Hint:
+    return Hint.of("pass ", Option("format"), f": {', '.join(get_args(Format))}")
 
 
 def told_format(origin: FileOrigin) -> Format | None:
@@ -156,8 +180,12 @@ def _memory_source(what: object, origin: BatchOrigin, limits: Limits) -> RecordS
     if isinstance(what, Iterable) and not isinstance(what, bytes | np.ndarray):
         return RowSource(origin, what, limits)
     raise SourceError(
-        f"a value of type {type(what).__name__} is no source: give a path, a table, a DataFrame, "
-        "a dict of arrays, a tf.data.Dataset or rows as dicts"
+        f"unsupported source of type {type(what).__name__}",
+        code="unsupported-source",
+        hint=Hint.of(
+            "pass a path, a table, a DataFrame, a dict of arrays, a tf.data.Dataset "
+            "or rows as dicts"
+        ),
     )
 
 
@@ -166,8 +194,12 @@ def _array_columns(what: Mapping[object, object]) -> ArrayColumns:
     for name, array in what.items():
         if not isinstance(name, str) or not isinstance(array, np.ndarray):
             raise SourceError(
-                "a dict must hold NumPy arrays by name, whose first axis is the record; for "
-                "one record, give a list of one dict"
+                "dict source: expected NumPy arrays by name",
+                code="unsupported-source",
+                hint=Hint.of(
+                    "the first axis of each array is the record; for a single record, pass a list "
+                    "with a dict"
+                ),
             )
         arrays[name] = array
     return ArrayColumns(arrays)

@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from shardline.errors import SchemaMismatchError, ShardlineError, SourceError
+from shardline.hints import Hint
 from shardline.kernel.types import LARGEST_MAX_RECORD_BYTES
 from shardline.sources.base import CHUNK_BYTES, Source
 from shardline.sources.fit import fit
@@ -76,8 +77,8 @@ class ColumnarSource(Source):
         super().__init__(origin, limits)
         self._columns = columns
 
-    def infer(self) -> Schema:
-        """The schema that all rows fit, and what the types of the columns tell."""
+    def _infer(self) -> Schema:
+        """Return the schema that all rows fit, from the types of the columns."""
         finder = Finder(self.shown)
         try:
             for batch in self._columns.batches(0):
@@ -85,7 +86,7 @@ class ColumnarSource(Source):
         except ShardlineError:
             raise
         except (pa.ArrowException, OSError) as error:
-            raise SourceError(f"{self.shown}: cannot be read: {error}") from error
+            raise SourceError(f"{self.shown}: cannot read: {error}") from error
         return finder.schema()
 
     def _read(self, schema: Schema, start: int) -> Iterator[Chunk]:
@@ -97,7 +98,7 @@ class ColumnarSource(Source):
         except ShardlineError:
             raise
         except (pa.ArrowException, OSError) as error:
-            raise SourceError(f"{self.shown}: cannot be read: {error}") from error
+            raise SourceError(f"{self.shown}: cannot read: {error}") from error
 
 
 def slices(batch: Batch) -> Iterator[Batch]:
@@ -166,8 +167,10 @@ def told_column(shown: str, name: str, values: Sequence[object]) -> pa.Array:
         return column_of(values)
     except UNFIT:
         raise SchemaMismatchError(
-            f"{shown}: feature {name!r} holds values of different kinds, or of none that a feature "
-            "can have: declare the schema by hand, so that the rows that do not fit it are told"
+            f"{shown}: cannot infer the kind of feature {name!r} (mixed or unsupported values)",
+            code="unknown-kind",
+            hint=Hint.of("declare the schema, so that rows that do not fit are reported"),
+            feature=name,
         ) from None
 
 
@@ -216,7 +219,11 @@ class Table:
             yield from self._table.to_batches()
         else:
             if self._taken:
-                raise SourceError("a RecordBatchReader can be read once: give it anew")
+                raise SourceError(
+                    "RecordBatchReader: read before, and can be read once",
+                    code="source-consumed",
+                    hint=Hint.of("pass a new reader"),
+                )
             self._taken = True
             yield from self._table
 
@@ -224,8 +231,10 @@ class Table:
 class OnceSource(ColumnarSource):
     """Rows that can be read once, so that a schema must be there before."""
 
-    def infer(self) -> Schema:
-        """Refused: there would be nothing left to append."""
+    def _infer(self) -> Schema:
+        """Refuse: no rows would be left to append."""
         raise SchemaMismatchError(
-            f"{self.shown} can be read only once: declare the schema by hand, or pass a table"
+            f"{self.shown}: cannot infer a schema from rows that can be read once",
+            code="source-consumed",
+            hint=Hint.of("declare the schema, or pass a table"),
         )

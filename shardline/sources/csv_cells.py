@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from shardline.errors import SchemaMismatchError
+from shardline.hints import Hint
 from shardline.log.schema import Feature, Schema, Text
 from shardline.sources.arrow_types import depth_of
 from shardline.sources.fit import Fitted, fit
@@ -148,8 +149,10 @@ class CellTally:
         for name, seen in zip(self.names, self.seen, strict=True):
             if not seen.filled:
                 raise SchemaMismatchError(
-                    f"{shown}: column {name!r} has no value in any row, so its kind cannot be "
-                    "told: declare the schema by hand, or leave the column out"
+                    f"{shown}: cannot infer the kind of column {name!r} (no values)",
+                    code="unknown-kind",
+                    hint=Hint.of("declare the schema, or remove the column"),
+                    feature=name,
                 )
             text = seen.kind == "bytes"
             required = text or seen.filled == self.rows

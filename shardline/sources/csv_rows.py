@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.csv
 
 from shardline.errors import SourceError
+from shardline.hints import Hint
 from shardline.kernel.types import LARGEST_OFFSET
 from shardline.sources.base import Source, after_a_look
 from shardline.sources.csv_cells import CellTally, fit_cells
@@ -38,8 +39,8 @@ class CsvSource(Source):
         super().__init__(origin, limits)
         self._file = origin
 
-    def infer(self) -> Schema:
-        """The schema that all rows fit; rows that are no CSV are left out."""
+    def _infer(self) -> Schema:
+        """Return the schema that all rows fit; rows that are no CSV are left out."""
         tally: CellTally | None = None
         for rows in self.blocks():
             tally = tally or CellTally(rows.names)
@@ -68,7 +69,11 @@ class CsvSource(Source):
             data = block.data
             if names is None:
                 if block.too_long:
-                    raise SourceError(f"{self.shown}: its header is longer than a row may be")
+                    raise SourceError(
+                        f"{self.shown}: header longer than {longest_row(self._limits)} bytes",
+                        code="invalid-header",
+                        path=self._file.path,
+                    )
                 head = data[: next(iter(row_ends(data)), len(data))]
                 names, data, line = self._header(head), data[len(head) :], head.count(b"\n")
             rows = CellRows(tuple(names), data, first, line, block.position, block.too_long)
@@ -81,11 +86,19 @@ class CsvSource(Source):
             names = cells(head.decode())
         except (UnicodeDecodeError, NotCsv) as error:
             why = str(error) if isinstance(error, NotCsv) else "is not UTF-8 text"
-            raise SourceError(f"{self.shown}: the header, line 1, {why}") from None
+            raise SourceError(
+                f"{self.shown}: invalid header: line 1 {why}",
+                code="invalid-header",
+                path=self._file.path,
+            ) from None
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
             raise SourceError(
-                f"{self.shown}: the header names {twice[0]!r} twice: rename one of the columns"
+                f"{self.shown}: duplicate column {twice[0]!r}",
+                code="duplicate-column",
+                hint=Hint.of("rename a column"),
+                path=self._file.path,
+                feature=twice[0],
             )
         return names
 

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from shardline.errors import SourceError
 from shardline.files.opened import open_regular
 from shardline.log import canonical
 from shardline.log.facts import Source as Identity
@@ -20,7 +19,7 @@ from shardline.sources.base import CHUNK_BYTES, Source
 from shardline.sources.fit import fit
 from shardline.sources.frames import Reasons, Rows, encoded
 from shardline.sources.mismatch import refuse_types
-from shardline.sources.origin import digest_of
+from shardline.sources.origin import digest_of, source_changed, unreadable_source
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -47,6 +46,11 @@ class FolderOrigin:
         return str(self.folder)
 
     @property
+    def path(self) -> str:
+        """Its path."""
+        return str(self.folder)
+
+    @property
     def size(self) -> int:
         """How many bytes its files have, or had when they were first listed: it is asked often."""
         if self._size is None:
@@ -67,7 +71,7 @@ class FolderOrigin:
                         stamp = (status.st_size, status.st_mtime_ns, status.st_ino)
                         found.append((inside, *stamp))
         except OSError as error:
-            raise SourceError(f"{error.filename or self.folder}: {error.strerror}") from None
+            raise unreadable_source(str(error.filename or self.folder), error) from None
         return sorted(found, key=lambda file: os.fsencode(file[0]))
 
     def identity(self, progress: Progress = None) -> Identity:
@@ -90,7 +94,7 @@ class FolderOrigin:
             with open_regular(self.folder / inside) as file:
                 return digest_of(file)[0]
         except OSError as error:
-            raise SourceError(f"{self.folder / inside}: {error.strerror}") from None
+            raise unreadable_source(str(self.folder / inside), error) from None
 
     def note(self) -> None:
         """Remember what is in the folder now, unless `identity` did."""
@@ -100,9 +104,7 @@ class FolderOrigin:
     def check_unchanged(self) -> None:
         """Refuse a folder in which something came, went or changed meanwhile."""
         if self._stamp is not None and self.listed() != self._stamp:
-            raise SourceError(
-                f"{self.shown} changed while it was read: append it when it is finished"
-            )
+            raise source_changed(self.path)
 
 
 def _raise(error: OSError) -> None:
@@ -119,8 +121,8 @@ class FolderSource(Source):
         super().__init__(origin, limits)
         self._folder = origin
 
-    def infer(self) -> Schema:
-        """Images if all files are such, by how they begin; else contents."""
+    def _infer(self) -> Schema:
+        """Return a schema with images if all files are images by their first bytes."""
         files = self._folder.listed()
         if not files:
             return Schema()
@@ -143,7 +145,7 @@ class FolderSource(Source):
             with open_regular(self._folder.folder / inside) as file:
                 head = file.pread(16, 0)
         except OSError as error:
-            raise SourceError(f"{inside}: {error.strerror}") from None
+            raise unreadable_source(str(self._folder.folder / inside), error) from None
         return next((name for name, sign in SIGNATURES.items() if head.startswith(sign)), None)
 
     def _read(self, schema: Schema, start: int) -> Iterator[Chunk]:
@@ -176,7 +178,7 @@ class FolderSource(Source):
         try:
             return (self._folder.folder / inside).read_bytes()
         except OSError as error:
-            raise SourceError(f"{self._folder.folder / inside}: {error.strerror}") from None
+            raise unreadable_source(str(self._folder.folder / inside), error) from None
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from shardline import kernel
 from shardline.errors import ExampleError, SchemaMismatchError
+from shardline.hints import Hint
 from shardline.kernel.columns import from_arrow
 from shardline.kernel.types import (
     FactsKey,
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from shardline.log.schema import Feature, Meaning, Shape
     from shardline.sources.source import RecordSource
 
-_DECLARE = "declare the schema by hand"
+_DECLARE = Hint.of("declare the schema")
 
 
 @dataclass(slots=True)
@@ -57,9 +58,12 @@ class Finder:
             merge_facts(self._facts, kernel.facts(data, starts, lengths))
         except ExampleError as error:
             raise SchemaMismatchError(
-                f"{self._shown}: record {self._records + error.record} is no Example "
-                f"({error.detail}). To keep such records as they are, declare the schema by hand, "
-                "as Schema.opaque()"
+                f"{self._shown}: record {self._records + error.record} is not an Example "
+                f"({error.detail})",
+                code="invalid-example",
+                hint=Hint.of("to keep such records, declare the schema as `Schema.opaque()`"),
+                record=self._records + error.record,
+                offset=error.offset,
             ) from None
         self._records += len(starts)
 
@@ -93,8 +97,10 @@ class Finder:
         feature = declared_by(name, array.type)
         if feature is None:
             raise SchemaMismatchError(
-                f"{self._shown}: column {name!r} has the Arrow type {array.type}, which no kind of "
-                "feature can hold: convert it, or leave it out"
+                f"{self._shown}: unsupported type of column {name!r} ({array.type})",
+                code="unsupported-type",
+                hint=Hint.of("convert the column, or remove it"),
+                feature=name,
             )
         dimensions, _ = taken_apart(array.type)
         meaning = meaning_of(array.type)
@@ -102,8 +108,11 @@ class Finder:
             told.dimensions, told.meaning = dimensions, meaning
         if len(told.dimensions) != len(dimensions):
             raise SchemaMismatchError(
-                f"{self._shown}: column {name!r} holds lists {len(told.dimensions)} deep in some "
-                f"rows and {len(dimensions)} in others, so its shape cannot be told: {_DECLARE}"
+                f"{self._shown}: cannot infer the shape of column {name!r} "
+                f"(lists {len(told.dimensions)} and {len(dimensions)} deep)",
+                code="unknown-shape",
+                hint=_DECLARE,
+                feature=name,
             )
         told.dimensions = tuple(
             a if a == b else None for a, b in zip(told.dimensions, dimensions, strict=True)
@@ -120,15 +129,23 @@ class Finder:
         for name in self._told:
             if name not in known:
                 raise SchemaMismatchError(
-                    f"{self._shown}: column {name!r} has no value in any row, so its kind cannot "
-                    f"be told: {_DECLARE}, or leave the column out"
+                    f"{self._shown}: cannot infer the kind of column {name!r} (no values)",
+                    code="unknown-kind",
+                    hint=Hint.of(_DECLARE, ", or remove the column"),
+                    feature=name,
                 )
         if not self._exact:
             facts = _as_numbers(facts)
         try:
             features = tuple(self._declared(f) for f in features_of(facts, self._records))
         except SchemaMismatchError as error:
-            raise SchemaMismatchError(f"{self._shown}: {error}") from None
+            raise SchemaMismatchError(
+                f"{self._shown}: {error}",
+                code=error.code,
+                hint=error.hint,
+                record=error.record,
+                feature=error.feature,
+            ) from None
         sequence = any(feature.sequence for feature in features)
         return Schema(features, "sequence_example" if sequence else "example")
 
@@ -174,15 +191,20 @@ def _merged(one: Schema, other: Schema, shown: str) -> Schema:
         moved = (not key[0], key[1])
         if (a is None and moved in mine) or (b is None and moved in theirs):
             raise SchemaMismatchError(
-                f"{shown} differ: feature {key[1]!r} has steps in one of them only: {_DECLARE}"
+                f"{shown} differ: feature {key[1]!r} has steps in a single source",
+                code="shape-mismatch",
+                hint=_DECLARE,
+                feature=key[1],
             )
         if a is None or b is None:
             features += [replace(f, required=False) for f in (a, b) if f is not None]
             continue
         if a.kind != b.kind:
             raise SchemaMismatchError(
-                f"{shown} differ: feature {a.name!r} is {a.kind} in the one and {b.kind} in the "
-                "other: append them to versions of their own, or convert one of them"
+                f"{shown} differ: kind of feature {a.name!r} ({a.kind} and {b.kind})",
+                code="kind-mismatch",
+                hint=Hint.of("append them to separate versions, or convert a source"),
+                feature=a.name,
             )
         features.append(
             replace(
@@ -202,8 +224,10 @@ def _common_shape(a: Feature, b: Feature, shown: str) -> Shape:
         return a.shape
     if len(a.shape) != len(b.shape) or a.shape[1:] != b.shape[1:]:
         raise SchemaMismatchError(
-            f"{shown} differ: feature {a.name!r} has the shape {list(a.shape)} in the one and "
-            f"{list(b.shape)} in the other: {_DECLARE}"
+            f"{shown} differ: shape of feature {a.name!r} ({list(a.shape)} and {list(b.shape)})",
+            code="shape-mismatch",
+            hint=_DECLARE,
+            feature=a.name,
         )
     return None, *a.shape[1:]
 

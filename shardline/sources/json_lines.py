@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 import pyarrow.json as pj
 
 from shardline.errors import SourceError
+from shardline.hints import Hint
 from shardline.kernel.types import LARGEST_OFFSET
 from shardline.log.meanings import Array
 from shardline.sources.arrow_types import depth_of
@@ -53,8 +54,8 @@ class JsonLinesSource(Source):
         super().__init__(origin, limits)
         self._file = origin
 
-    def infer(self) -> Schema:
-        """The schema that all rows fit; lines that are no JSON objects are left out."""
+    def _infer(self) -> Schema:
+        """Return the schema that all rows fit; lines that are not JSON objects are skipped."""
         finder = Finder(self.shown)
         known: pa.Schema | None = None
 
@@ -86,7 +87,10 @@ class JsonLinesSource(Source):
         for block in text_blocks(self._file, self._limits, _rows_end):
             if not first and block.data.lstrip()[:1] == b"[":
                 raise SourceError(
-                    f"{self.shown} begins with a list: write one JSON object per line"
+                    f"{self.shown}: expected JSON lines, got a list",
+                    code="unsupported-source",
+                    hint=Hint.of("write a JSON object per line"),
+                    path=self._file.path,
                 )
             lines = Lines(block.data, first, block.position)
             yield lines, block.too_long

@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from shardline.errors import SchemaMismatchError, SourceError
+from shardline.hints import Hint
 from shardline.sources.base import CHUNK_BYTES
 from shardline.sources.columnar import Batch
 from shardline.sources.values import UNFIT, array_column, size_of
@@ -33,7 +34,9 @@ class ArrayColumns:
                 f"{name!r} has {'none' if length < 0 else length}"
                 for name, length in lengths.items()
             )
-            raise SourceError(f"arrays must have as many records each, one per row: {told}")
+            raise SourceError(
+                f"arrays have different numbers of rows: {told}", code="length-mismatch"
+            )
         self._rows = next(iter(lengths.values()), 0)
 
     def types(self) -> pa.Schema:
@@ -65,8 +68,9 @@ class FrameColumns:
         for name in frame.columns:
             if not isinstance(name, str):
                 raise SourceError(
-                    "the DataFrame has a column whose name is no text, but of type "
-                    f"{type(name).__name__}: rename it"
+                    f"DataFrame: invalid column name of type {type(name).__name__}",
+                    code="invalid-name",
+                    hint=Hint.of("rename the column to a string"),
                 )
         self._names = list(frame.columns)
         self._objects = [
@@ -143,6 +147,8 @@ def _column(name: str, array: np.ndarray[Any, Any]) -> pa.Array:
 
 def _unfit(name: str, dtype: object) -> SchemaMismatchError:
     return SchemaMismatchError(
-        f"column {name!r} is of {dtype}, which no kind of feature can hold: convert it, or leave "
-        "it out"
+        f"unsupported type of column {name!r} ({dtype})",
+        code="unsupported-type",
+        hint=Hint.of("convert the column, or remove it"),
+        feature=name,
     )

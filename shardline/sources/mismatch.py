@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any
 
 from shardline.errors import SchemaMismatchError
+from shardline.hints import Hint
 from shardline.log.schema import Array, Schema
 from shardline.log.schema_diff import compare
 from shardline.sources.arrow_types import declared_by, misfit, misfit_of_shape
@@ -16,24 +17,62 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from shardline.log.schema import Feature
+    from shardline.log.schema_diff import SchemaDiff
 
-_WHAT_TO_DO = (
-    "A version has one schema: make a new version with the new schema, or give the source the "
-    "features of this one"
+_WHAT_TO_DO = Hint.of(
+    "append to a new version with the new schema, or convert the source to this schema"
 )
+_UNKNOWN = "not in the schema"
+
+
+class SourceSchemaError(SchemaMismatchError):
+    """A source whose schema differs from that of the version.
+
+    `differences` lists them as dicts: `feature`, `change` (as `schema_diff` names it, or `unfit`),
+    `old` and `new`; for an unfit column `new` is the reason.
+    """
+
+    _DETAILS = ("differences",)
+
+    def __init__(self, shown: str, unfit: dict[str, str], diff: SchemaDiff) -> None:
+        lines = [f"feature {name!r}: {why}" for name, why in unfit.items()] + diff.lines()
+        listed = "".join(f"\n  {line}" for line in lines)
+        self.differences: list[dict[str, Any]] = [
+            *(
+                {"feature": name, "change": "unfit", "old": "", "new": why}
+                for name, why in unfit.items()
+            ),
+            *(
+                {
+                    "feature": change.feature,
+                    "change": change.what,
+                    "old": change.old,
+                    "new": change.new,
+                }
+                for change in diff.changes
+            ),
+        ]
+        names = list(dict.fromkeys(change["feature"] for change in self.differences))
+        super().__init__(
+            f"{shown}: schema differs from that of the version:{listed}",
+            hint=_WHAT_TO_DO,
+            feature=names[0] if len(names) == 1 else None,
+        )
 
 
 def features_by_name(shown: str, schema: Schema) -> dict[str, Feature]:
     """The features of a schema by the names that columns have."""
     if schema.payload == "opaque":
         raise SchemaMismatchError(
-            f"{shown}: the version holds opaque records, which come from TFRecord files only"
+            f"{shown}: only TFRecord files can be appended to opaque records",
+            code="opaque-records",
         )
     features = {feature.name: feature for feature in schema.features}
     if len(features) < len(schema.features):
         raise SchemaMismatchError(
-            f"{shown}: the version has a feature of the same name in the context and in the "
-            "feature_lists: only TFRecord files can hold both"
+            f"{shown}: feature names are ambiguous (in the context and in the feature_lists)",
+            code="ambiguous-feature",
+            hint=Hint.of("append such records as TFRecord files"),
         )
     return features
 
@@ -43,7 +82,7 @@ def refuse_types(shown: str, schema: Schema, types: pa.Schema) -> None:
     wanted = features_by_name(shown, schema)
     _refuse_twice(shown, types.names)
     own: list[Feature] = []
-    lines: list[str] = []
+    unfit: dict[str, str] = {}
     for column in types:
         feature = wanted.get(column.name)
         why = None
@@ -54,23 +93,23 @@ def refuse_types(shown: str, schema: Schema, types: pa.Schema) -> None:
                 continue
         made = declared_by(column.name, column.type)
         if made is None or (feature is not None and _alike(feature, made)):
-            lines.append(f"feature {column.name!r}: {why or 'not in the schema'}")
+            unfit[column.name] = why or _UNKNOWN
             own += [] if feature is None else [feature]
         elif feature is None:
             own.append(made)
         else:
             own.append(replace(made, required=feature.required, meaning=None))
     own += [f for name, f in wanted.items() if not f.required and name not in types.names]
-    _refuse(shown, schema, own, lines)
+    _refuse(shown, schema, own, unfit)
 
 
 def refuse_names(shown: str, schema: Schema, names: Sequence[str]) -> None:
     """Refuse a header with columns that are unknown, missing, or there twice."""
     wanted = features_by_name(shown, schema)
     _refuse_twice(shown, names)
-    lines = [f"feature {name!r}: not in the schema" for name in names if name not in wanted]
+    unfit = {name: _UNKNOWN for name in names if name not in wanted}
     own = [f for name, f in wanted.items() if name in names or not f.required]
-    _refuse(shown, schema, own, lines)
+    _refuse(shown, schema, own, unfit)
 
 
 def refuse_rows(shown: str, schema: Schema, own: Schema, *, exact: bool) -> None:
@@ -91,31 +130,26 @@ def refuse_rows(shown: str, schema: Schema, own: Schema, *, exact: bool) -> None
                 or (not exact and "bytes" not in {found.kind, feature.kind})
             )
             made.append(feature if fits else found)
-    _refuse(shown, schema, [*made, *told.values()], [])
+    _refuse(shown, schema, [*made, *told.values()], {})
 
 
-def _refuse(shown: str, schema: Schema, own: Iterable[Feature], lines: list[str]) -> None:
+def _refuse(shown: str, schema: Schema, own: Iterable[Feature], unfit: dict[str, str]) -> None:
     features = tuple(own)
     steps = any(feature.sequence for feature in features)
     payload = "sequence_example" if steps else schema.payload
-    lines = lines + compare(schema, replace(schema, features=features, payload=payload)).lines()
-    if lines:
-        raise_other_schema(shown, lines)
-
-
-def raise_other_schema(shown: str, lines: Iterable[str]) -> NoReturn:
-    """Raise the error that tells of another schema, difference by difference."""
-    told = "\n".join(f"  {line}" for line in lines)
-    raise SchemaMismatchError(
-        f"{shown}: not the schema of the version. It differs from that in:\n{told}\n{_WHAT_TO_DO}"
-    )
+    diff = compare(schema, replace(schema, features=features, payload=payload))
+    if unfit or diff.changes:
+        raise SourceSchemaError(shown, unfit, diff)
 
 
 def _refuse_twice(shown: str, names: Sequence[str]) -> None:
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise SchemaMismatchError(
-            f"{shown}: there are two columns with the name {twice[0]!r}: rename one of them"
+            f"{shown}: duplicate column {twice[0]!r}",
+            code="duplicate-column",
+            hint=Hint.of("rename a column"),
+            feature=twice[0],
         )
 
 

@@ -14,6 +14,7 @@ from shardline.files.detect import detect
 from shardline.files.hashed import Checksum, Content
 from shardline.files.opened import open_regular
 from shardline.files.stored import StoredFile
+from shardline.hints import Hint, Option
 from shardline.log.facts import Source as Identity
 
 if TYPE_CHECKING:
@@ -32,6 +33,11 @@ class Origin(Protocol):
     @property
     def shown(self) -> str:
         """The source as people know it."""
+        ...
+
+    @property
+    def path(self) -> str | None:
+        """The path or URI of the file or folder, None for rows in memory."""
         ...
 
     @property
@@ -56,6 +62,7 @@ class BatchOrigin:
     """Rows in memory, known by the name that the caller gave them."""
 
     size = None
+    path = None
 
     def __init__(self, batch: str | None) -> None:
         self._batch = batch
@@ -69,8 +76,11 @@ class BatchOrigin:
         """The name of the batch; SourceError if it has none."""
         if not self._batch:
             raise SourceError(
-                "rows in memory have no path to be known by: name them, with batch='...', so that "
-                "the same ones do not land twice"
+                "rows in memory: missing batch name",
+                code="missing-batch-name",
+                hint=Hint.of(
+                    "pass ", Option("batch", "NAME"), " so that the same rows are appended once"
+                ),
             )
         return Identity(batch=self._batch)
 
@@ -99,6 +109,11 @@ class FileOrigin:
         return str(self.file)
 
     @property
+    def path(self) -> str:
+        """Its path or URI."""
+        return str(self.file)
+
+    @property
     def size(self) -> int:
         """How many bytes it has."""
         size = (self._stamp or self._look())[0]
@@ -109,11 +124,11 @@ class FileOrigin:
         try:
             return open_regular(self.file) if isinstance(self.file, Path) else self.file.open()
         except ObjectMissingError:
-            raise SourceError(f"{self.shown}: there is no such file") from None
+            raise source_not_found(self.path) from None
         except StorageError:
             raise
         except OSError as error:
-            raise SourceError(f"{self.shown}: {error.strerror or error}") from None
+            raise unreadable_source(self.path, error) from None
 
     def open_raw(self) -> io.RawIOBase:
         """Open it for those who want a Python file."""
@@ -140,9 +155,7 @@ class FileOrigin:
     def check_unchanged(self) -> None:
         """Refuse a file that was written to, or replaced, meanwhile."""
         if self._stamp is not None and self._look() != self._stamp:
-            raise SourceError(
-                f"{self.shown} changed while it was read: append it when it is finished"
-            )
+            raise source_changed(self.path)
 
     def _look(self) -> tuple[object, ...]:
         """What changes with the file: size, time, and which file it is."""
@@ -152,12 +165,12 @@ class FileOrigin:
             if local is None:
                 info = self.file.store.info(self.file.name)
                 if info is None:
-                    raise SourceError(f"{self.shown}: there is no such file")
+                    raise source_not_found(self.path)
                 return info.size, info.modified
         try:
             status = Path(local or "").stat()
         except OSError as error:
-            raise SourceError(f"{self.shown}: {error.strerror or error}") from None
+            raise unreadable_source(self.path, error) from None
         return status.st_size, status.st_mtime_ns, status.st_ino, status.st_dev
 
     def _digest(self, progress: Progress, *, records: bool) -> tuple[str, int]:
@@ -199,9 +212,34 @@ def _utf8(path: str) -> str:
         path.encode()
     except UnicodeEncodeError:
         raise SourceError(
-            f"{path!r} is no path that can be written down as UTF-8: rename it"
+            f"invalid path {path!r}: not UTF-8",
+            code="invalid-name",
+            hint=Hint.of("rename the file"),
+            path=path,
         ) from None
     return path
+
+
+def source_not_found(path: str) -> SourceError:
+    """Return the error for a source file that does not exist."""
+    return SourceError(f"{path}: file not found", code="file-not-found", path=path)
+
+
+def source_changed(path: str) -> SourceError:
+    """Return the error for a source that changed while it was read."""
+    return SourceError(
+        f"{path}: changed while it was read",
+        code="source-changed",
+        hint=Hint.of("append it when it is complete"),
+        path=path,
+    )
+
+
+def unreadable_source(path: str, error: OSError) -> SourceError:
+    """Return the error for a source that the operating system cannot open or read."""
+    if isinstance(error, FileNotFoundError):
+        return source_not_found(path)
+    return SourceError(f"{path}: {error.strerror or error}", path=path)
 
 
 class _RawFile(io.RawIOBase):

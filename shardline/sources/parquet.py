@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from shardline.errors import SourceError
+from shardline.hints import Hint
 from shardline.sources.base import CHUNK_BYTES
 from shardline.sources.columnar import Batch
 
@@ -103,7 +104,11 @@ def _reader(raw: io.RawIOBase) -> pa.RecordBatchFileReader | pa.RecordBatchStrea
     if magic == ARROW_MAGIC:
         return pa.ipc.open_file(raw)
     if magic.startswith(b"FEA1"):
-        raise SourceError("a Feather file of version 1 is not known: write it as version 2")
+        raise SourceError(
+            "unsupported Feather version 1",
+            code="unsupported-source",
+            hint=Hint.of("write the file as Feather version 2"),
+        )
     return pa.ipc.open_stream(raw)
 
 

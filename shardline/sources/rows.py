@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from shardline.errors import SchemaMismatchError, SourceError
+from shardline.hints import Hint
 from shardline.sources.base import CHUNK_BYTES, Source, after_a_look
 from shardline.sources.columnar import as_json, told_column
 from shardline.sources.frames import Reasons, Rows, encoded
@@ -39,11 +40,13 @@ class RowSource(Source):
         self._rows = rows
         self._taken = False
 
-    def infer(self) -> Schema:
-        """The schema that all rows fit; only for those that can be read twice."""
+    def _infer(self) -> Schema:
+        """Return the schema that all rows fit; only for rows that can be read twice."""
         if not isinstance(self._rows, Sequence):
             raise SchemaMismatchError(
-                f"{self.shown} can be read only once: declare the schema by hand, or pass a list"
+                f"{self.shown}: cannot infer a schema from rows that can be read once",
+                code="source-consumed",
+                hint=Hint.of("declare the schema, or pass a list"),
             )
         finder = Finder(self.shown)
         for _, rows in _grouped(iter(self._rows)):
@@ -53,7 +56,11 @@ class RowSource(Source):
     def _read(self, schema: Schema, start: int) -> Iterator[Chunk]:
         features_by_name(self.shown, schema)
         if self._taken and not isinstance(self._rows, Sequence):
-            raise SourceError(f"{self.shown} has been read already: pass it anew, or as a list")
+            raise SourceError(
+                f"{self.shown}: rows were read before, and can be read once",
+                code="source-consumed",
+                hint=Hint.of("pass a new iterable, or a list"),
+            )
         self._taken = True
         chunks = self._chunks(schema, start)
         yield from chunks if start else after_a_look(self.shown, schema, chunks)

@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from shardline.errors import SchemaMismatchError, SourceError
+from shardline.hints import Hint
 from shardline.kernel.types import check_offsets
 from shardline.sources.base import CHUNK_BYTES
 from shardline.sources.columnar import Batch
@@ -35,14 +36,19 @@ class TensorColumns:
         spec = dataset.element_spec
         if not isinstance(spec, dict):
             raise SourceError(
-                "the elements of the tf.data.Dataset must be dicts of tensors by name: map it, as "
-                "in dataset.map(lambda x: {'x': x})"
+                "tf.data.Dataset: expected elements that are dicts of tensors, "
+                f"got {type(spec).__name__}",
+                code="unsupported-source",
+                hint=Hint.of("map it, e.g. `dataset.map(lambda x: {'x': x})`"),
             )
         for name, part in spec.items():
             if not isinstance(part, tf.TensorSpec | tf.RaggedTensorSpec):
                 raise SchemaMismatchError(
-                    f"feature {name!r} of the tf.data.Dataset is a {type(part).__name__}, which no "
-                    "kind of feature can hold: make it a dense or ragged tensor"
+                    f"tf.data.Dataset: unsupported type of feature {name!r} "
+                    f"({type(part).__name__})",
+                    code="unsupported-type",
+                    feature=name,
+                    hint=Hint.of("convert it to a dense or ragged tensor"),
                 )
         self._spec: Mapping[str, Any] = spec
 
@@ -73,8 +79,10 @@ def type_of(name: str, part: Any) -> pa.DataType:  # noqa: ANN401 - a TypeSpec
     """The type that a column of these tensors will have."""
     if part.shape.rank is None:
         raise SchemaMismatchError(
-            f"feature {name!r} of the tf.data.Dataset has no known number of dimensions: set it "
-            "with tf.ensure_shape"
+            f"tf.data.Dataset: unknown rank of feature {name!r}",
+            code="unknown-shape",
+            feature=name,
+            hint=Hint.of("set its shape with `tf.ensure_shape`"),
         )
     if part.dtype.name == "string":
         kind = pa.binary()
@@ -85,8 +93,9 @@ def type_of(name: str, part: Any) -> pa.DataType:  # noqa: ANN401 - a TypeSpec
             kind = pa.from_numpy_dtype(part.dtype.as_numpy_dtype)
         except UNFIT:
             raise SchemaMismatchError(
-                f"feature {name!r} of the tf.data.Dataset is of {part.dtype.name}, which no kind "
-                "of feature can hold"
+                f"tf.data.Dataset: unsupported type of feature {name!r} ({part.dtype.name})",
+                code="unsupported-type",
+                feature=name,
             ) from None
     for size in reversed(part.shape.as_list()):
         kind = pa.list_(kind) if size is None else pa.list_(kind, size)

@@ -9,6 +9,7 @@ from shardline.errors import SourceError
 from shardline.files.compression import Compression, CompressionError
 from shardline.files.detect import open_stream
 from shardline.files.packed import GZIP_MAGIC
+from shardline.hints import Hint
 from shardline.sources.base import CHUNK_BYTES
 from shardline.sources.frames import KEPT_BYTES
 
@@ -50,7 +51,11 @@ def text_blocks(
         yield from _blocks(stream, longest_row(limits), rows_end)
     except CompressionError as error:
         raise SourceError(
-            f"{origin.shown}: offset {error.offset}: {error.detail}; get the file anew"
+            f"{origin.shown}: {error.detail} (offset {error.offset})",
+            code="corrupt-file",
+            hint=Hint.of("get the file again from its origin"),
+            path=origin.path,
+            offset=error.offset,
         ) from None
     finally:
         file.close()

@@ -61,8 +61,8 @@ class TFRecordSource(Source):
         """What tells it from other sources; it is read for that, once."""
         return self._file.identity(progress, records=True)
 
-    def infer(self) -> Schema:
-        """The schema that all records fit; what they mean cannot be seen."""
+    def _infer(self) -> Schema:
+        """Return the schema that all records fit; logical types are not inferred."""
         finder = Finder(self.shown, exact=True)
         with self._open() as file:
             for block, _ in self._parts(file):

@@ -1,4 +1,4 @@
-"""Errors of the system in words: what happened, whether anything was changed, what to do."""
+"""Errors of local disks: what happened, whether anything was changed, what to do."""
 
 from __future__ import annotations
 
@@ -7,40 +7,59 @@ import os
 from typing import TYPE_CHECKING
 
 from shardline.errors import StorageError, UnavailableError
+from shardline.hints import Hint
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-_RUN_AGAIN = "run again, and check the disk if it happens once more"
+_RUN_AGAIN = "run again, and check the disk if the error returns"
 _ADVICE = {
     errno.ENOSPC: "free some space and run again",
-    errno.EDQUOT: "free some space, or have the quota raised, and run again",
+    errno.EDQUOT: "free some space or raise the quota, and run again",
     errno.EACCES: "check who may read and write there",
     errno.EPERM: "check who may read and write there",
-    errno.EROFS: "it is mounted read-only: mount it for writing, or choose another place",
-    errno.EIO: "check the disk before you trust what is on it",
+    errno.EROFS: "mount the file system for writing, or choose another path",
+    errno.EIO: "check the disk before you trust its data",
     errno.EMFILE: "close some files, or raise the limit (ulimit -n)",
-    errno.ENFILE: "close some files, or raise the system's limit",
+    errno.ENFILE: "close some files, or raise the limit of the system",
     errno.ENAMETOOLONG: "choose a root with a shorter path",
-    errno.ENOTDIR: "a file is where a folder should be: move it away, or choose another name",
-    errno.EISDIR: "a folder has that name: choose another",
+    errno.ENOTDIR: "a file has the name of a folder: move it away, or choose another name",
+    errno.EISDIR: "choose another name",
+}
+_CODES = {
+    errno.ENOSPC: "storage-full",
+    errno.EDQUOT: "storage-full",
+    errno.EACCES: "access-denied",
+    errno.EPERM: "access-denied",
+    errno.EROFS: "access-denied",
+    errno.ENOTDIR: "not-a-folder",
+    errno.EISDIR: "not-a-file",
 }
 _TRANSIENT = {errno.EAGAIN, errno.EINTR, errno.ESTALE, errno.ETIMEDOUT}
 
 
 def storage_error(error: OSError, path: Path | str, *, unchanged: bool = False) -> StorageError:
-    """The error to raise for one of the system. `unchanged` adds that nothing was changed."""
-    what = os.strerror(error.errno) if error.errno else "an unknown error"
-    advice = _ADVICE.get(error.errno or 0, _RUN_AGAIN)
+    """Build the error to raise for an error of the system.
+
+    `unchanged` adds that nothing was changed.
+    """
+    problem = os.strerror(error.errno) if error.errno else "unknown error"
     kind = UnavailableError if error.errno in _TRANSIENT else StorageError
-    told = kind(f"{path}: {what}. {'Nothing was changed; ' if unchanged else ''}{advice}")
-    told.errno = error.errno
-    return told
+    converted = kind(
+        f"{path}: {problem}{' (nothing was changed)' if unchanged else ''}",
+        code=_CODES.get(error.errno or 0),
+        hint=Hint.of(_ADVICE.get(error.errno or 0, _RUN_AGAIN)),
+        path=path,
+    )
+    converted.errno = error.errno
+    return converted
 
 
 def link_error(path: Path | str) -> StorageError:
-    """The error to raise for a symbolic link below a root."""
+    """Build the error to raise for a symbolic link below a root."""
     return StorageError(
-        f"{path} is a symbolic link: below a root they are not followed, since they may lead out "
-        "of it. Put the files themselves there, or make the place it leads to the root"
+        f"{path}: symbolic link below a root, not followed",
+        code="symbolic-link",
+        hint=Hint.of("put the files themselves there, or use the target of the link as the root"),
+        path=path,
     )

@@ -18,10 +18,13 @@ from typing import TYPE_CHECKING, Self
 
 from shardline.errors import (
     FileExistsAlreadyError,
+    FolderMissingError,
+    NotAFolderError,
     ShardlineError,
     StorageError,
     UnsyncedWriteError,
 )
+from shardline.hints import Hint
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -65,11 +68,18 @@ class DurableFile:
     def _open_folder(self) -> int:
         try:
             return open_folder(self.path.parent)
-        except (FileNotFoundError, NotADirectoryError) as error:
-            what = "no such folder; make it first"
-            if isinstance(error, NotADirectoryError):
-                what = "is no folder; choose another place"
-            raise type(error)(error.errno, f"{self.path.parent}: {what}") from None
+        except FileNotFoundError as error:
+            folder = str(self.path.parent)
+            hint = Hint.of("create the folder first")
+            raise FolderMissingError(
+                error.errno, "folder not found", folder, hint=hint, path=folder
+            ) from None
+        except NotADirectoryError as error:
+            folder = str(self.path.parent)
+            hint = Hint.of("choose another path")
+            raise NotAFolderError(
+                error.errno, "not a folder", folder, hint=hint, path=folder
+            ) from None
 
     def _mode(self) -> int | None:
         """What kind of file has the final name; None if none has. Links are not followed."""
@@ -93,8 +103,14 @@ class DurableFile:
 
     def _refuse(self) -> None:
         is_folder = stat.S_ISDIR(self._mode() or 0)
-        what = "is a folder" if is_folder else "exists already and is not overwritten"
-        raise FileExistsAlreadyError(errno.EEXIST, f"{self.path} {what}: choose another name")
+        problem = "a folder has this name" if is_folder else "file exists already"
+        raise FileExistsAlreadyError(
+            errno.EEXIST,
+            problem,
+            str(self.path),
+            hint=Hint.of("choose another name"),
+            path=self.path,
+        )
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         """Write all of `data`."""
@@ -160,8 +176,9 @@ class DurableFile:
                 os.fsync(self._folder)
         except OSError as error:
             raise UnsyncedWriteError(
-                f"{self.path} has its name, but the disk did not confirm it ({error.strerror}): "
-                "it may be gone after a crash; check the disk"
+                f"{self.path}: written, but the disk did not confirm it ({error.strerror})",
+                hint=Hint.of("check the disk: the file may be missing after a crash"),
+                path=self.path,
             ) from error
 
     def _link(self) -> None:
@@ -179,8 +196,10 @@ class DurableFile:
             if error.errno not in {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS}:
                 raise
             raise StorageError(
-                f"{self.path.parent}: this file system has no hard links, without which a file "
-                "cannot be put in place safely; write to another one and copy the result"
+                f"{self.path.parent}: the file system does not support hard links",
+                code="hard-links-unsupported",
+                hint=Hint.of("write to another file system and copy the result"),
+                path=self.path.parent,
             ) from error
 
 

@@ -17,6 +17,7 @@ from shardline.errors import (
     StorageError,
     UnsyncedWriteError,
 )
+from shardline.hints import Hint
 from shardline.storage.disk_errors import link_error, storage_error
 from shardline.storage.local import DurableFile, open_folder
 from shardline.storage.local_folders import LocalFolders, is_link
@@ -76,8 +77,11 @@ class LocalStore:
             for offset, size in ranges:
                 if min(offset, size) < 0 or offset + size > end:
                     raise StorageError(
-                        f"{self._path(name)} has {end} bytes, and not {size} at offset {offset}: "
-                        "it is not the file that was expected"
+                        f"{self._path(name)}: expected {size} bytes at offset {offset}, file has "
+                        f"{end}",
+                        code="object-mismatch",
+                        path=self._path(name),
+                        offset=offset,
                     )
             return [_read(file, size, offset) for offset, size in ranges]
 
@@ -121,7 +125,8 @@ class LocalStore:
                 with self._folders.entered(_folder_of(name)) as folder:
                     if folder is not None:
                         self._refuse_what_is_no_file(name, folder)
-                raise ObjectExistsError(f"{self._path(name)} exists already") from None
+                path = self._path(name)
+                raise ObjectExistsError(f"{path}: file exists already", path=path) from None
 
     def replace(self, name: str, data: bytes) -> None:
         """Put an object whether or not there is one; it is not waited for until it is on disk."""
@@ -143,8 +148,10 @@ class LocalStore:
                 os.fsync(folder)
             except OSError as error:
                 raise UnsyncedWriteError(
-                    f"{self._path(name)} is deleted, but the disk did not confirm it "
-                    f"({error.strerror}): it may be back after a crash; check the disk"
+                    f"{self._path(name)}: deleted, but the disk did not confirm it "
+                    f"({error.strerror})",
+                    hint=Hint.of("check the disk: the file may be back after a crash"),
+                    path=self._path(name),
                 ) from None
 
     def list(self, folder: str, *, hidden: bool = False) -> builtins.list[ObjectInfo]:
@@ -207,7 +214,7 @@ class LocalStore:
         return self._folders.root / name
 
     def _missing(self, name: str) -> ObjectMissingError:
-        return ObjectMissingError(f"{self._path(name)}: there is no such file")
+        return ObjectMissingError(f"{self._path(name)}: file not found", path=self._path(name))
 
     @contextmanager
     def _told(self, name: str, *, unchanged: bool = False) -> Iterator[None]:
@@ -237,7 +244,7 @@ class LocalStore:
         try:
             mode = os.fstat(file).st_mode
             if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
-                raise StorageError(f"{self._path(name)} is no regular file: move it away")
+                raise self._not_a_file(name, "not a regular file")
             yield file if stat.S_ISREG(mode) else None
         finally:
             os.close(file)
@@ -260,11 +267,16 @@ class LocalStore:
         if stat.S_ISLNK(mode):
             raise link_error(self._path(name))
         if not stat.S_ISREG(mode):
-            what = "a folder" if stat.S_ISDIR(mode) else "no regular file"
-            raise StorageError(
-                f"{self._path(name)} is {what}: nothing was changed; move it away, or choose "
-                "another name"
-            )
+            problem = "folder" if stat.S_ISDIR(mode) else "not a regular file"
+            raise self._not_a_file(name, f"{problem} (nothing was changed)")
+
+    def _not_a_file(self, name: str, problem: str) -> StorageError:
+        return StorageError(
+            f"{self._path(name)}: {problem}",
+            code="not-a-file",
+            hint=Hint.of("move it away, or choose another name"),
+            path=self._path(name),
+        )
 
 
 class _LocalWriter:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Literal, cast
 
 from shardline.errors import BadNameError
+from shardline.hints import Hint
 from shardline.storage.names import MAX_OBJECT_NAME_BYTES, MAX_PART_BYTES, check_object_name
 from shardline.storage.secrecy import shown
 
@@ -59,17 +60,14 @@ def parse_location(root: str | Path) -> Location:
         return Location("file", "", _local_path(text))
     name, rest = scheme[1], text[scheme.end() :]
     if name != "file" and name not in _BUCKETS:
-        raise BadNameError(f"{shown(text)}: {_unknown_scheme(name, rest)}")
+        raise _unknown_scheme(text, name, rest)
     if not rest.startswith("//"):
-        raise BadNameError(f"{shown(text)}: write two slashes behind the colon, {name}://…")
+        raise _invalid(text, "missing slashes after the colon", f"write {name}://…")
     authority, slash, path = rest[2:].partition("/")
     _refuse_extras(text, authority, path)
     if name == "file":
         if authority not in {"", "localhost"} or not slash:
-            raise BadNameError(
-                f"{shown(text)}: a file URI names no other host; write file:///folder, or the "
-                "path alone"
-            )
+            raise _invalid(text, "file URI with a host", "write file:///folder, or the path alone")
         return Location("file", "", _local_path("/" + path))
     known = cast("Scheme", name)
     return Location(known, _bucket(known, authority, text), _prefix(path, text))
@@ -78,24 +76,31 @@ def parse_location(root: str | Path) -> Location:
 def _refuse_what_is_not_seen(text: str) -> None:
     """Refuse what does not show, or shows as something else."""
     if not text:
-        raise BadNameError(f"an empty location: write {_KNOWN}")
+        raise BadNameError(
+            "empty location", code="invalid-location", hint=Hint.of(f"write {_KNOWN}")
+        )
     for character in text:
         if unicodedata.category(character) in _UNSEEN_CATEGORIES:
-            raise BadNameError(
-                f"{shown(text)}: a location with an invisible character "
-                f"(U+{ord(character):04X}); write it without"
+            raise _invalid(
+                text,
+                f"invisible character in location (U+{ord(character):04X})",
+                "leave the character out",
             )
         if not character.isascii() and _looks_like_punctuation(character):
-            raise BadNameError(
-                f"{shown(text)}: a location with U+{ord(character):04X}, which looks like a dot, "
-                "slash or other sign and is none; write the plain one"
+            raise _invalid(
+                text,
+                f"character in location resembles punctuation (U+{ord(character):04X})",
+                "write the ASCII character",
             )
     if "\\" in text:
-        raise BadNameError(f"{shown(text)}: a location with a backslash; write '/'")
+        raise _invalid(text, "backslash in location", "write '/'")
     if _PERCENT_CODE.search(text):
-        raise BadNameError(
-            f"{shown(text)}: a location with percent codes; write the characters themselves"
-        )
+        raise _invalid(text, "percent codes in location", "write the characters themselves")
+
+
+def _invalid(text: str, problem: str, advice: str) -> BadNameError:
+    """Build the error for an invalid location."""
+    return BadNameError(f"{shown(text)}: {problem}", code="invalid-location", hint=Hint.of(advice))
 
 
 def _looks_like_punctuation(character: str) -> bool:
@@ -105,41 +110,49 @@ def _looks_like_punctuation(character: str) -> bool:
     )
 
 
-def _unknown_scheme(name: str, rest: str) -> str:
+def _unknown_scheme(text: str, name: str, rest: str) -> BadNameError:
+    problem = "unknown scheme"
     if name.lower() in {"file", *_BUCKETS}:
-        return f"write the scheme in lower case, {name.lower()}://"
-    if len(name) == 1:
-        return "drive letters are not known here; write the path with '/', or use WSL's /mnt/c"
-    if name.lower() in {"s3a", "s3n"}:
-        return "write s3://"
-    if name.lower() in {"gcs", "abfs", "abfss", "wasb", "wasbs", "adl", "azure"}:
-        return f"write {'gs' if name.lower() == 'gcs' else 'az'}://"
-    if rest.startswith("//"):
-        return f"the scheme is not known; write {_KNOWN}"
-    return f"this is neither a path nor a known URI; write {_KNOWN}, or ./ before a relative path"
+        problem, advice = "scheme in upper case", f"write {name.lower()}://"
+    elif len(name) == 1:
+        problem = "drive letter"
+        advice = "write the path with '/', or use the path /mnt/c of WSL"
+    elif name.lower() in {"s3a", "s3n"}:
+        advice = "write s3://"
+    elif name.lower() in {"gcs", "abfs", "abfss", "wasb", "wasbs", "adl", "azure"}:
+        advice = f"write {'gs' if name.lower() == 'gcs' else 'az'}://"
+    elif rest.startswith("//"):
+        advice = f"write {_KNOWN}"
+    else:
+        problem = "neither a path nor a known URI"
+        advice = f"write {_KNOWN}, or ./ before a relative path"
+    return BadNameError(f"{shown(text)}: {problem}", code="unknown-scheme", hint=Hint.of(advice))
 
 
 def _refuse_extras(text: str, authority: str, path: str) -> None:
     if "@" in authority or "@" in path or ":" in authority:
         raise BadNameError(
-            f"{shown(text)}: a location with a user name, password, key or port in it; leave it "
-            "out: credentials and endpoints are taken from the environment"
+            f"{shown(text)}: location contains a user name, password, key or port",
+            code="embedded-credentials",
+            hint=Hint.of("leave it out, and set credentials and endpoints in the environment"),
         )
     if "?" in authority + path or "#" in authority + path:
-        raise BadNameError(
-            f"{shown(text)}: a location with a query or fragment; leave out all from '?' or '#' "
-            "on: settings are taken from the environment"
+        raise _invalid(
+            text,
+            "query or fragment in location",
+            "leave out everything from '?' or '#' on, and set options in the environment",
         )
 
 
 def _bucket(scheme: Scheme, bucket: str, text: str) -> str:
     what = "container" if scheme == "az" else "bucket"
     if not bucket:
-        raise BadNameError(f"{shown(text)}: the {what} is missing; write {scheme}://{what}/prefix")
+        raise _invalid(text, f"missing {what}", f"write {scheme}://{what}/prefix")
     if not _BUCKETS[scheme].fullmatch(bucket) or _IP_ADDRESS.fullmatch(bucket):
-        raise BadNameError(
-            f"{shown(text)}: no {what} can have that name; it has lower-case letters, digits and "
-            "'-', with a letter or digit at both ends"
+        raise _invalid(
+            text,
+            f"invalid {what} name",
+            "use lower-case letters, digits and '-', with a letter or digit at both ends",
         )
     return bucket
 
@@ -148,35 +161,48 @@ def _prefix(path: str, text: str) -> str:
     try:
         return path and check_object_name(path.removesuffix("/"))
     except BadNameError as error:
-        raise BadNameError(f"{shown(text)}: {error}") from None
+        raise BadNameError(
+            f"{shown(text)}: {error}", code="invalid-location", hint=error.hint
+        ) from None
 
 
 def _local_path(text: str) -> str:
     path = str(Path.home()) + text[1:] if text == "~" or text.startswith("~/") else text
     if path.startswith("~"):
-        raise BadNameError(f"{shown(text)}: write the whole path of that home folder")
-    if "://" in path:
-        raise BadNameError(f"{shown(text)}: the scheme is not known; write {_KNOWN}")
-    if path.startswith("//"):
-        raise BadNameError(
-            f"{shown(text)}: network shares are not known here; mount it and write its path"
+        raise _invalid(
+            text, "home folder of another user", "write the whole path of the home folder"
         )
+    if "://" in path:
+        raise BadNameError(
+            f"{shown(text)}: unknown scheme",
+            code="unknown-scheme",
+            hint=Hint.of(f"write {_KNOWN}"),
+        )
+    if path.startswith("//"):
+        raise _invalid(text, "network share", "mount the share and write its path")
     for part in path.split("/"):
         _check_part(part, text)
     if len(os.fsencode(path)) > 4096 - MAX_OBJECT_NAME_BYTES:
-        raise BadNameError(f"a path of {len(path)} characters is too long; choose a shorter one")
+        raise BadNameError(
+            f"path too long ({len(path)} characters)",
+            code="invalid-location",
+            hint=Hint.of("choose a shorter path"),
+        )
     return str(Path(path).absolute())
 
 
 def _check_part(part: str, text: str) -> None:
     if part == "..":
-        raise BadNameError(f"{shown(text)}: a location with '..'; write the path without")
+        raise _invalid(text, "'..' in location", "write the path without '..'")
     if len(os.fsencode(part)) > MAX_PART_BYTES:
-        raise BadNameError(f"a part of the path is longer than {MAX_PART_BYTES} bytes")
-    if part not in {"", "."} and (part != part.strip() or part.endswith(".")):
         raise BadNameError(
-            f"{shown(text)}: a part that begins or ends with a space, or ends with a dot; "
-            "rename that folder"
+            f"part of the path longer than {MAX_PART_BYTES} bytes", code="invalid-location"
+        )
+    if part not in {"", "."} and (part != part.strip() or part.endswith(".")):
+        raise _invalid(
+            text,
+            "part of the path begins or ends with a space, or ends with a dot",
+            "rename that folder",
         )
     if part and unicodedata.combining(part[0]):
-        raise BadNameError(f"{shown(text)}: a part that begins with a combining mark")
+        raise _invalid(text, "part of the path begins with a combining mark", "rename that folder")

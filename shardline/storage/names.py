@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from shardline.errors import BadNameError
+from shardline.hints import Hint
 from shardline.storage.secrecy import shown
 
 MAX_PART_BYTES = 255
@@ -31,17 +32,22 @@ def check_name(name: str, what: str) -> str:
     """
     if not _NAME.fullmatch(name):
         raise BadNameError(
-            f"{shown(name)} is no name for a {what}: use 1 to 64 lower-case letters, digits, '-' "
-            "and '_', with a letter or digit first"
+            f"invalid {what} name {shown(name)}",
+            hint=Hint.of(
+                "use 1 to 64 lower-case letters, digits, '-' and '_', with a letter or digit first"
+            ),
         )
     if _DEVICE_PART.match(name):
         raise BadNameError(
-            f"{name!r} is no name for a {what}: Windows keeps it for a device; choose another"
+            f"invalid {what} name {name!r}: reserved for a Windows device",
+            code="reserved-name",
+            hint=Hint.of("choose another name"),
         )
     if what == "version" and name in RESERVED_VERSIONS:
         raise BadNameError(
-            f"{name!r} is no name for a version: a dataset has a folder of that name; "
-            "choose another"
+            f"invalid version name {name!r}: reserved for a folder of the dataset",
+            code="reserved-name",
+            hint=Hint.of("choose another name"),
         )
     return name
 
@@ -50,10 +56,16 @@ def check_object_name(name: str) -> str:
     """Give back an object's name below a root if it is a good one."""
     if len(name) > MAX_OBJECT_NAME_BYTES:
         raise BadNameError(
-            f"an object name of {len(name)} characters: at most {MAX_OBJECT_NAME_BYTES} are allowed"
+            f"object name too long ({len(name)} characters, limit {MAX_OBJECT_NAME_BYTES})"
         )
     if not _OBJECT_NAME.fullmatch(name):
-        raise BadNameError(f"{shown(name)} is no object name: {_fault_of(name)}")
+        problem = _find_problem(name)
+        raise BadNameError(
+            f"invalid object name {shown(name)}" + (f": {problem}" if problem else ""),
+            hint=None
+            if problem
+            else Hint.of("use letters, digits, '.', '_', '-', '=', '@' and '+', with '/' between"),
+        )
     return name
 
 
@@ -67,24 +79,19 @@ def check_folder_name(name: str) -> str:
     return name and check_object_name(name)
 
 
-def _fault_of(name: str) -> str:
+def _find_problem(name: str) -> str | None:
+    """Say what is wrong with an object's name; None if it is only a character."""
     parts = name.split("/")
     faults = [
-        (not name, "it is empty"),
-        (not parts[0], "it must be relative, without a '/' at its start"),
-        ("" in parts, "it has an empty part; write one '/' between two parts and none at the end"),
-        (
-            "." in parts or ".." in parts,
-            "its parts must not be '.' or '..'; write the name as it is from the root on",
-        ),
+        (not name, "empty"),
+        (not parts[0], "starts with '/'"),
+        ("" in parts, "empty part"),
+        ("." in parts or ".." in parts, "'.' or '..' as a part"),
         (
             any(len(part) > MAX_PART_BYTES for part in parts),
-            f"a part of it is longer than {MAX_PART_BYTES} characters",
+            f"part longer than {MAX_PART_BYTES} characters",
         ),
-        (any(part.endswith(".") for part in parts), "a part ends with a dot, which Windows drops"),
-        (any(map(_DEVICE_PART.match, parts)), "Windows keeps a part of it for a device"),
+        (any(part.endswith(".") for part in parts), "part ends with a dot, which Windows drops"),
+        (any(map(_DEVICE_PART.match, parts)), "part reserved for a Windows device"),
     ]
-    return next(
-        (fault for found, fault in faults if found),
-        "use letters, digits, '.', '_', '-', '=', '@' and '+', and '/' between its parts",
-    )
+    return next((fault for found, fault in faults if found), None)

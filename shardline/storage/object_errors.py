@@ -26,6 +26,7 @@ from shardline.errors import (
     UnavailableError,
     UncertainWriteError,
 )
+from shardline.hints import Hint
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -34,7 +35,7 @@ _STATUS = re.compile(r"status code: ([0-9]{3})")
 _NO_BUCKET = re.compile(r"NoSuchBucket|ContainerNotFound|bucket does not exist")
 _NO_CREDENTIALS = re.compile(r"169\.254\.|[Tt]oken request|[Cc]redential")
 _NOT_SENT = re.compile(r"builder error")
-_CHECK_CREDENTIALS = "check the credentials in the environment, and what they allow"
+_CHECK_CREDENTIALS = Hint.of("check the credentials in the environment, and their permissions")
 
 
 @contextmanager
@@ -54,18 +55,28 @@ def _told(error: Exception, where: str, doing: str) -> StorageError:
     status = int(found[1]) if found else None
     if isinstance(error, PermissionDeniedError | UnauthenticatedError) or status in {401, 403}:
         return StorageError(
-            f"{where}: access was refused ({status or 'no status'}); {_CHECK_CREDENTIALS}"
+            f"{where}: access denied ({status or 'no status'})",
+            code="access-denied",
+            hint=_CHECK_CREDENTIALS,
+            path=where,
         )
     if isinstance(error, FileNotFoundError) or status == 404:
         if doing == "read" and not _NO_BUCKET.search(text):
-            return ObjectMissingError(f"{where}: there is no such object")
+            return ObjectMissingError(f"{where}: object not found", path=where)
         return StorageError(
-            f"{where}: the bucket or container is not there; make it first, or check its name"
+            f"{where}: bucket or container not found",
+            code="bucket-not-found",
+            hint=Hint.of("create it first, or check its name"),
+            path=where,
         )
     if _NOT_SENT.search(text):
         return StorageError(
-            f"{where}: the endpoint in the environment cannot be used; check how it is written "
-            "(one that begins with http:// needs AWS_ALLOW_HTTP=true too)"
+            f"{where}: invalid endpoint in the environment",
+            code="invalid-storage-settings",
+            hint=Hint.of(
+                "check the endpoint: one that begins with http:// also needs `AWS_ALLOW_HTTP=true`"
+            ),
+            path=where,
         )
     return (
         _told_of_write(error, where, status)
@@ -76,32 +87,44 @@ def _told(error: Exception, where: str, doing: str) -> StorageError:
 
 def _told_of_read(text: str, where: str, status: int | None) -> StorageError:
     if status == 416:
-        return StorageError(f"{where}: it is shorter than was expected; it is not the right object")
+        return StorageError(
+            f"{where}: object shorter than expected", code="object-mismatch", path=where
+        )
     if status is None and _NO_CREDENTIALS.search(text):
-        return StorageError(f"{where}: no credentials were found; {_CHECK_CREDENTIALS}")
+        return StorageError(
+            f"{where}: no credentials found",
+            code="credentials-not-found",
+            hint=_CHECK_CREDENTIALS,
+            path=where,
+        )
     kind = UnavailableError if _may_work_later(status) else StorageError
     return kind(
-        f"{where}: {_answer(status)}; run again, and check the endpoint if it happens once more"
+        f"{where}: {_answer(status)}",
+        hint=Hint.of("run again, and check the endpoint if the error returns"),
+        path=where,
     )
 
 
 def _told_of_write(error: Exception, where: str, status: int | None) -> StorageError:
     if isinstance(error, AlreadyExistsError):
-        return ObjectExistsError(f"{where} exists already")
+        return ObjectExistsError(f"{where}: object exists already", path=where)
     if isinstance(error, NotSupportedError | NotImplementedError):
         return ConditionsIgnoredError(
-            f"{where}: create-if-absent is switched off in the environment (AWS_CONDITIONAL_PUT), "
-            "and nothing is written without it; switch it on"
+            f"{where}: create-if-absent is disabled in the environment",
+            hint=Hint.of("enable it: see the variable `AWS_CONDITIONAL_PUT`"),
+            path=where,
         )
     if not _may_work_later(status):
         return StorageError(
-            f"{where}: {_answer(status)}; nothing was changed. Check the endpoint and region in "
-            "the environment"
+            f"{where}: {_answer(status)}, nothing was changed",
+            hint=Hint.of("check the endpoint and region in the environment"),
+            path=where,
         )
     # Without a clear answer to the last try, one before it may have done the work.
     return UncertainWriteError(
-        f"{where}: {_answer(status)}, so it may be written or not; look whether it is there "
-        "before you run again"
+        f"{where}: {_answer(status)}, so the object may or may not be written",
+        hint=Hint.of("check whether the object exists before you run again"),
+        path=where,
     )
 
 

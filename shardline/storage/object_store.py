@@ -15,6 +15,7 @@ from obstore.exceptions import BaseError
 from obstore.store import AzureStore, GCSStore, MemoryStore, S3Store
 
 from shardline.errors import ObjectMissingError, StorageError
+from shardline.hints import Hint
 from shardline.storage.names import check_folder_name, check_object_name, is_object_name
 from shardline.storage.object_errors import told
 from shardline.storage.probe import probe_conditions
@@ -102,14 +103,15 @@ class ObjectStore:
         """Look before many are asked for: obstore panics if one lies wholly past the end."""
         info = self.info(name)
         if info is None:
-            raise ObjectMissingError(f"{self._uri(name)}: there is no such object")
+            raise ObjectMissingError(f"{self._uri(name)}: object not found", path=self._uri(name))
         if any(offset + size > info.size for offset, size in ranges):
             raise self._outside(name)
 
     def _outside(self, name: str) -> StorageError:
         return StorageError(
-            f"{self._uri(name)} does not have all the bytes asked for: it is not the object that "
-            "was expected"
+            f"{self._uri(name)}: object shorter than expected",
+            code="object-mismatch",
+            path=self._uri(name),
         )
 
     def info(self, name: str) -> ObjectInfo | None:
@@ -221,6 +223,8 @@ def _connect(location: Location) -> _Client:
         return kinds[location.scheme](location.bucket, **settings)
     except (BaseError, ValueError):
         raise StorageError(
-            f"{location}: the settings in the environment do not suffice or are not valid; check "
-            f"the variables that begin with {prefix}"
+            f"{location}: missing or invalid settings in the environment",
+            code="invalid-storage-settings",
+            hint=Hint.of(f"check the variables that begin with {prefix}"),
+            path=str(location),
         ) from None

@@ -8,6 +8,7 @@ import secrets
 from typing import TYPE_CHECKING
 
 from shardline.errors import ConditionsIgnoredError, ObjectExistsError, StorageError
+from shardline.hints import Hint
 
 if TYPE_CHECKING:
     from shardline.storage.store import Store
@@ -25,9 +26,12 @@ def probe_conditions(store: Store, folder: str) -> None:
     try:
         if _overwrites(store, name, first, second):
             raise ConditionsIgnoredError(
-                f"{store.uri} ignores create-if-absent (If-None-Match on a put): two writers could "
-                "destroy each other's work, so nothing is written there. Use a store that honours "
-                "it: Amazon S3, Google Cloud Storage, Azure Blob, SeaweedFS and MinIO do"
+                f"{store.uri}: store ignores create-if-absent (If-None-Match), nothing was written",
+                hint=Hint.of(
+                    "use a store that honors it: Amazon S3, Google Cloud Storage, Azure Blob, "
+                    "SeaweedFS or MinIO"
+                ),
+                path=store.uri,
             )
     finally:
         with contextlib.suppress(StorageError):

@@ -6,6 +6,7 @@ import re
 from urllib.parse import unquote_plus
 
 from shardline.errors import BadNameError
+from shardline.hints import Hint
 
 _SHOWN_CHARACTERS = 120
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:", re.ASCII)
@@ -45,8 +46,12 @@ def refuse_credentials(text: str, where: str) -> str:
     for _ in range(_DECODINGS):
         if _USERINFO.search(decoded) or _SIGNING.search(decoded):
             raise BadNameError(
-                f"{where} would hold credentials: a user name, password, key or signature stands "
-                "in the text given. Leave it out, and put credentials into the environment"
+                f"{where} would contain credentials",
+                code="embedded-credentials",
+                hint=Hint.of(
+                    "leave out user name, password, key and signature, and set credentials in the "
+                    "environment"
+                ),
             )
         decoded = unquote_plus(decoded)
     return text

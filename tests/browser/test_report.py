@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import ConsoleMessage, Locator, Page, expect
 
+from shardline.hints import Hint
 from shardline.lineage.catalog import Catalog
 from shardline.lineage.findings import Finding
 from shardline.lineage.page import write_page
@@ -21,13 +22,20 @@ LAPTOP = {"width": 1366, "height": 768}
 PAPER = {"width": 720, "height": 1000}
 NOW = datetime(2026, 3, 2, 12, tzinfo=UTC)
 FINDINGS = [
-    Finding("note", "erased", "pairs/v1", "snapshot 1", "one record was erased", "nothing to do"),
-    Finding("error", "changed-shard", "digits/v1", "snapshot 1", HOSTILE, "repair it"),
+    Finding(
+        "note",
+        "erased",
+        "pairs/v1",
+        "snapshot 1",
+        "one record was erased",
+        Hint.of("nothing to do"),
+    ),
+    Finding("error", "changed-shard", "digits/v1", "snapshot 1", HOSTILE, Hint.of("repair it")),
     *[
-        Finding("warning", "no-source", "digits/v1", f"entry {n}", "gone", "keep it")
+        Finding("warning", "no-source", "digits/v1", f"entry {n}", "gone", Hint.of("keep it"))
         for n in (2, 7)
     ],
-    Finding("warning", "no-record", "", "the root", "nothing is known of it", "look"),
+    Finding("warning", "no-record", "", "the root", "nothing is known of it", Hint.of("look")),
 ]
 REFUSED = """\
 () => new Promise((resolve) => {

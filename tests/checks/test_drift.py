@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from random import Random
 from typing import TYPE_CHECKING, Any
 
@@ -63,10 +64,7 @@ def found_in(verdict: Verdict) -> dict[str, str]:
 def test_rows_like_those_before_have_not_drifted(tmp_path: Path) -> None:
     verdict = drift(*samples(tmp_path, digits(0, 300), digits(300, 400)))
     assert (verdict.passed, verdict.warns) == (True, False)
-    assert verdict.description == (
-        "none of 13 columns drifted: all 100 rows that were added, against all 300 rows that were "
-        "published last"
-    )
+    assert re.findall(r"\d+", verdict.description) == ["13", "100", "300"]
     assert verdict.metadata["drift_max"] == pytest.approx(0, abs=0.2)
     assert verdict.metadata["columns_drifted"] == 0
     assert (verdict.metadata["rows_new"], verdict.metadata["rows_last"]) == (100, 300)
@@ -88,13 +86,13 @@ def test_chance_alone_is_no_drift(tmp_path: Path, count: int) -> None:
 @pytest.mark.parametrize(
     ("other", "column", "told"),
     [
-        ({"weight": 1.9}, "weight", "the mean moved by"),
-        ({"weight": 9.0}, "weight", "values lie outside of the old range by 12.33 of its width"),
-        ({"label": 3}, "label", "the shares of categories moved by 90% of the rows"),
-        ({"writer": "eve"}, "writer", "1 new category in 100.0% of the rows, 4 vanished"),
-        ({"age": None}, "age", "80.0% fewer rows have a value"),
-        ({"strokes": [1] * 50}, "strokes__len", "the mean moved by"),
-        ({"scan": b"x" * 500}, "scan__bytes", "values lie outside"),
+        ({"weight": 1.9}, "weight", "mean"),
+        ({"weight": 9.0}, "weight", "12.33"),
+        ({"label": 3}, "label", "90%"),
+        ({"writer": "eve"}, "writer", "100.0%"),
+        ({"age": None}, "age", "80.0%"),
+        ({"strokes": [1] * 50}, "strokes__len", "mean"),
+        ({"scan": b"x" * 500}, "scan__bytes", "outside"),
     ],
 )
 def test_what_moved_is_told_and_warns_only(
@@ -111,7 +109,7 @@ def test_what_moved_is_told_and_warns_only(
 def test_lengths_of_texts_that_are_no_categories_are_compared(tmp_path: Path) -> None:
     new = [{**row, "text": "y" * 900 + str(row["text"])} for row in random_rows(200, 2)]
     verdict = drift(*samples(tmp_path, random_rows(1000, 1), new, schema=MANY))
-    assert "the length moved by" in found_in(verdict)["text"]
+    assert "length" in found_in(verdict)["text"]
 
 
 def test_a_value_that_never_differed_and_now_does_is_drift(tmp_path: Path) -> None:
@@ -143,7 +141,7 @@ def test_without_a_published_snapshot_there_is_nothing_to_compare_with(tmp_path:
     new, _ = samples(tmp_path, digits(0, 10), digits(10, 30))
     verdict = drift(new, None)
     assert (verdict.passed, verdict.warns) == (True, False)
-    assert "nothing was published before" in verdict.description
+    assert "rows_last" not in verdict.metadata
     assert verdict.metadata["drift_max"] == 0.0
     assert verdict.metadata["rows_new"] == 20
 
@@ -152,12 +150,13 @@ def test_nor_without_new_rows(tmp_path: Path) -> None:
     version = append_rows(tmp_path, digits(0, 10))
     verdict = drift(sample(version.newest(), shards=[]), sample(version.newest()))
     assert verdict.passed
-    assert "no row was added" in verdict.description
+    assert (verdict.metadata["rows_new"], verdict.metadata["rows_last"]) == (0, 10)
+    assert "columns" not in verdict.metadata
 
 
 def test_a_column_that_only_one_side_has_is_drift(tmp_path: Path) -> None:
     snapshot = append_rows(tmp_path, digits(0, 50)).newest()
     verdict = drift(sample(snapshot), sample(snapshot, columns=["label", "weight"]))
-    assert found_in(verdict)["age"] == "only the added rows have it"
+    assert "only the added" in found_in(verdict)["age"]
     verdict = drift(sample(snapshot, columns=["label"]), sample(snapshot))
-    assert found_in(verdict)["weight"] == "only the published ones have it"
+    assert "only the published" in found_in(verdict)["weight"]

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -15,6 +16,7 @@ from checks.data_docs import write_page
 from checks.judge import judge
 from checks.suite import SuiteError, read_suite, suite_path
 from tests.checks.rows import digit, digits, snapshot_of
+from tests.errors import raises
 
 if TYPE_CHECKING:
     from checks.verdict import Verdict
@@ -59,7 +61,7 @@ def test_a_suite_that_holds_passes(snapshot: Snapshot, tmp_path: Path) -> None:
     in_set = expect("column_values_to_be_in_set", column="label", value_set=list(range(10)))
     verdict = judged(snapshot, tmp_path, ROWS_EXIST, in_set)
     assert (verdict.passed, verdict.warns) == (True, False)
-    assert verdict.description == "all 2 expectations hold on all 100 rows"
+    assert re.findall(r"\d+", verdict.description) == ["2", "100"]
     numbers = {name: verdict.metadata[name] for name in ("expectations", "expectations_failed")}
     assert numbers == {"expectations": 2, "expectations_failed": 0}
     assert (verdict.metadata["rows"], verdict.metadata["rows_checked"]) == (100, 100)
@@ -94,18 +96,20 @@ def test_the_worst_severity_that_failed_decides(
     assert verdict.metadata["expectations_failed"] == len(failing)
     assert [row["passed"] for row in rows_of(verdict)] == [False] * len(failing) + [True]
     worst = rows_of(verdict)[0]["severity"]
-    assert verdict.description.startswith(
-        f"{len(failing)} of {len(failing) + 1} expectations failed on all 100 rows. {worst}: expect"
-    )
+    counts, reasons = verdict.description.split(". ", 1)
+    assert re.findall(r"\d+", counts) == [str(len(failing)), str(len(failing) + 1), "100"]
+    assert reasons.startswith(f"{worst}: expect")
 
 
 def test_what_went_wrong_is_told_in_numbers(snapshot: Snapshot, tmp_path: Path) -> None:
     found = rows_of(judged(snapshot, tmp_path, LABELS_LOW, WEIGHT_LOW, AGE_THERE))
-    assert [(row["observed"], row["unexpected"], row["what went wrong"]) for row in found] == [
-        ("", "50.00%", "50 of 100 values are not as expected"),
-        ("1.295", "", "it is 1.295, not at most 1"),
-        ("", "20.00%", "20 of 100 values are not as expected"),
+    assert [(row["observed"], row["unexpected"]) for row in found] == [
+        ("", "50.00%"),
+        ("1.295", ""),
+        ("", "20.00%"),
     ]
+    numbers = [re.findall(r"[\d.]+", row["what went wrong"]) for row in found]
+    assert numbers == [["50", "100"], ["1.295", "1"], ["20", "100"]]
 
 
 @pytest.mark.parametrize("severity", ["critical", "warning"])
@@ -120,7 +124,7 @@ def test_a_missing_column_counts_with_its_severity(
         expect("column_pair_values_to_be_equal", severity, column_A="label", column_B="shape"),
     )
     assert (verdict.passed, verdict.warns) == (False, severity == "warning")
-    assert {row["what went wrong"] for row in rows_of(verdict)} == {"there is no column 'shape'"}
+    assert all("no column 'shape'" in row["what went wrong"] for row in rows_of(verdict))
     assert len(rows_of(verdict)) == 3
 
 
@@ -128,7 +132,7 @@ def test_so_does_an_expectation_that_raised(snapshot: Snapshot, tmp_path: Path) 
     mean_of_text = expect("column_mean_to_be_between", "warning", column="writer", min_value=0)
     verdict = judged(snapshot, tmp_path, ROWS_EXIST, mean_of_text)
     assert (verdict.passed, verdict.warns) == (False, True)
-    assert rows_of(verdict)[0]["what went wrong"] == "it could not be told: MetricResolutionError"
+    assert rows_of(verdict)[0]["what went wrong"].endswith(": MetricResolutionError")
 
 
 def test_no_value_of_the_data_is_told_anywhere(snapshot: Snapshot, tmp_path: Path) -> None:
@@ -192,7 +196,8 @@ def test_a_page_that_cannot_be_written_does_not_fail_the_check(
     (tmp_path / "docs").write_text("a file where a folder should be")
     verdict = judge(snapshot, suite_of(tmp_path, ROWS_EXIST), docs=tmp_path / "docs")
     assert verdict.passed
-    assert "no page could be written below" in str(verdict.metadata["data_docs"])
+    assert not isinstance(verdict.metadata["data_docs"], dg.PathMetadataValue)
+    assert str(tmp_path / "docs") in str(verdict.metadata["data_docs"])
 
 
 def test_of_a_large_snapshot_a_sample_is_judged_and_that_is_said(
@@ -200,8 +205,9 @@ def test_of_a_large_snapshot_a_sample_is_judged_and_that_is_said(
 ) -> None:
     verdict = judge(snapshot, suite_of(tmp_path, ROWS_EXIST), docs=None, limit=30, seed=5)
     assert (verdict.metadata["rows"], verdict.metadata["rows_checked"]) == (100, 30)
-    assert verdict.metadata["checked"] == "a seeded sample of 30 of 100 rows"
-    assert verdict.description.endswith("on a seeded sample of 30 of 100 rows")
+    checked = str(verdict.metadata["checked"])
+    assert "30 of 100" in checked
+    assert verdict.description.endswith(checked)
 
 
 def test_several_threads_may_judge_at_once(snapshot: Snapshot, tmp_path: Path) -> None:
@@ -222,52 +228,57 @@ def test_a_suite_that_is_not_there_is_named_with_the_command_that_drafts_it(
     snapshot: Snapshot, tmp_path: Path
 ) -> None:
     path = tmp_path / "none.json"
-    with pytest.raises(SuiteError) as caught:
+    with raises(SuiteError, "suite-not-found", path=str(path)) as caught:
         judge(snapshot, path, docs=None)
-    assert str(caught.value) == (
-        f"there is no suite {path}; to draft one: python -m checks.draft digits/v1 --output {path}"
-    )
+    command = f"`python -m checks.draft digits/v1 --output {path}`"
+    assert command in str(caught.value.hint)
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "code", "named"),
     [
-        ('{"name": "a",', "this is no JSON: line 1, column 14"),
-        ("\xff", "this is no JSON"),
-        ("[]", "a suite is an object with 'name' and a list of 'expectations'"),
-        ('{"expectations": []}', "expects nothing"),
-        ('{"name": "", "expectations": [1]}', "'name' is a text"),
-        ('{"expectations": [{"kwargs": {}}]}', "expectation 1 has no 'type'"),
-        ('{"expectations": [{"type": "a", "sevrity": 1}]}', r"1 \(a\) has an unknown field 'sev"),
-        ('{"expectations": [{"type": "a", "severity": "bad"}]}', "one of critical, warning, info"),
-        ('{"expectations": [{"type": "a", "kwargs": []}]}', "'kwargs' is an object"),
+        ('{"name": "a",', "invalid-json", "line 1, column 14"),
+        ("\xff", "invalid-json", ""),
+        ("[]", "invalid-suite", "'expectations'"),
+        ('{"expectations": []}', "suite-empty", ""),
+        ('{"name": "", "expectations": [1]}', "invalid-suite", "'name'"),
+        ('{"expectations": [{"kwargs": {}}]}', "invalid-expectation", "'type'"),
+        ('{"expectations": [{"type": "a", "sevrity": 1}]}', "invalid-expectation", "'sevrity'"),
+        ('{"expectations": [{"type": "a", "severity": "x"}]}', "invalid-expectation", "severity"),
+        ('{"expectations": [{"type": "a", "kwargs": []}]}', "invalid-expectation", "'kwargs'"),
     ],
 )
 def test_a_file_that_is_no_suite_is_refused_with_its_name(
-    tmp_path: Path, text: str, told: str
+    tmp_path: Path, text: str, code: str, named: str
 ) -> None:
     path = tmp_path / "broken.json"
     path.write_bytes(text.encode("latin-1"))
-    with pytest.raises(SuiteError, match=told) as caught:
+    expectation = 1 if code == "invalid-expectation" else None
+    with raises(SuiteError, code, path=str(path), expectation=expectation) as caught:
         read_suite(path)
-    assert str(path) in str(caught.value)
+    assert named in str(caught.value)
 
 
 @pytest.mark.parametrize(
-    ("bad", "told"),
+    ("bad", "code", "named"),
     [
-        (expect("column_to_shine", column="label"), "a type that Great Expectations does not know"),
-        (expect("column_to_exist", colum="label"), "not as Great Expectations takes it: .*colum"),
-        (expect("column_values_to_be_between", column="label", min_value="low"), "min_value"),
+        (expect("column_to_shine", column="label"), "unknown-expectation", ""),
+        (expect("column_to_exist", colum="label"), "invalid-expectation", "colum"),
+        (
+            expect("column_values_to_be_between", column="label", min_value="low"),
+            "invalid-expectation",
+            "min_value",
+        ),
     ],
 )
 def test_an_expectation_that_cannot_be_is_named(
-    snapshot: Snapshot, tmp_path: Path, bad: dict[str, Any], told: str
+    snapshot: Snapshot, tmp_path: Path, bad: dict[str, Any], code: str, named: str
 ) -> None:
     path = suite_of(tmp_path, ROWS_EXIST, bad)
-    with pytest.raises(SuiteError, match=told) as caught:
+    with raises(SuiteError, code, path=str(path), expectation=2) as caught:
         judge(snapshot, path, docs=None)
-    assert f"{path}: expectation 2 ({bad['type']})" in str(caught.value)
+    assert bad["type"] in str(caught.value)
+    assert named in str(caught.value)
 
 
 def test_the_suite_of_a_version_lies_beside_the_checks() -> None:

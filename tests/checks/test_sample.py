@@ -16,10 +16,12 @@ from shardline.errors import (
     ColumnError,
     DamagedFileError,
     ExampleError,
+    InvalidArgumentError,
     ObjectMissingError,
     SchemaMismatchError,
 )
 from tests.checks.rows import DIGITS, append_rows, digits, snapshot_of
+from tests.errors import raises
 from tests.files.samples import example_of
 from tests.kernel.examples import (
     entry,
@@ -97,7 +99,7 @@ def test_columns_can_be_chosen(tmp_path: Path) -> None:
         assert list(taken.frame.columns) == [
             "strokes__len", "strokes__min", "strokes__max", "strokes__mean", "label",
         ]  # fmt: skip
-    with pytest.raises(SchemaMismatchError, match="'shape' is not in the schema"):
+    with pytest.raises(SchemaMismatchError, match="'shape'"):
         sample(snapshot, columns=["shape"])
 
 
@@ -169,7 +171,7 @@ def test_a_sample_over_the_limit_is_the_same_for_the_same_seed(tmp_path: Path) -
     assert len(snapshot.shards) > 10
     taken = sample(snapshot, limit=500, seed=3)
     assert (taken.rows, taken.of, taken.whole) == (500, 3000, False)
-    assert taken.said == "a seeded sample of 500 of 3,000 rows"
+    assert "500 of 3,000" in taken.said
     assert len(set(numbers_in(taken))) == 500
     assert numbers_in(sample(snapshot, limit=500, seed=3)) == numbers_in(taken)
     assert numbers_in(sample(snapshot, limit=500, seed=4)) != numbers_in(taken)
@@ -273,7 +275,8 @@ def test_some_shards_only(tmp_path: Path) -> None:
     none = sample(version.newest(), shards=[])
     assert (none.rows, none.whole, none.said) == (0, True, "0 rows")
     assert list(none.frame.columns) == list(taken.frame.columns)
-    with pytest.raises(ValueError, match=f"digits/v1@1 does not have the shard {added[0].name}"):
+    fields = {"path": added[0].name, "version": "digits/v1", "snapshot": 1}
+    with raises(InvalidArgumentError, "shard-not-found", **fields):
         sample(version.snapshot(1), shards=added)
 
 
@@ -301,14 +304,15 @@ def test_so_is_a_damaged_object() -> None:
 def test_so_is_a_missing_one(tmp_path: Path, limit: int) -> None:
     snapshot = snapshot_of(tmp_path, numbered(1000), schema=NUMBERED)
     Path(snapshot.files()[0]).unlink()
-    with pytest.raises(ObjectMissingError, match=r"is not there, and digits/v1@1 needs it"):
+    with pytest.raises(ObjectMissingError, match=snapshot.shards[0].name) as caught:
         sample(snapshot, limit=limit)
+    assert "digits/v1@1" in str(caught.value)
 
 
 def test_a_record_that_does_not_fit_is_named_by_its_number(tmp_path: Path) -> None:
     snapshot = snapshot_of(tmp_path, numbered(1000), schema=NUMBERED)
     first = numbers_in(sample(snapshot, limit=100))[0]
-    with pytest.raises(ColumnError, match=f"record {first}, feature .*tfrecord") as caught:
+    with pytest.raises(ColumnError, match=snapshot.shards[0].name) as caught:
         sample(replace(snapshot, schema=DIGITS), limit=100)
     assert caught.value.record == first > 0
 
@@ -318,13 +322,13 @@ def test_so_is_one_that_is_no_example(tmp_path: Path) -> None:
     shardline.write_records(path, [b"\xff no example"] * 100)
     version = shardline.Version(tmp_path / "root", "blobs/v1")
     shardline.append(version, path, schema=shardline.Schema.opaque())
-    with pytest.raises(ExampleError, match=r"record \d+, byte .*tfrecord") as caught:
+    with pytest.raises(ExampleError, match=version.newest().shards[0].name) as caught:
         sample(replace(version.newest(), schema=NUMBERED), limit=10)
     assert caught.value.record > 0
 
 
 def test_a_limit_of_no_rows_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="a sample has one row at least"):
+    with raises(InvalidArgumentError, "out-of-range"):
         sample(snapshot_of(tmp_path, digits(0, 3)), limit=0)
 
 

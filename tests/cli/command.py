@@ -6,6 +6,8 @@ import io
 import json
 import os
 import pty
+import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -16,6 +18,7 @@ from typing import Any
 from unittest.mock import patch
 
 from shardline.cli.main import main
+from shardline.error_codes import CODES
 
 ROOT = Path(__file__).parents[2]
 
@@ -32,6 +35,40 @@ class Result:
     def json(self) -> Any:  # noqa: ANN401 - whatever the command told
         """What was told on stdout, which must be one JSON value."""
         return json.loads(self.out)
+
+    @property
+    def error(self) -> dict[str, Any]:
+        """The error object of a command that failed with --json: the last line of its output."""
+        payload = json.loads(self.out.splitlines()[-1])
+        assert payload["ok"] is False
+        error: dict[str, Any] = payload["error"]
+        assert error["code"] in CODES
+        return error
+
+    @property
+    def problem(self) -> tuple[int, str]:
+        """The exit code, and the code of the error that --json printed."""
+        return self.code, self.error["code"]
+
+    @property
+    def hint(self) -> list[list[str]]:
+        """The commands in the hint of an error that --json printed, without `shardline`."""
+        hint = self.error["hint"]
+        return [] if hint is None else [command[1:] for command in hint["commands"]]
+
+    @property
+    def commands(self) -> list[list[str]]:
+        """The `shardline` commands in the output for people, as words without `shardline`."""
+        return commands_in(self.out + self.err)
+
+    def shows(self, *arguments: object) -> bool:
+        """Return True if the output for people contains this `shardline` command."""
+        return [str(argument) for argument in arguments] in self.commands
+
+
+def commands_in(text: str) -> list[list[str]]:
+    """Find the `shardline` commands in a text: each ends with its line, or at a backtick."""
+    return [shlex.split(match) for match in re.findall(r"shardline ([a-z]+ [^`\n]*)", text)]
 
 
 def _environment(**more: str) -> dict[str, str]:

@@ -47,5 +47,4 @@ def test_a_damaged_file_is_counted_up_to_the_damage_and_told(tmp_path: Path) -> 
     (told,) = result.json["files"]
     assert (told["file"], told["records"], told["ok"]) == (str(path), 2, False)
     assert [fault["kind"] for fault in told["faults"]] == ["truncated"]
-    assert "truncated at record 2" in result.err
-    assert "counted up to there" in result.err
+    assert all(words in result.err for words in ("error: ", "truncated", "record 2"))

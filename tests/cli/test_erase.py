@@ -38,33 +38,39 @@ def test_an_erase_from_the_first_look_to_the_proof(root: Path, tmp_path: Path) -
     chosen = ("--key", "id", "--values", values)
     looked = here(root, "erase", "digits", *chosen, "--dry-run")
     assert looked.code == 0
-    assert "records found by 3 values of id" in looked.out
-    assert "1 value of the list is in no record: 2 of it, not counting blank" in looked.out
-    assert here(root, "erase", "digits", *chosen, "--dry-run", "--json").json["unmet"] == [2]
+    plan = here(root, "erase", "digits", *chosen, "--dry-run", "--json").json
+    assert (plan["records"], plan["features"], plan["unmet"]) == (4, ["id"], [2])
     values.write_text("5\n\n7\n")
-    assert "Nothing was changed" in looked.out
     assert ids(Version(root, "digits/v1")) == list(range(8))
 
     done = here(root, "erase", "digits", *chosen, "--request", "ticket 81", "--yes")
     assert done.code == 0, done.err
-    assert "digits/v1@2: 2 records erased, 1 shard written anew" in done.out
-    assert "digits/v2@2 is published" in done.out
-    assert "vacuum digits --delete --keep 0" in done.out
-    assert ids(Version(root, "digits/v1")) == [0, 1, 2, 3, 4, 6]
-    log = here(root, "log", "digits/v1")
-    assert "erased 2 records (ticket 81), 1 shard anew; 1 shard given up for good" in log.out
+    assert done.shows("vacuum", "digits", "--delete", "--keep", "0")
+    assert done.shows("erase", "digits", "--proof", "proof.md")
+    v1, v2 = Version(root, "digits/v1"), Version(root, "digits/v2")
+    assert (v1.newest().number, v1.newest().published) == (2, True)
+    assert (v2.newest().number, v2.newest().published) == (2, True)
+    assert ids(v1) == [0, 1, 2, 3, 4, 6]
+    entries = here(root, "log", "digits/v1", "--json").json["entries"]
+    (entry,) = [one for one in entries if one["operation"] == "erase"]
+    assert entry["parameters"]["request"] == "ticket 81"
+    assert len(entry["added"]) == len(entry["removed"]) == 1
 
     proof = tmp_path / "proof.md"
     early = here(root, "erase", "digits", "--proof", proof)
     assert early.code == 1
-    assert "2 entries erased 4 records; 2 shards held them, of which 2 are still there" in early.out
-    assert "Not complete: 2 shards with erased records are still there" in proof.read_text()
+    as_data = tmp_path / "early.json"
+    stated = here(root, "erase", "digits", "--proof", as_data, "--json").json
+    assert (stated["complete"], len(stated["still_there"])) == (False, 4)
+    assert [one["records"] for one in stated["entries"]] == [2, 2]
+    early_page = proof.read_text()
     assert here(root, "vacuum", "digits", "--delete", "--keep", "0").code == 0
     late = here(root, "erase", "digits", "--proof", proof, *chosen)
     assert late.code == 0, late.out
     text = proof.read_text()
-    assert "**Complete: every file that held the records is gone" in text
-    assert "| digits/v1 | 1 |" in text
+    assert text != early_page
+    assert "**Complete: " in text
+    assert "**Complete: " not in early_page
     assert "ticket 81" in text
     assert files_with(root, marker(5)) == files_with(root, marker(7)) == []
     told = tmp_path / "proof.json"
@@ -88,8 +94,10 @@ def test_an_erase_for_machines(root: Path) -> None:
 def test_it_asks_before_it_erases(root: Path) -> None:
     refused = on(root, "erase", "digits", "--where", "id == 5")
     assert refused.code == 2
-    assert "Erase this for good?" in refused.err
-    assert "nobody answered, and nothing was changed: say --yes" in refused.err
+    question, *_, error, hint = refused.err.splitlines()
+    assert question.endswith("[y/N]: ")
+    assert error.startswith("error: no confirmation")
+    assert "--yes" in hint
     assert ids(Version(root, "digits/v1")) == list(range(8))
 
 
@@ -107,43 +115,45 @@ def test_a_function_of_a_file_may_choose(root: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "why"),
+    ("arguments", "code"),
     [
-        (("digits",), "which records"),
-        (("digits/v1", "--where", "id == 5"), "erase works on a whole dataset"),
-        (("faces", "--where", "id == 5"), "there is no dataset faces"),
-        (("digits", "--where", "id = 5"), "cannot be read at character"),
-        (("digits", "--where", "label == 5"), "no version of digits has 'label'"),
-        (("digits", "--key", "id"), "which values of id"),
-        (("digits", "--value", "5"), "values of which feature"),
-        (("digits", "--where", "id == 5", "--key", "id", "--value", "5"), "not both"),
-        (("digits", "--where", "id == 5", "--json"), "say --yes, or --dry-run"),
+        (("digits", "--yes"), "missing-argument"),
+        (("digits/v1", "--where", "id == 5"), "dataset-required"),
+        (("faces", "--where", "id == 5"), "dataset-not-found"),
+        (("digits", "--where", "id = 5", "--yes"), "invalid-predicate"),
+        (("digits", "--where", "label == 5", "--yes"), "unknown-feature"),
+        (("digits", "--key", "id"), "missing-option"),
+        (("digits", "--value", "5"), "missing-option"),
+        (("digits", "--where", "id == 5", "--key", "id", "--value", "5"), "conflicting-options"),
+        (("digits", "--where", "id == 5"), "confirmation-required"),
     ],
 )
-def test_wrong_usage_is_told(root: Path, arguments: tuple[str, ...], why: str) -> None:
-    result = here(root, "erase", *arguments)
-    assert result.code == 2
-    assert why in result.err
+def test_wrong_usage_is_told(root: Path, arguments: tuple[str, ...], code: str) -> None:
+    result = here(root, "erase", *arguments, "--json")
+    assert result.problem == (2, code)
     assert ids(Version(root, "digits/v1")) == list(range(8))
 
 
 def test_a_search_that_finds_nothing_says_so_and_promises_nothing(root: Path) -> None:
-    for arguments in (("--dry-run",), ()):
-        result = here(root, "erase", "digits", "--where", "id == 99", *arguments)
+    for arguments in (("--dry-run",), ("--yes",)):
+        result = here(root, "erase", "digits", "--where", "id == 99", *arguments, "--json")
         assert result.code == 0
-        assert result.out.strip() == (
-            "digits: no record is found by a predicate on id: there is nothing to erase"
-        )
+        plan = result.json
+        assert (plan["ok"], plan["records"], plan["features"]) == (True, 0, ["id"])
+        assert plan["versions"] == plan["holders"] == plan["quarantine"] == []
+        shown = here(root, "erase", "digits", "--where", "id == 99", *arguments)
+        assert (shown.code, shown.commands, shown.out.count("\n")) == (0, [], 1)
 
 
 def test_a_proof_without_an_erasure_says_that_there_was_none(root: Path, tmp_path: Path) -> None:
     proof = tmp_path / "proof.md"
     result = here(root, "erase", "digits", "--proof", proof)
     assert (result.code, result.err) == (1, "")
-    assert "Nothing was erased from digits: there is nothing to prove" in result.out
     assert "entries" not in result.out
     asked = here(root, "erase", "digits", "--proof", proof, "--request", "ticket 9")
-    assert "under the request 'ticket 9'" in asked.out
+    assert "'ticket 9'" in asked.out
+    stated = here(root, "erase", "digits", "--proof", tmp_path / "proof.json", "--json").json
+    assert (stated["ok"], stated["entries"], stated["still_there"]) == (False, [], [])
 
 
 def test_what_still_holds_the_records_is_told_with_commands_for_this_root(
@@ -156,47 +166,53 @@ def test_what_still_holds_the_records_is_told_with_commands_for_this_root(
     arguments = ("erase", "digits", "--key", "id", "--value", "5", "--root", root)
     looked = inside(*arguments, "--dry-run")
     assert looked.code == 0
+    holders = inside(*arguments, "--dry-run", "--json").json["holders"]
+    kinds = [(one["kind"], one["where"], one["certain"]) for one in holders]
+    assert kinds == [
+        ("tag", "digits/v1@1", True),
+        ("tag", "digits/v1@1", True),
+        ("unsearched", "digits/other@1", False),
+    ]
     for tag in ("train", "paper"):
-        assert f"tag digits/v1@1: the tag {tag} keeps it from vacuum" in looked.out
-        assert f"shardline tag digits/v1@published {tag} --root {root}" in looked.out
-    assert looked.out.count("let the tag name the newest") == 1, "what is advised is told once"
+        assert looked.shows("tag", "digits/v1@published", tag, "--root", root)
+    assert looked.out.count(holders[0]["advice"]) == 1, "what is advised is told once"
     done = inside(*arguments, "--yes")
     assert done.code == 1, "something may hold them, and something does"
-    told = "2 tags and 1 place that was not searched listed above still hold such records, or may"
-    assert told in done.out
-    assert f"vacuum digits --delete --keep 0 --root {root}" in done.out
+    assert done.shows("vacuum", "digits", "--delete", "--keep", "0", "--root", root)
     vacuumed = inside("vacuum", "digits", "--delete", "--keep", "0", "--root", root)
-    assert "digits/v1@1: 1 shard (" in vacuumed.out
-    assert "1 with erased records): it has the tag train" in vacuumed.out
-    assert f"shardline tag digits/v1 --delete train --root {root}" in vacuumed.out
+    assert vacuumed.shows("tag", "digits/v1", "--delete", "train", "--root", root)
+    keepers = inside("vacuum", "digits", "--root", root, "--json").json["keepers"]
+    assert [one["where"] for one in keepers] == ["digits/v1@1"] * 2
     page = tmp_path / "proof.md"
     early = inside("erase", "digits", "--proof", page, "--root", root)
     assert early.code == 1
-    assert "1 shard held them" not in early.out
-    assert page.read_text().count("Let the tag name the newest") == 1
-    assert "| yes | a tag | `digits/v1@1` |" in page.read_text()
+    assert page.read_text().lower().count(holders[0]["advice"].lower()) == 1
+    rows = [line.split("|")[1:4] for line in page.read_text().splitlines() if "v1@1`" in line]
+    assert [[cell.strip() for cell in row] for row in rows] == [
+        ["yes", "a tag", "`digits/v1@1`"]
+    ] * 2
     for tag in ("train", "paper"):
         assert inside("tag", "digits/v1", "--delete", tag, "--root", root).code == 0
     assert inside("vacuum", "digits", "--delete", "--keep", "0", "--root", root).code == 0
     assert inside("erase", "digits", "--proof", page, "--root", root).code == 0
     again = inside(*arguments[:-2], "--proof", page, "--root", root)
     assert again.code == 1, "with the search, what cannot be searched counts"
-    assert "Not complete: every file that is known to have held the records is gone" in (
-        page.read_text()
-    )
-    assert "| maybe | not searched | `digits/other@1` |" in page.read_text()
+    assert "**Complete: " not in page.read_text()
+    rows = [line.split("|")[1:4] for line in page.read_text().splitlines() if "other@1" in line]
+    assert [[cell.strip() for cell in row] for row in rows] == [
+        ["maybe", "not searched", "`digits/other@1`"]
+    ]
 
 
 def test_a_damaged_shard_is_told_with_the_command_that_repairs_it(root: Path) -> None:
     v1 = Version(root, "digits/v1")
     damage(root / v1.shard_name(v1.newest().shards[1]))
-    result = inside("erase", "digits", "--where", "id == 5", "--yes", "--root", root)
-    assert result.code == 1
-    assert "record 0, offset 0" in result.err
-    assert f"Nothing was erased. To make it anew: shardline repair digits/v1 --root {root}" in (
-        result.err
-    )
-    assert "salvage" not in result.err
+    result = inside("erase", "digits", "--where", "id == 5", "--yes", "--root", root, "--json")
+    assert result.problem == (1, "corrupt-shard")
+    assert (result.error["record"], result.error["offset"]) == (0, 0)
+    assert result.error["version"] == "digits/v1"
+    assert result.hint == [["repair", "digits/v1", "--root", str(root)]]
+    assert v1.state.snapshot == 1
 
 
 def test_a_proof_replaces_nothing_but_an_earlier_proof_of_the_same_dataset(
@@ -207,15 +223,14 @@ def test_a_proof_replaces_nothing_but_an_earlier_proof_of_the_same_dataset(
     entry = root / "digits" / "v1" / "log" / "00000000000000000001.json"
     assert entry.exists()
     kept = {path: path.read_bytes() for path in (entry, values)}
-    for place, why in (
-        (entry, "lies in the root"),
-        (root / "digits" / "proof.md", "lies in the root"),
-        (values, "exists already: choose another name, or say --overwrite"),
-        (tmp_path, "is a directory"),
+    for place, code in (
+        (entry, "output-in-root"),
+        (root / "digits" / "proof.md", "output-in-root"),
+        (values, "file-exists"),
+        (tmp_path, "invalid-option-value"),
     ):
-        refused = here(root, "erase", "digits", "--proof", place)
-        assert (refused.code, refused.out) == (2, "")
-        assert why in refused.err
+        refused = here(root, "erase", "digits", "--proof", place, "--json")
+        assert refused.problem == (2, code)
     chosen = ("--key", "id", "--values", values)
     for forced in ((entry,), (values, *chosen)):
         refused = here(root, "erase", "digits", "--overwrite", "--proof", *forced)
@@ -231,17 +246,18 @@ def test_a_proof_replaces_nothing_but_an_earlier_proof_of_the_same_dataset(
         assert here(root, "erase", "digits", "--proof", proof).code == 2
         assert here(root, "erase", "digits", "--proof", proof, "--overwrite").code == 1
         assert b"faces" not in proof.read_bytes()
-    assert "is for --proof" in here(root, "erase", "digits", "--overwrite").err
+    alone = here(root, "erase", "digits", "--overwrite", "--json")
+    assert alone.problem == (2, "missing-option")
 
 
 def test_a_snapshot_that_was_erased_says_so_when_it_is_read(root: Path) -> None:
     assert here(root, "erase", "digits", "--where", "id == 5", "--yes").code == 0
     assert here(root, "vacuum", "digits", "--delete", "--keep", "0").code == 0
     for version in ("digits/v1", "digits/v2"):
-        read = here(root, "head", f"{version}@1", "-n", "8")
-        assert read.code == 2
-        assert f"{version}@1 needs it: records of it were erased in entry " in read.err
-        assert " of digits/v1; read another snapshot" in read.err
+        read = here(root, "head", f"{version}@1", "-n", "8", "--json")
+        assert read.problem == (2, "object-not-found")
+        assert f"{version}@1" in read.error["message"]
+        assert "erased" in read.error["message"]
 
 
 def test_a_list_of_numbers_may_have_blanks_and_line_ends_of_any_kind(
@@ -251,7 +267,6 @@ def test_a_list_of_numbers_may_have_blanks_and_line_ends_of_any_kind(
     values.write_bytes("\ufeff5 \r\n \r\n\t7\r\n".encode())
     done = here(root, "erase", "digits", "--key", "id", "--values", values, "--yes")
     assert done.code == 0, done.err
-    assert "records found by 2 values of id" in done.out
     assert ids(Version(root, "digits/v1")) == [0, 1, 2, 3, 4, 6]
 
 
@@ -261,11 +276,10 @@ def test_what_is_told_is_what_is_done_in_old_snapshots_and_quarantine_files(
     bad = json_lines(tmp_path / "bad.jsonl", [{"id": 20, "name": "x"}, {"id": 9, "name": {}}])
     append(Version(root, "digits/v1"), bad, quarantine_share=0.9)
     bad.unlink()
-    done = here(root, "erase", "digits", "--where", "id == 9", "--yes")
+    done = here(root, "erase", "digits", "--where", "id == 9", "--yes", "--json")
     assert done.code == 0, done.out
-    assert "no record is found by a predicate on id, but rows that were refused are" in done.out
-    assert "1 line deleted from quarantine files" in done.out
-    assert not any(words in done.out for words in ("snapshots", "anew", "vacuum", "proof"))
+    report = done.json
+    assert (report["records"], report["lines"], report["done"]) == (0, 1, [])
 
     v1 = Version(root, "digits/v1")
     check_version(v1)
@@ -273,15 +287,18 @@ def test_what_is_told_is_what_is_done_in_old_snapshots_and_quarantine_files(
     check_version(v1)
     v1.reject(3)
     v1.restore(2)
-    done = here(root, "erase", "digits", "--where", "id == 5", "--yes")
-    assert "digits/v1@5: 1 record erased, 1 shard written anew, 1 older shard given up" in done.out
+    report = here(root, "erase", "digits", "--where", "id == 5", "--yes", "--json").json
+    first = report["done"][0]
+    assert (first["version"], first["snapshot"]["snapshot"]) == ("digits/v1", 5)
+    assert len(first["shards"]) == len(report["versions"][0]["given_up"]) == 1
     append(Version(root, "digits/v3"), json_lines(tmp_path / "a.jsonl", [{"id": 30}]))
     v3 = Version(root, "digits/v3")
     append(v3, json_lines(tmp_path / "b.jsonl", [{"id": 31}]))
     v3.restore(1)
-    done = here(root, "erase", "digits", "--where", "id == 31", "--yes")
-    assert "digits/v3: 1 older shard given up for good (entry " in done.out
-    assert "written anew" not in done.out
+    report = here(root, "erase", "digits", "--where", "id == 31", "--yes", "--json").json
+    (last,) = report["done"]
+    assert (last["version"], last["snapshot"], last["shards"]) == ("digits/v3", None, [])
+    assert len(report["versions"][0]["given_up"]) == 1
 
 
 def test_whoever_asks_for_a_snapshot_that_is_gone_hears_why_and_nothing_is_begun(
@@ -296,14 +313,12 @@ def test_whoever_asks_for_a_snapshot_that_is_gone_hears_why_and_nothing_is_begun
         ("rebuild", "digits/v1@1", "--into", "one"),
         ("extend", "digits/v1@1", "--into", "v3", "--fields", "tests.operations.extensions:double"),
     ):
-        result = here(root, *command)
+        result = here(root, *command, *(() if "--python" in command else ("--json",)))
         assert result.code == 2
-        assert "snapshot 1" in result.err
-        assert " any more: shard v1." in result.err
-        assert "went to vacuum in entry" in result.err
+        if "--python" not in command:
+            assert result.error["code"] in {"tombstoned-shard", "snapshot-unreadable"}
     out = tmp_path / "out.tfrecord"
-    exported = here(root, "export", "digits/v1@1", out)
-    assert exported.code == 2
-    assert "is not there, and digits/v1@1 needs it: records of it were erased in" in exported.err
+    exported = here(root, "export", "digits/v1@1", out, "--json")
+    assert exported.problem == (2, "object-not-found")
     assert not out.exists()
     assert sorted(root.rglob("*")) == before

@@ -89,22 +89,22 @@ def test_files_packed_in_two_ways_have_no_python_and_are_told_with_code_2(tmp_pa
         write_rows(tmp_path / "b.jsonl", range(9))
     result = here(tmp_path, "files", NAME, "--python")
     assert (result.code, result.out) == (2, "")
-    assert "packed in several ways (gzip, none)" in result.err
+    assert "(gzip, none)" in result.err
     assert len(here(tmp_path, "files", NAME).out.splitlines()) == 2
 
 
 def test_what_has_no_files_to_read_is_told_with_code_2(tmp_path: Path) -> None:
     land(make_version(tmp_path), "one")
     make_version(tmp_path, "digits/v2", checks=Checks())
-    for arguments, words in (
-        ([NAME], "has no published snapshot"),
-        ([f"{NAME}@2"], "has no snapshot 2"),
-        (["digits/v2"], "has no snapshot yet"),
-        (["digits"], "digits is a dataset: name a version of it: digits/v1"),
-        ([f"{NAME}@1", "-0", "--json"], "choose one"),
+    for arguments, code in (
+        ([NAME], "version-unpublished"),
+        ([f"{NAME}@2"], "snapshot-not-found"),
+        (["digits/v2"], "version-empty"),
+        (["digits"], "missing-version"),
+        ([f"{NAME}@1", "-0"], "conflicting-options"),
     ):
-        result = here(tmp_path, "files", *arguments)
-        assert (result.code, words in result.err) == (2, True), arguments
+        result = here(tmp_path, "files", *arguments, "--json")
+        assert result.problem == (2, code), arguments
 
 
 FEATURES = (
@@ -138,7 +138,7 @@ def test_the_spec_in_words_is_the_spec_itself() -> None:
 
 
 def test_a_version_that_is_not_there_is_not_made(tmp_path: Path) -> None:
-    result = here(tmp_path, "files", NAME)
-    assert (result.code, "there is no dataset digits" in result.err) == (2, True)
+    result = here(tmp_path, "files", NAME, "--json")
+    assert result.problem == (2, "dataset-not-found")
     assert list(tmp_path.iterdir()) == []
     assert not Version(tmp_path, NAME).exists

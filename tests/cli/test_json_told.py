@@ -99,7 +99,8 @@ def test_what_functions_print_in_processes_of_their_own_goes_to_stderr(root: Pat
 def test_an_error_is_all_that_stdout_gets(root: Path) -> None:
     command = ("extend", NAME, "--into", "v2", "--fields", "loud.py:fails", "--json")
     result = here(root, *command, cwd=root.parent)
-    assert (result.code, result.json["ok"]) == (1, False)
+    assert result.json["error"]["code"] == "invalid-rows"
+    assert result.problem == (1, "invalid-rows")
     assert "called" in result.err
 
 

@@ -95,40 +95,51 @@ def test_working_on_files_loads_neither_tensorflow_nor_dagster(
 
 
 WRONG = {
-    "an unknown command": ["frobnicate"],
-    "no file": ["verify"],
-    "an unknown option": ["verify", "FILE", "--frobnicate"],
-    "a bad size": ["verify", "FILE", "--max-record", "many"],
-    "a negative size": ["verify", "FILE", "--max-record", "-5"],
-    "a size over what a record can have": ["verify", "FILE", "--max-record", "3GB"],
-    "no workers": ["verify", "FILE", "-j", "0"],
-    "a bad number": ["head", "FILE", "-n", "x"],
-    "a negative number": ["head", "FILE", "-n", "-1"],
-    "a negative skip": ["head", "FILE", "--skip", "-1"],
-    "an unknown compression": ["salvage", "FILE", "OUT", "--compression", "lz4"],
-    "salvage without OUT": ["salvage", "FILE"],
-    "two files for head": ["head", "FILE", "FILE"],
+    "an unknown command": (["frobnicate"], "unknown-command"),
+    "an unknown option of all": (["--frobnicate"], "unknown-option"),
+    "no file": (["verify"], "missing-argument"),
+    "an unknown option": (["verify", "FILE", "--frobnicate"], "unknown-option"),
+    "a flag with a value": (["verify", "FILE", "--all=7"], "invalid-option-value"),
+    "a bad size": (["verify", "FILE", "--max-record", "many"], "invalid-option-value"),
+    "a negative size": (["verify", "FILE", "--max-record", "-5"], "invalid-option-value"),
+    "a size over what a record can have": (
+        ["verify", "FILE", "--max-record", "3GB"],
+        "invalid-option-value",
+    ),
+    "no workers": (["verify", "FILE", "-j", "0"], "invalid-option-value"),
+    "a bad number": (["head", "FILE", "-n", "x"], "invalid-option-value"),
+    "a negative number": (["head", "FILE", "-n", "-1"], "invalid-option-value"),
+    "a negative skip": (["head", "FILE", "--skip", "-1"], "invalid-option-value"),
+    "an unknown compression": (
+        ["salvage", "FILE", "OUT", "--compression", "lz4"],
+        "invalid-option-value",
+    ),
+    "salvage without OUT": (["salvage", "FILE"], "missing-argument"),
+    "two files for head": (["head", "FILE", "FILE"], "invalid-usage"),
 }
 
 
 @pytest.mark.parametrize("what", WRONG)
 def test_wrong_usage_is_told_with_code_2(tmp_path: Path, what: str) -> None:
     made(tmp_path / "FILE", framed(b"x"))
-    result = shardline(*WRONG[what], cwd=tmp_path)
-    assert result.code == 2
-    assert "Error" in result.err
-    assert "Traceback" not in result.err
-    assert result.out == ""
+    arguments, code = WRONG[what]
+    result = shardline(*arguments, cwd=tmp_path)
+    assert (result.code, result.out) == (2, "")
+    assert [line.split(":")[0] for line in result.err.splitlines()] in (
+        ["error", "hint"],
+        ["error"],
+    )
+    told = shardline(*arguments, "--json", cwd=tmp_path)
+    assert told.problem == (2, code)
     assert [file.name for file in tmp_path.iterdir()] == ["FILE"]
 
 
 @pytest.mark.parametrize("command", [*OVER_FILES, "head", "salvage"])
 def test_a_missing_file_is_named_with_code_2(tmp_path: Path, command: str) -> None:
-    result = shardline(
-        command, "missing.tfrecord", *(["OUT"] * (command == "salvage")), cwd=tmp_path
-    )
-    assert result.code == 2
-    assert "no such file: missing.tfrecord" in result.err
+    out = ["OUT"] * (command == "salvage")
+    result = shardline(command, "missing.tfrecord", *out, "--json", cwd=tmp_path)
+    assert result.problem == (2, "file-not-found")
+    assert result.error["path"] == "missing.tfrecord"
     assert list(tmp_path.iterdir()) == []
 
 
@@ -148,18 +159,17 @@ def test_a_glob_without_a_match_and_a_folder_without_records_are_told_with_code_
 ) -> None:
     (tmp_path / "empty").mkdir()
     made(tmp_path / "empty" / "notes.txt", b"text")
-    assert "no file matches" in shardline("verify", "*.tfrecord", cwd=tmp_path).err
-    result = shardline("verify", "empty", cwd=tmp_path)
-    assert "no TFRecord files in the folder empty" in result.err
-    assert result.code == shardline("verify", "x-*", cwd=tmp_path).code == 2
+    for argument in ("*.tfrecord", "empty", "x-*"):
+        result = shardline("verify", argument, "--json", cwd=tmp_path)
+        assert result.problem == (2, "no-files-found")
+        assert result.error["path"] == argument
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
 def test_a_file_that_may_not_be_read_is_told_with_code_2(tmp_path: Path) -> None:
     made(tmp_path / "a", framed(b"x")).chmod(0)
-    result = shardline("verify", tmp_path / "a")
-    assert result.code == 2
-    assert "Permission denied" in result.err
+    result = shardline("verify", tmp_path / "a", "--json")
+    assert result.problem == (2, "permission-denied")
 
 
 def files_of(*arguments: str, cwd: Path) -> list[str]:
@@ -200,13 +210,10 @@ def test_a_file_whose_name_looks_like_a_glob_is_taken_as_it_is(tmp_path: Path) -
 def test_an_error_is_json_too_if_json_was_asked_for(tmp_path: Path) -> None:
     made(tmp_path / "a", framed(b"\x08 no Example"))
     result = shardline("schema", "a", "--json", cwd=tmp_path)
-    assert result.code == 1
-    told = result.json
-    assert told["ok"] is False
-    assert told["file"] == "a"
-    assert (told["fault"]["kind"], told["fault"]["record"], told["fault"]["offset"]) == (
-        "example", 0, 0,
-    )  # fmt: skip
+    assert result.problem == (1, "invalid-example")
+    error = result.error
+    assert (error["path"], error["kind"]) == ("a", "example")
+    assert (error["record"], error["offset"], error["hint"]) == (0, 0, None)
     assert "no Example" not in result.out + result.err
 
 
@@ -257,15 +264,16 @@ def test_the_reference_kernel_says_that_it_will_be_slow(tmp_path: Path) -> None:
     with path.open("r+b") as file:
         file.write(b"\xff")
     result = shardline("verify", path, SHARDLINE_KERNEL="reference")
-    assert "plain-Python kernel is at work" in result.err
+    assert result.err.startswith("warning: ")
+    assert "shardline.kernel" in result.err
     assert "kernel" not in shardline("verify", path).err
 
 
 def test_an_unknown_kernel_is_refused(tmp_path: Path) -> None:
     path = made(tmp_path / "a.tfrecord", framed(b"x"))
-    result = shardline("verify", path, SHARDLINE_KERNEL="fastest")
-    assert result.code != 0
-    assert "SHARDLINE_KERNEL is 'fastest'" in result.err
+    result = shardline("verify", path, "--json", SHARDLINE_KERNEL="fastest")
+    assert result.problem == (2, "kernel-unavailable")
+    assert "'fastest'" in result.error["message"]
 
 
 EMPTY_OUTCOMES = {"verify": 0, "schema": 0, "count": 0, "index": 0, "head": 0}
@@ -302,29 +310,63 @@ def test_a_command_for_one_file_refuses_several(tmp_path: Path, command: str) ->
         made(tmp_path / name, framed(b"x"))
     out = [] if command == "head" else ["out"]
     for several in (".", "*.tfrecord"):
-        result = shardline(command, several, *out, cwd=tmp_path)
-        assert (result.code, "names 2 files" in result.err) == (2, True)
+        result = shardline(command, several, *out, "--json", cwd=tmp_path)
+        assert result.problem == (2, "too-many-files")
     assert not (tmp_path / "out").exists()
 
 
 def test_usage_errors_are_json_too_when_asked_for() -> None:
     result = shardline("verify", "/no/such/file", "--json")
-    assert result.code == 2
-    assert result.json == {"ok": False, "error": "no such file: /no/such/file"}
+    assert result.problem == (2, "file-not-found")
+    assert result.json["error"].keys() >= {"message", "hint", "record", "offset", "feature"}
+    assert result.error["path"] == "/no/such/file"
+
+
+AS_A_VALUE = {
+    "where parsing succeeds": ["tag", "digits/v1", "--delete", "--json"],
+    "where parsing fails": ["tag", "digits/v1", "--delete", "--json", "--frobnicate"],
+    "where a value is bad": ["audit", "--since", "--json", "--sample", "x"],
+    "behind two dashes": ["tag", "--frobnicate", "--", "--json"],
+}
+
+
+@pytest.mark.parametrize("what", AS_A_VALUE)
+def test_json_as_the_value_of_an_option_does_not_ask_for_json(what: str) -> None:
+    result = inside(*AS_A_VALUE[what])
+    assert (result.code, result.out) == (2, "")
+    assert result.err.startswith("error: ")
+
+
+def test_json_is_found_before_and_behind_what_is_wrong() -> None:
+    for arguments in (
+        ["tag", "--json", "--frobnicate"],
+        ["tag", "--frobnicate", "--json"],
+        ["tag", "a", "b", "c", "--json"],
+        ["vacuum", "digits", "--json", "--keep", "soon"],
+        ["vacuum", "digits", "--keep", "soon", "--json"],
+        ["verify", "--max-record", "--json", "--json"],
+    ):
+        assert inside(*arguments).error["code"]
+
+
+def test_no_usage_line_is_printed_with_an_error() -> None:
+    for arguments in (["--frobnicate"], ["verify"], ["frobnicate"], ["head", "a", "b"]):
+        assert "Usage:" not in inside(*arguments).err
+    assert inside("verify", "--help").out.startswith("Usage: shardline verify")
 
 
 def test_an_empty_name_is_not_the_current_folder() -> None:
-    result = shardline("verify", "")
-    assert (result.code, "empty file name" in result.err) == (2, True)
+    result = shardline("verify", "", "--json")
+    assert result.problem == (2, "invalid-argument")
 
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_pipe_is_refused_by_name_and_not_waited_for(tmp_path: Path, command: str) -> None:
     os.mkfifo(tmp_path / "pipe")
     out = ["out"] if command == "salvage" else []
-    result = shardline(command, "pipe", *out, cwd=tmp_path)
+    result = shardline(command, "pipe", *out, "--json", cwd=tmp_path)
     assert result.code == 2
-    assert "pipe: is no regular file" in result.err
+    assert "pipe" in result.error["message"]
 
 
 def test_a_record_over_the_limit_is_met_with_the_option_that_raises_it(tmp_path: Path) -> None:
@@ -346,7 +388,7 @@ def test_no_salvage_is_advised_for_records_that_are_no_examples(tmp_path: Path) 
 
 def test_the_advice_can_be_pasted_whatever_the_file_is_called(tmp_path: Path) -> None:
     made(tmp_path / "a b", framed(b"x")[:-1])
-    assert "shardline salvage 'a b' OUT" in shardline("verify", "a b", cwd=tmp_path).out
+    assert shardline("verify", "a b", cwd=tmp_path).commands == [["salvage", "a b", "OUT"]]
 
 
 def test_a_file_name_cannot_write_to_the_terminal(tmp_path: Path) -> None:

@@ -17,11 +17,6 @@ from tests.kernel.frames import framed
 if TYPE_CHECKING:
     from pathlib import Path
 
-DECLARED = (
-    "which does not say which fields it makes; a maker of fields is declared like this: "
-    'from shardline import Feature, record_fields @record_fields(Feature("length", "int64")'
-)
-
 
 @pytest.fixture(autouse=True)
 def _same_path_afterwards(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -29,37 +24,42 @@ def _same_path_afterwards(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 NO_MAKERS = {
-    "no colon": ("makers.py", "write module:object, or path/to/file.py:object"),
-    "no object": ("makers.py:", "write module:object"),
-    "a missing module": ("nowhere_at_all:x", "no module 'nowhere_at_all' in the folder "),
-    "a missing package": ("nowhere_at_all.inside:x", "no module 'nowhere_at_all' in the folder "),
-    "a missing file": ("nowhere.py:x", "no such file: nowhere.py"),
-    "a file without its end": ("./makers:x", "no such file: makers; is makers.py meant?"),
+    "no colon": ("makers.py", "invalid-udf", "`module:object`"),
+    "no object": ("makers.py:", "invalid-udf", "`module:object`"),
+    "a missing module": ("nowhere_at_all:x", "udf-not-found", "'nowhere_at_all'"),
+    "a missing package": ("nowhere_at_all.inside:x", "udf-not-found", "'nowhere_at_all'"),
+    "a missing file": ("nowhere.py:x", "file-not-found", "nowhere.py"),
+    "a file without its end": ("./makers:x", "file-not-found", "makers.py?"),
     "another name": (
         "makers.py:trible",
-        "has no 'trible'; its makers of fields are both, double, first, half, inverse, leaves, x",
+        "udf-not-found",
+        "both, double, first, half, inverse, leaves, x",
     ),
-    "a module without any": ("json:x", "json has no 'x', and no maker of fields at all; a maker"),
-    "a plain function": ("makers.py:plain", f"is a plain function, {DECLARED}"),
-    "a class": ("makers.py:Feature", "is the class Feature, which does not say"),
-    "a module": ("makers.py:pc", "is a module, which does not say"),
-    "an empty list": ("makers.py:nothing", "is an empty list"),
-    "a list of others": ("makers.py:mixed", "has a value in it that is an int"),
+    "a module without any": ("json:x", "udf-not-found", "@record_fields(Feature("),
+    "a plain function": ("makers.py:plain", "invalid-udf", "@record_fields(Feature("),
+    "a class": ("makers.py:Feature", "invalid-udf", "class Feature"),
+    "a module": ("makers.py:pc", "invalid-udf", "a module"),
+    "an empty list": ("makers.py:nothing", "invalid-udf", "empty list"),
+    "a list of others": ("makers.py:mixed", "invalid-udf", "an int"),
     "a module that raises": (
         "raises.py:x",
-        "importing raises.py failed in line 2 of {folder}/raises.py: ZeroDivisionError: division",
+        "udf-import-failed",
+        "line 2 of {folder}/raises.py: ZeroDivisionError",
     ),
-    "a module that lacks another": (
-        "./lacks.py:x", "ModuleNotFoundError: No module named 'nowhere_at_all'",
+    "a module that lacks another": ("./lacks.py:x", "udf-import-failed", "'nowhere_at_all'"),
+    "a module that is no Python": ("text.py:x", "udf-import-failed", "SyntaxError"),
+    "a module that ends": (
+        "ends.py:x",
+        "udf-import-failed",
+        "line 1 of {folder}/ends.py: SystemExit: 3",
     ),
-    "a module that is no Python": ("text.py:x", "importing text.py failed: SyntaxError: "),
-    "a module that ends": ("ends.py:x", "in line 1 of {folder}/ends.py: SystemExit: 3"),
     "a declaration that is wrong": (
         "declares.py:x",
-        "failed in line 2 of {folder}/declares.py: FieldsError: function 'x' declares no field",
+        "udf-import-failed",
+        "line 2 of {folder}/declares.py: FieldsError: ",
     ),
-    "a file of another sort": ("w/makers.txt:x", "is no Python file: its name must end in .py"),
-}  # fmt: skip
+    "a file of another sort": ("w/makers.txt:x", "invalid-udf", "`.py`"),
+}
 
 
 @pytest.mark.parametrize("what", NO_MAKERS)
@@ -76,11 +76,11 @@ def test_what_names_no_maker_of_fields_is_told_with_code_2(tmp_path: Path, what:
         tmp_path / "declares.py",
         b"from shardline import record_fields\n@record_fields()\ndef x(record):\n    return {}\n",
     )
-    argument, words = NO_MAKERS[what]
-    result = inside("extend", "a", "--output", "o", "--fields", argument, cwd=tmp_path)
-    assert (result.code, result.out) == (2, "")
+    argument, code, words = NO_MAKERS[what]
+    result = inside("extend", "a", "--output", "o", "--fields", argument, "--json", cwd=tmp_path)
+    assert result.problem == (2, code)
     assert words.format(folder=tmp_path.resolve()) in squeezed(result.err)
-    assert f"Error: --fields {argument}" in result.err
+    assert f"error: --fields {argument}" in result.err
     assert not (tmp_path / "o").exists()
 
 

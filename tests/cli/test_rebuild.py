@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 import pytest
@@ -22,26 +21,20 @@ def test_in_place_one_shard_takes_the_place_of_all_and_is_published(tmp_path: Pa
     before = numbers_of(version)
     result = here(tmp_path, "rebuild", NAME)
     assert (result.code, result.err) == (0, "")
-    lines = result.out.splitlines()
-    assert re.fullmatch(
-        r"digits/v1@4: 3 shards of digits/v1@3 rebuilt into 1, 9 records, \d+ bytes", lines[0]
-    )
-    assert re.fullmatch(r"  \d+\.\d\d s, [\d,]+ records/s, .*/s", lines[1])
-    assert re.fullmatch(r"digits/v1@4: 1 shard checked \(\d+ bytes\), 0 failed", lines[2])
-    assert lines[3:] == ["digits/v1@4 is published", "To read it: shardline files digits/v1"]
+    assert result.commands == [["files", NAME]]
     version.refresh()
+    assert (version.newest().number, version.state.published) == (4, 4)
     assert (len(version.newest().shards), numbers_of(version, "published")) == (1, before)
     log = squeezed(here(tmp_path, "log", NAME).out)
-    assert "rebuild 4 3 3 shards rebuilt into 1, 9 records" in log
-    result = here(tmp_path, "rebuild", NAME)
-    assert result.out == "digits/v1@4: nothing to do, its shards are as asked already\n"
+    assert all(words in log for words in ("rebuild 4 3", "3 shards", "9 records"))
+    report = here(tmp_path, "rebuild", NAME, "--json").json
+    assert (report["ok"], report["snapshot"], report["shards"]) == (True, None, [])
 
 
 def test_into_another_version_which_then_follows(tmp_path: Path) -> None:
     version = landed(tmp_path, "one", "two")
     result = here(tmp_path, "rebuild", NAME, "--into", "v2", "--target-size", "64")
     assert result.code == 0, result.err
-    assert result.out.startswith("created digits/v2, with the schema of digits/v1\ndigits/v2@1: ")
     made_of = Version(tmp_path, "digits/v2")
     assert len(made_of.newest().shards) > 2
     assert numbers_of(made_of, "published") == numbers_of(version)
@@ -65,7 +58,7 @@ def test_without_a_check_it_is_not_published(tmp_path: Path) -> None:
     landed(tmp_path, "one", "two")
     result = here(tmp_path, "rebuild", NAME, "--no-check")
     assert result.code == 0
-    assert "To check it, and so publish it: shardline check digits/v1@3" in result.out
+    assert result.commands == [["check", "digits/v1@3"]]
     assert Version(tmp_path, NAME).state.published == 2
 
 
@@ -73,18 +66,18 @@ def test_a_damaged_shard_is_code_1_and_nothing_changes(tmp_path: Path) -> None:
     landed(tmp_path, "one", "two")
     damage(file_of(tmp_path, "one"))
     result = here(tmp_path, "rebuild", NAME, "--json")
-    assert (result.code, result.json["ok"], result.json["fault"]["kind"]) == (1, False, "data-crc")
+    assert result.problem == (1, "corrupt-file")
+    assert (result.error["kind"], result.error["record"]) == ("data-crc", 0)
     assert Version(tmp_path, NAME).state.number == 5
 
 
 def test_what_was_left_behind_cannot_be_rebuilt_in_place(tmp_path: Path) -> None:
     version = landed(tmp_path, "one", "two")
     version.restore(1)
-    result = here(tmp_path, "rebuild", f"{NAME}@2")
-    assert (result.code, result.out) == (2, "")
-    assert "digits/v1@3 no longer holds all of digits/v1@2: rebuild digits/v1@newest" in squeezed(
-        result.err
-    )
+    result = here(tmp_path, "rebuild", f"{NAME}@2", "--json")
+    assert result.problem == (2, "stale-snapshot")
+    assert (result.error["version"], result.error["snapshot"]) == (NAME, 2)
+    assert result.hint == [["rebuild", f"{NAME}@newest"]]
 
 
 @pytest.mark.parametrize("compression", ["none", "gzip"])
@@ -94,7 +87,7 @@ def test_loose_files_become_one(tmp_path: Path, compression: str) -> None:
         made(tmp_path / f"in-{number}.tfrecord", data)
     result = inside("rebuild", "in-*", "--output", "out.tfrecord", cwd=tmp_path)
     assert (result.code, result.err) == (0, "")
-    assert result.out.startswith("2 files rebuilt into out.tfrecord: 20 records, ")
+    assert all(words in result.out for words in ("2 files", "20 records"))
     name = "" if compression == "none" else "GZIP"
     assert read_by_tensorflow(tmp_path / "out.tfrecord", name) == PAYLOADS
     told = inside(
@@ -108,12 +101,12 @@ def test_loose_files_become_one(tmp_path: Path, compression: str) -> None:
 def test_a_file_is_overwritten_only_if_asked_and_never_read_and_written(tmp_path: Path) -> None:
     made(tmp_path / "a.tfrecord", framed(*PAYLOADS))
     made(tmp_path / "out.tfrecord", b"precious")
-    result = inside("rebuild", "a.tfrecord", "--output", "out.tfrecord", cwd=tmp_path)
-    assert (result.code, "exists already" in result.err) == (2, True)
+    result = inside("rebuild", "a.tfrecord", "--output", "out.tfrecord", "--json", cwd=tmp_path)
+    assert result.problem == (2, "file-exists")
     assert (tmp_path / "out.tfrecord").read_bytes() == b"precious"
     options = ("--output", "out.tfrecord", "--overwrite")
-    result = inside("rebuild", ".", *options, cwd=tmp_path)
-    assert (result.code, "is one of the files to read" in result.err) == (2, True)
+    result = inside("rebuild", ".", *options, "--json", cwd=tmp_path)
+    assert result.problem == (2, "output-is-input")
     assert inside("rebuild", "a.tfrecord", *options, cwd=tmp_path).code == 0
     assert read_by_tensorflow(tmp_path / "out.tfrecord") == PAYLOADS
 
@@ -121,42 +114,51 @@ def test_a_file_is_overwritten_only_if_asked_and_never_read_and_written(tmp_path
 def test_a_damaged_file_is_code_1_and_leaves_nothing(tmp_path: Path) -> None:
     damage(made(tmp_path / "a.tfrecord", framed(*PAYLOADS)))
     for options in ([], ["--target-size", "64"]):
-        result = inside("rebuild", "a.tfrecord", "--output", "out", *options, cwd=tmp_path)
-        assert (result.code, "data-crc at record 0" in result.err) == (1, True)
+        command = ("rebuild", "a.tfrecord", "--output", "out", *options, "--json")
+        result = inside(*command, cwd=tmp_path)
+        assert result.problem == (1, "corrupt-file")
+        assert (result.error["kind"], result.error["record"]) == ("data-crc", 0)
     assert [file.name for file in tmp_path.iterdir()] == ["a.tfrecord"]
 
 
-MIXED_UP = {
-    "files without an output": (["a.tfrecord"], "to rebuild files, say where to: --output OUT"),
-    "two versions": ([NAME, "digits/v2"], "of versions, name one at a time"),
-    "files into a version": (["a.tfrecord", "--output", "o", "--into", "v2"], "are for versions"),
-    "files with a check": (["a.tfrecord", "--output", "o", "--no-check"], "are for versions"),
-    "a version with --overwrite": ([NAME, "--overwrite"], "nothing is overwritten"),
+MIXED_UP: dict[str, tuple[list[str], str, str]] = {
+    "files without an output": (["a.tfrecord"], "missing-option", "--output OUT"),
+    "two versions": ([NAME, "digits/v2"], "missing-option", "single version"),
+    "files into a version": (
+        ["a.tfrecord", "--output", "o", "--into", "v2"],
+        "option-not-applicable",
+        "--into",
+    ),
+    "files with a check": (
+        ["a.tfrecord", "--output", "o", "--no-check"],
+        "option-not-applicable",
+        "--no-check",
+    ),
+    "a version with --overwrite": ([NAME, "--overwrite"], "option-not-applicable", "--overwrite"),
     "a folder to overwrite": (
-        ["a.tfrecord", "--output", "o", "--overwrite", "--target-size", "9"], "is a new folder",
+        ["a.tfrecord", "--output", "o", "--overwrite", "--target-size", "9"],
+        "conflicting-options",
+        "--target-size",
     ),
-    "a folder as the file": (["a.tfrecord", "--output", "."], "is a folder: name a file"),
-    "a missing file": (["missing", "--output", "o"], "no such file: missing"),
-    "no bytes": ([NAME, "--target-size", "0"], "is too little"),
-    "into itself": ([NAME, "--into", "v1"], "is the version itself"),
-    "into a snapshot": ([NAME, "--into", "digits/v2@3"], "names a snapshot"),
-    "into no name": ([NAME, "--into", "V 2"], "names no version"),
-    "into an upper-case name": (
-        [NAME, "--into", "Digits/v2"],
-        "Both names have 1 to 64 lower-case letters, digits, '-' and '_', with a letter or digit",
-    ),
-    "a missing version": (["digits/v9"], "digits has v1"),
-}  # fmt: skip
+    "a folder as the file": (["a.tfrecord", "--output", "."], "output-is-folder", "--target-size"),
+    "a missing file": (["missing", "--output", "o"], "file-not-found", "missing"),
+    "no bytes": ([NAME, "--target-size", "0"], "invalid-option-value", "--target-size"),
+    "into itself": ([NAME, "--into", "v1"], "output-is-input", "v1"),
+    "into a snapshot": ([NAME, "--into", "digits/v2@3"], "unexpected-snapshot", "@3"),
+    "into no name": ([NAME, "--into", "V 2"], "invalid-reference", "V 2"),
+    "into an upper-case name": ([NAME, "--into", "Digits/v2"], "invalid-reference", "lower-case"),
+    "a missing version": (["digits/v9"], "version-not-found", "digits/v1"),
+}
 
 
 @pytest.mark.parametrize("what", MIXED_UP)
 def test_what_is_mixed_up_is_told_with_code_2(tmp_path: Path, what: str) -> None:
     landed(tmp_path / "root", "one")
     made(tmp_path / "a.tfrecord", framed(*PAYLOADS))
-    arguments, words = MIXED_UP[what]
-    result = here(tmp_path / "root", "rebuild", *arguments, cwd=tmp_path)
-    assert (result.code, result.out) == (2, "")
-    assert words in result.err
+    arguments, code, word = MIXED_UP[what]
+    result = here(tmp_path / "root", "rebuild", *arguments, "--json", cwd=tmp_path)
+    assert result.problem == (2, code)
+    assert word in result.err
     assert sorted(file.name for file in tmp_path.iterdir()) == ["a.tfrecord", "root"]
 
 
@@ -164,11 +166,10 @@ def test_a_version_with_other_features_is_told_with_code_2_as_extend_does(tmp_pa
     landed(tmp_path, "one")
     write_rows(tmp_path / "in.jsonl", ["a"])
     assert here(tmp_path, "append", "digits/v2", tmp_path / "in.jsonl").code == 0
-    result = here(tmp_path, "rebuild", NAME, "--into", "v2")
-    assert result.code == 2
-    assert "digits/v2 exists already, and its features are not those that it would" in result.err
-    assert "Name a version that is not there yet (--into)" in result.err
-    assert "migration" not in result.err
+    result = here(tmp_path, "rebuild", NAME, "--into", "v2", "--json")
+    assert result.problem == (2, "schema-mismatch")
+    assert result.error["version"] == "digits/v2"
+    assert "--into" in result.error["hint"]["text"]
 
 
 def test_a_terminal_gets_progress_bars(tmp_path: Path) -> None:

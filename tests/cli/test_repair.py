@@ -31,7 +31,7 @@ def shards_of(root: Path) -> list[Path]:
 def test_nothing_to_repair_is_told(tmp_path: Path) -> None:
     appended(tmp_path, "a.jsonl")
     result = here(tmp_path, "repair", NAME)
-    assert (result.code, result.out) == (0, "digits/v1@1: 1 shard read, none is damaged\n")
+    assert (result.code, result.commands, result.out.count("\n")) == (0, [], 1)
     told = here(tmp_path, "repair", NAME, "--json").json
     assert told == {
         "ok": True, "version": NAME, "dry_run": False, "read_shards": 1, "repaired": [],
@@ -44,30 +44,23 @@ def test_a_shard_is_made_anew_of_its_source_and_nothing_is_lost(tmp_path: Path) 
     first, _ = shards_of(tmp_path)
     damage(first)
     assert here(tmp_path, "check", NAME, "--again").code == 1
-    status = here(tmp_path, "status", NAME).out
-    assert "To make anew what is damaged: shardline repair digits/v1" in status
-    verified = here(tmp_path, "verify", NAME).out
-    assert "To make anew what is damaged:\n  shardline repair digits/v1" in verified
+    for command in ("status", "verify"):
+        assert here(tmp_path, command, NAME).shows("repair", NAME)
     result = here(tmp_path, "repair", NAME, "--dry-run", cwd=tmp_path)
-    assert result.code == 0
-    assert result.out.splitlines() == [
-        f"DAMAGED digits/shards/{first.name}: 10 records",
-        "        can be made anew of its source a.jsonl",
-        "digits/v1@2: 2 shards read, 1 damaged or gone",
-        "Nothing was changed. To do it: shardline repair digits/v1",
-    ]
+    assert (result.code, result.commands) == (0, [["repair", NAME]])
+    lines = result.out.splitlines()
+    assert lines[0].startswith(f"DAMAGED digits/shards/{first.name}: ")
+    assert lines[1].endswith(" a.jsonl")
     result = here(tmp_path, "repair", NAME, cwd=tmp_path)
     assert (result.code, result.err) == (0, "")
     lines = result.out.splitlines()
-    assert lines[:3] == [
-        f"MENDED  digits/shards/{first.name}: 10 records",
-        "        was made anew of its source a.jsonl in digits/v1@3",
-        "digits/v1@2: 2 shards read, 1 damaged or gone",
-    ]
-    assert lines[-1] == "digits/v1@3 is published"
+    assert lines[0].startswith(f"MENDED  digits/shards/{first.name}: ")
+    assert lines[1].endswith(" digits/v1@3")
+    version.refresh()
+    assert version.state.published == 3
     assert numbers_of(version, "published") == list(range(20))
     log = squeezed(here(tmp_path, "log", NAME).out)
-    assert f"repair 3 - {first.name[:15]}…: made anew of its source" in log
+    assert f"{first.name[:15]}…: " in log
 
 
 def test_a_rebuilt_shard_is_made_anew_of_its_inputs(tmp_path: Path) -> None:
@@ -82,9 +75,7 @@ def test_a_rebuilt_shard_is_made_anew_of_its_inputs(tmp_path: Path) -> None:
         "inputs", 0, shard.name,
     )  # fmt: skip
     assert (repaired["source"], repaired["snapshot"]) == (None, 4)
-    assert "made anew of the shards it was rebuilt from" in squeezed(
-        here(tmp_path, "log", NAME).out
-    )
+    assert "rebuilt from" in squeezed(here(tmp_path, "log", NAME).out)
 
 
 def test_what_was_lost_is_told_with_code_1(tmp_path: Path) -> None:
@@ -97,18 +88,11 @@ def test_what_was_lost_is_told_with_code_1(tmp_path: Path) -> None:
     result = here(tmp_path, "repair", NAME, "--dry-run", cwd=tmp_path)
     assert result.code == 0
     asked = result.out.splitlines()
-    assert asked == [
-        f"DAMAGED digits/shards/{first.name}: 10 records",
-        "        its source a.jsonl is gone or has changed since",
-        "        9 records of it can be kept; 1 would be lost",
-        f"DAMAGED digits/shards/{second.name}: 10 records",
-        "        its source b.jsonl is gone or has changed since",
-        "        nothing of it is left",
-        "digits/v1@2: 2 shards read, 2 damaged or gone",
-        "Nothing was changed",
-        "To keep what is intact, and give up 11 records for good:",
-        "  shardline repair digits/v1 --lossy",
-    ]
+    assert asked[0].startswith(f"DAMAGED digits/shards/{first.name}: ")
+    assert all(words in asked[2] for words in ("9 records", "1 would"))
+    assert asked[3].startswith(f"DAMAGED digits/shards/{second.name}: ")
+    assert "11 records" in asked[-2]
+    assert result.commands == [["repair", NAME, "--lossy"]]
     result = here(tmp_path, "repair", NAME, cwd=tmp_path)
     assert (result.code, result.out.splitlines()) == (1, asked)
     told = here(tmp_path, "repair", NAME, "--json").json
@@ -117,20 +101,15 @@ def test_what_was_lost_is_told_with_code_1(tmp_path: Path) -> None:
     result = here(tmp_path, "repair", NAME, "--lossy", cwd=tmp_path)
     assert result.code == 1
     (kept,) = (tmp_path / "digits" / "quarantine").iterdir()
-    assert result.out.splitlines()[:8] == [
-        f"MENDED  digits/shards/{first.name}: 10 records",
-        "        its source a.jsonl is gone or has changed since",
-        "        its intact records were kept in digits/v1@3; 1 record lost",
-        f"        the damaged bytes are in {kept}",
-        f"LOST    digits/shards/{second.name}: 10 records",
-        "        its source b.jsonl is gone or has changed since",
-        "        nothing of it was left, and in digits/v1@4 it is no more; 10 records lost",
-        "digits/v1@2: 2 shards read, 2 damaged or gone",
-    ]
+    lines = result.out.splitlines()
+    assert lines[0].startswith(f"MENDED  digits/shards/{first.name}: ")
+    assert all(words in lines[2] for words in ("digits/v1@3", "1 record lost"))
+    assert lines[3].endswith(f" {kept}")
+    assert lines[4].startswith(f"LOST    digits/shards/{second.name}: ")
+    assert all(words in lines[6] for words in ("digits/v1@4", "10 records lost"))
     assert numbers_of(version, "published") == list(range(1, 10))
     log = squeezed(here(tmp_path, "log", NAME).out)
-    assert "kept what was intact; 1 record lost; 1 row in quarantine" in log
-    assert "nothing was left; 10 records lost" in log
+    assert all(words in log for words in ("1 record lost", "1 row in", "10 records lost"))
 
 
 @pytest.mark.parametrize("folder", ["", "digits/shards/"])
@@ -150,7 +129,7 @@ def test_a_file_that_cannot_be_told_from_another_is_code_1(tmp_path: Path) -> No
     landed(tmp_path, "one", "two")
     file_of(tmp_path, "one").write_bytes(file_of(tmp_path, "two").read_bytes() * 2)
     result = here(tmp_path, "repair", NAME, "--json")
-    assert (result.code, result.json["ok"]) == (1, False)
+    assert result.problem == (1, "unrepairable-shard")
     assert shard_name("one") in result.err
     assert Version(tmp_path, NAME).state.number == 5
 
@@ -171,14 +150,13 @@ def test_one_that_cannot_be_mended_does_not_keep_the_others_from_it(tmp_path: Pa
 
 def test_what_cannot_be_repaired_is_told_with_code_2(tmp_path: Path) -> None:
     landed(tmp_path, "one")
-    for arguments, words in (
-        ([NAME, "--shard", "nope"], "digits/v1@1 has no shard 'nope'"),
-        ([f"{NAME}@1"], "names a snapshot"),
-        (["digits/v2"], "digits has v1"),
+    for arguments, code in (
+        ([NAME, "--shard", "nope"], "shard-not-found"),
+        ([f"{NAME}@1"], "unexpected-snapshot"),
+        (["digits/v2"], "version-not-found"),
     ):
-        result = here(tmp_path, "repair", *arguments)
-        assert (result.code, result.out) == (2, "")
-        assert words in result.err
+        result = here(tmp_path, "repair", *arguments, "--json")
+        assert result.problem == (2, code)
 
 
 def test_a_terminal_gets_progress_bars(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from shardline.log.version import Version
 from shardline.operations.check import check_version
 from tests.cli.command import shardline
-from tests.cli.datasets import MISFIT, land, landed, narrow, on, squeezed
+from tests.cli.datasets import MISFIT, land, landed, narrow, on
 from tests.log.versions import NAME, names_at, shard_name
 
 if TYPE_CHECKING:
@@ -18,10 +18,9 @@ def test_an_old_snapshot_becomes_the_newest_and_is_published_at_once(tmp_path: P
     landed(tmp_path, "one", "two")
     result = narrow(tmp_path, "restore", f"{NAME}@1")
     assert result.code == 0
-    assert "digits/v1@1 is the newest again, as digits/v1@3" in result.out
-    assert "shards +0 -1 (2 → 1)" in squeezed(result.out)
-    assert "records -3 (6 → 3)" in squeezed(result.out)
-    assert "digits/v1@3 is published at once" in result.out
+    rows = [line.split() for line in result.out.splitlines()]
+    assert ["shards", "+0", "-1", "(2", "→", "1)"] in rows
+    assert ["records", "-3", "(6", "→", "3)"] in rows
     version = Version(tmp_path, NAME)
     assert (version.newest().number, version.published().number) == (3, 3)
     assert names_at(version.state, 3) == [shard_name("one")]
@@ -31,9 +30,7 @@ def test_a_dry_run_tells_the_same_and_changes_nothing(tmp_path: Path) -> None:
     landed(tmp_path, "one", "two")
     result = narrow(tmp_path, "restore", f"{NAME}@1", "--dry-run")
     assert result.code == 0
-    assert "digits/v1@1 would be the newest again, as digits/v1@3" in result.out
-    assert "digits/v1@3 would be published at once" in result.out
-    assert "Nothing was changed. To do it: shardline restore digits/v1@1" in result.out
+    assert result.commands == [["restore", "digits/v1@1"]]
     assert Version(tmp_path, NAME).newest().number == 2
     dry = on(tmp_path, "restore", f"{NAME}@1", "--dry-run", "--json").json
     real = on(tmp_path, "restore", f"{NAME}@1", "--json").json
@@ -66,19 +63,20 @@ def test_what_was_never_checked_is_not_published_and_the_command_to_check_it_tol
     version.restore(1)
     result = on(tmp_path, "restore", f"{NAME}@2")
     assert result.code == 0
-    assert "digits/v1@4 is not published" in result.out
-    assert "shardline check digits/v1@4" in result.out
-    told = shardline("restore", f"{NAME}@1", "--dry-run", "--root", tmp_path).out
-    assert f"shardline restore digits/v1@1 --root {tmp_path}" in told
+    assert result.commands == [["check", "digits/v1@4"]]
+    assert Version(tmp_path, NAME).state.published != 4
+    told = shardline("restore", f"{NAME}@1", "--dry-run", "--root", tmp_path)
+    assert told.commands == [["restore", "digits/v1@1", "--root", str(tmp_path)]]
 
 
 def test_restoring_what_was_rejected_says_so(tmp_path: Path) -> None:
     version = landed(tmp_path, "one")
     land(version, "bad", MISFIT)
     check_version(version)
-    result = on(tmp_path, "restore", f"{NAME}@2", "--dry-run")
-    assert "snapshot 2 had been rejected: this lifts the rejection" in result.out
-    assert "would not be published" in result.out
+    assert "rejected" in on(tmp_path, "restore", f"{NAME}@2", "--dry-run").out
+    told = on(tmp_path, "restore", f"{NAME}@2", "--dry-run", "--json").json
+    assert (told["restored"], told["published"]) == (2, False)
+    assert told["diff"]["new"]["rejected"] is True
 
 
 def test_what_is_the_newest_already_is_left_alone(tmp_path: Path) -> None:
@@ -97,15 +95,15 @@ def test_what_went_to_vacuum_is_refused_with_code_2_and_nothing_changed(tmp_path
     assert on(tmp_path, "vacuum", "digits", "--keep", "0", "--delete").code == 0
     for arguments in ([], ["--dry-run"]):
         result = on(tmp_path, "restore", f"{NAME}@2", "--json", *arguments)
-        assert result.code == 2
-        assert "went to vacuum in entry 7" in result.err
-        assert result.json["ok"] is False
+        assert result.problem == (2, "tombstoned-shard")
+        assert "entry 7" in result.error["message"]
     assert Version(tmp_path, NAME).newest().number == 3
 
 
 def test_which_snapshot_must_be_told(tmp_path: Path) -> None:
     landed(tmp_path, "one")
-    result = on(tmp_path, "restore", NAME)
-    assert (result.code, "restore which snapshot?" in result.err) == (2, True)
-    result = on(tmp_path, "restore", f"{NAME}@7")
-    assert (result.code, "has no snapshot 7" in result.err) == (2, True)
+    result = on(tmp_path, "restore", NAME, "--json")
+    assert result.problem == (2, "missing-snapshot")
+    assert result.hint == [["log", NAME]]
+    result = on(tmp_path, "restore", f"{NAME}@7", "--json")
+    assert result.problem == (2, "snapshot-not-found")

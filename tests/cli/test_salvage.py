@@ -39,9 +39,7 @@ def test_people_are_told_the_same_in_words(tmp_path: Path) -> None:
     made(tmp_path / "in", broken())
     result = shardline("salvage", "in", "out", "--quarantine", "bad.jsonl", cwd=tmp_path)
     assert result.code == 0
-    assert "recovered 3 records into out" in result.out
-    assert "lost 21 bytes in 2 damaged spans" in result.out
-    assert "offset 21, 16 bytes: length-crc" in result.out
+    assert all(words in result.out for words in ("3 records", "21 bytes", "length-crc"))
     assert "bad.jsonl" in result.out
     lines = [json.loads(line) for line in (tmp_path / "bad.jsonl").read_text().splitlines()]
     assert [(line["offset"], line["bytes"]) for line in lines] == [(21, 16), (106, 5)]
@@ -62,9 +60,7 @@ def test_an_existing_out_or_quarantine_is_refused_with_code_2(tmp_path: Path) ->
     made(tmp_path / "out", b"precious")
     for arguments in (["in", "out"], ["in", "in"], ["in", "new", "--quarantine", "out"]):
         result = shardline("salvage", *arguments, "--json", cwd=tmp_path)
-        assert result.code == 2
-        assert "exists already" in result.err
-        assert result.json["ok"] is False
+        assert result.problem == (2, "file-exists")
     assert (tmp_path / "out").read_bytes() == b"precious"
     assert (tmp_path / "in").read_bytes() == broken()
     assert sorted(file.name for file in tmp_path.iterdir()) == ["in", "out"]
@@ -72,17 +68,14 @@ def test_an_existing_out_or_quarantine_is_refused_with_code_2(tmp_path: Path) ->
 
 def test_a_missing_folder_for_out_is_code_2(tmp_path: Path) -> None:
     made(tmp_path / "in", broken())
-    result = shardline("salvage", "in", "missing/out", cwd=tmp_path)
-    assert result.code == 2
-    assert "no such folder" in result.err
+    result = shardline("salvage", "in", "missing/out", "--json", cwd=tmp_path)
+    assert result.problem == (2, "folder-not-found")
 
 
 def test_nothing_to_salvage_is_code_1_and_writes_nothing(tmp_path: Path) -> None:
     made(tmp_path / "in", b"this is no TFRecord file")
     result = shardline("salvage", "in", "out", "--quarantine", "q", "--json", cwd=tmp_path)
-    assert result.code == 1
-    assert "no intact record" in result.err
-    assert result.json["ok"] is False
+    assert result.problem == (1, "no-intact-record")
     assert [file.name for file in tmp_path.iterdir()] == ["in"]
 
 
@@ -100,6 +93,6 @@ def test_a_damaged_gzip_gives_what_can_be_had_in_the_packing_asked_for(tmp_path:
 
 def test_the_records_and_the_quarantine_cannot_be_one_file(tmp_path: Path) -> None:
     made(tmp_path / "in", broken())
-    result = shardline("salvage", "in", "out", "--quarantine", "out", cwd=tmp_path)
-    assert (result.code, "two files" in result.err) == (2, True)
+    result = shardline("salvage", "in", "out", "--quarantine", "out", "--json", cwd=tmp_path)
+    assert result.problem == (2, "conflicting-options")
     assert not (tmp_path / "out").exists()

@@ -53,7 +53,7 @@ def test_the_table_shows_every_feature_and_the_spec_behind_it(tmp_path: Path) ->
         ("weights", "float", "[2]", "-2 to inf"),
     ):
         assert any(all(word in line for word in words) for line in result.out.splitlines()), words
-    assert "2 records in 1 file" in result.out
+    assert "2 records" in result.out
     assert '"label": tf.io.FixedLenFeature([], tf.int64)' in result.out
 
 
@@ -86,8 +86,8 @@ def test_differences_between_files_are_shown_feature_by_feature(tmp_path: Path) 
     assert result.code == 0
     assert "The files differ:" in result.out
     assert "  x: shape" in result.out
-    assert "    a: int64 [] required" in result.out
-    assert "    b: int64 [2] required" in result.out
+    assert "    a: int64" in result.out
+    assert "    b: int64 [2]" in result.out
     assert "  gone: missing" in result.out
     assert "same: " not in result.out
     told = shardline("schema", "a", "b", "--json", cwd=tmp_path).json
@@ -148,9 +148,11 @@ def test_of_a_version_the_declared_schema_is_told(tmp_path: Path) -> None:
     assert result.code == 0, result.err
     lines = [line.split("  ") for line in result.out.splitlines()]
     rows = [[cell.strip() for cell in line if cell.strip()] for line in lines]
-    assert result.out.startswith("digits/v1: sequence_example records, 3 features\n")
+    assert result.out.startswith("digits/v1: sequence_example records")
     assert ["label", "int64", "[]", "required", "0 to 9"] in rows
-    assert ["vector", "float", "[?, 2]", "optional, may be NaN"] in rows
+    (vector,) = [row for row in rows if row[:1] == ["vector"]]
+    assert vector[1:3] == ["float", "[?, 2]"]
+    assert all(words in vector[3] for words in ("optional", "NaN"))
     assert ["step", "bytes", "[]", "required, per step", "text"] in rows
     assert "\x1b" not in result.out
     told = here(tmp_path, "schema", NAME, "--json").json
@@ -170,34 +172,34 @@ def test_sources_of_any_format_are_declared_as_append_would(tmp_path: Path) -> N
     made(tmp_path / "a.csv", b"x,name\n1,one\n2,two\n")
     result = inside("schema", "a.csv", "--declare", cwd=tmp_path)
     assert (result.code, result.err) == (0, "")
-    assert result.out == (
+    declared = (
         '{\n  "payload": "example",\n  "features": [\n'
         '    {"name": "name", "kind": "bytes", "meaning": {"is": "text"}},\n'
         '    {"name": "x", "kind": "int64"}\n  ]\n}\n'
     )
+    assert result.out == declared
     assert here(tmp_path / "root", "append", NAME, tmp_path / "a.csv").code == 0
     assert here(tmp_path / "root", "schema", NAME, "--declare").out == result.out
     told = inside("schema", "a.csv", "--declare", "--json", cwd=tmp_path).json
     assert (told["ok"], told["schema"]) == (True, json.loads(result.out))
     made(tmp_path / "b.tfrecord", framed(*RECORDS))
-    assert '"weights", "kind": "float", "shape": [2]' in (
-        inside("schema", "b.tfrecord", "--declare", cwd=tmp_path).out
-    )
+    inferred = json.loads(inside("schema", "b.tfrecord", "--declare", cwd=tmp_path).out)
+    (weights,) = [one for one in inferred["features"] if one["name"] == "weights"]
+    assert (weights["kind"], weights["shape"]) == ("float", [2])
 
 
 def test_what_has_no_schema_to_tell_is_refused(tmp_path: Path) -> None:
     made(tmp_path / "a.csv", b"x\n1\n")
     made(tmp_path / "empty.jsonl", b"")
-    for arguments, code, words in (
-        (["a.csv"], 2, "a.csv is named like csv"),
-        (["a.csv", "--format", "csv"], 2, "--format goes with --declare"),
-        (["a.csv", "--spec", "--declare"], 2, "choose one"),
-        (["empty.jsonl", "--declare"], 1, "nothing in empty.jsonl tells a schema"),
-        (["missing.csv", "--declare"], 2, "no such file: missing.csv"),
-        ([NAME], 2, "say where it lives: --root"),
+    for arguments, status, code in (
+        (["a.csv"], 2, "unexpected-format"),
+        (["a.csv", "--format", "csv"], 2, "missing-option"),
+        (["a.csv", "--spec", "--declare"], 2, "conflicting-options"),
+        (["empty.jsonl", "--declare"], 1, "schema-mismatch"),
+        (["missing.csv", "--declare"], 2, "file-not-found"),
+        ([NAME], 2, "file-not-found"),
     ):
-        result = inside("schema", *arguments, cwd=tmp_path)
-        assert (result.code, result.out) == (code, ""), arguments
-        assert words in result.err
-    result = here(tmp_path, "schema", NAME, "digits/v2")
-    assert (result.code, "ask for one at a time" in result.err) == (2, True)
+        result = inside("schema", *arguments, "--json", cwd=tmp_path)
+        assert result.problem == (status, code), arguments
+    result = here(tmp_path, "schema", NAME, "digits/v2", "--json")
+    assert result.problem == (2, "too-many-arguments")

@@ -39,13 +39,13 @@ def test_the_way_back_is_told_line_by_line(tmp_path: Path, root: Path) -> None:
     result = here(root, "trace", "digits/v2@1", "8")
     assert (result.code, result.err) == (0, "")
     lines = result.out.splitlines()
-    assert lines[0] == "digits/v2@1 record 8"
-    assert lines[1].startswith("│ extend, entry 2, ")
-    assert lines[3:5] == ["│ kept: id and name", "│ double: computed by function 'double' of id"]
-    assert lines[5] == "digits/v1@1 record 8"
-    assert lines[6].endswith("run run-1, code c0ffee")
-    assert lines[8].startswith(f"{tmp_path}/in.jsonl, line 13 (")
-    assert lines[8].endswith("…); 2 rows before it went to quarantine")
+    assert (lines[0], lines[5]) == ("digits/v2@1 record 8", "digits/v1@1 record 8")
+    assert lines[1].split()[1:4] == ["extend,", "entry", "2,"]
+    assert lines[3].split() == ["│", "kept:", "id", "and", "name"]
+    assert lines[4].startswith("│ double: computed")
+    assert lines[6].endswith("code c0ffee")
+    assert lines[8].startswith(f"{tmp_path}/in.jsonl, line 13")
+    assert "2 rows" in lines[8]
 
 
 def test_machines_get_the_same(root: Path) -> None:
@@ -64,8 +64,9 @@ def test_both_records_of_a_pair_are_told(root: Path) -> None:
     pairs: dict[str, Any] = {**PREFIXES, "on": "id"}
     combine(one, two, Version(root, "pairs/v1"), **pairs)
     lines = here(root, "trace", "pairs/v1", "3").out.splitlines()
-    assert "  left: digits/v1@1 record 3" in lines
-    assert "  right: digits/v2@1 record 3" in lines
+    words = [line.split() for line in lines]
+    assert ["left:", "digits/v1@1", "record", "3"] in words
+    assert ["right:", "digits/v2@1", "record", "3"] in words
     assert sum("in.jsonl, line 6" in line for line in lines) == 2
 
 
@@ -75,26 +76,24 @@ def test_what_was_made_of_it_is_told_and_who_saw_it(root: Path) -> None:
     register(version, 1, "old")
     release(version, "old")
     result = here(root, "trace", "digits/v1@1", "8", "--down")
-    title, *lines = result.out.splitlines()
-    assert title == "records that are it, or were made of it, by version:"
-    assert lines[:5] == [
-        "version    now  ever  snapshots",
-        "digits/v1    1     1  1",
-        "digits/v2    1     1  1",
-        "seen by cnn 7 on 1 of digits/v1",
-        "seen by old on 1 (released) of digits/v1",
+    lines = result.out.splitlines()[1:]
+    assert [line.split() for line in lines[:3]] == [
+        ["version", "now", "ever", "snapshots"],
+        ["digits/v1", "1", "1", "1"],
+        ["digits/v2", "1", "1", "1"],
     ]
     assert lines[5:7] == ["", "digits/v1"]
-    assert lines[7].startswith("  digits/v1@1 record 8; append, entry 2, ")
+    assert lines[7].split()[:5] == ["digits/v1@1", "record", "8;", "append,", "entry"]
     assert lines[8:10] == ["", "digits/v2"]
-    assert lines[10].startswith("  digits/v2@1 record 8; extend, entry 2, ")
+    assert lines[10].split()[:5] == ["digits/v2@1", "record", "8;", "extend,", "entry"]
     told = here(root, "trace", "digits/v1@1", "8", "--down", "--json").json
     assert told["complete"]
     first, second = told["places"]
     assert [first["version"], second["version"]] == ["digits/v1", "digits/v2"]
     assert first["of"] is None
     assert second["of"] == {key: first[key] for key in ("version", "shard", "shard_record")}
-    assert first["consumers"] == ["cnn 7 on 1", "old on 1 (released)"]
+    assert [one.split()[0] for one in first["consumers"]] == ["cnn", "old"]
+    assert [one.endswith("(released)") for one in first["consumers"]] == [False, True]
 
 
 def test_each_version_is_counted_before_the_first_of_many_pairs_are_listed(root: Path) -> None:
@@ -110,8 +109,7 @@ def test_each_version_is_counted_before_the_first_of_many_pairs_are_listed(root:
         ["pairs/v1", "39", "39"],
         ["zebra/v1", "39", "39"],
     ]
-    more = "  … and 34 more: shardline trace digits/v1@1 8 --down --all"
-    assert lines.count(more) == 2
+    assert result.commands == [["trace", "digits/v1@1", "8", "--down", "--all"]] * 2
     assert len(lines) < 30
     told = here(root, "trace", "digits/v1", "8", "--down", "--json", "--most", "7").json
     assert not told["complete"]
@@ -128,8 +126,11 @@ def test_each_version_is_counted_before_the_first_of_many_pairs_are_listed(root:
 def test_where_a_record_was_lost_on_the_way_is_told(root: Path) -> None:
     erased(Version(root, "digits/v1"), lambda number: number == 8)
     lines = here(root, "trace", "digits/v1@1", "8", "--down").out.splitlines()[1:]
-    assert lines[:2] == ["version    now  ever  gaps  snapshots", "digits/v1    0     1     1  1"]
-    assert any(line.startswith("  it was erased (v1.") for line in lines)
+    assert [line.split() for line in lines[:2]] == [
+        ["version", "now", "ever", "gaps", "snapshots"],
+        ["digits/v1", "0", "1", "1", "1"],
+    ]
+    assert any("erased (v1." in line for line in lines)
     assert here(root, "trace", "digits/v1@1", "8", "--down").code == 0
 
 
@@ -149,16 +150,17 @@ def test_a_record_that_was_erased_says_so_at_every_step(root: Path) -> None:
     ):
         result = here(root, "trace", f"{version}@{snapshot}", "8")
         assert result.code == 0
-        assert result.out.splitlines()[0].startswith(
-            f"{version}@{snapshot} record 8: ERASED in entry "
-        )
-        assert result.out.count("its file is there until vacuum deletes it") == steps
+        first_words = result.out.split()[:4]
+        assert first_words == [f"{version}@{snapshot}", "record", "8:", "ERASED"]
         told = here(root, "trace", f"{version}@{snapshot}", "8", "--json").json
         assert told["erased"]
         assert [one["erased"] for one in told["steps"]] == [True] * steps
         assert {one["given_up"]["operation"] for one in told["steps"]} == {"erase"}
+        assert {one["given_up"]["file_there"] for one in told["steps"]} == {True}
     pair = here(root, "trace", "pairs/v1", "8").out.splitlines()[0]
-    assert pair == "pairs/v1@1 record 8: made of digits/v1@1 record 8, which was ERASED"
+    assert pair.startswith("pairs/v1@1 record 8:")
+    assert "digits/v1@1 record 8" in pair
+    assert pair.endswith("ERASED")
 
 
 def test_a_record_beside_an_erased_one_is_not_said_to_be_erased(root: Path) -> None:
@@ -167,8 +169,10 @@ def test_a_record_beside_an_erased_one_is_not_said_to_be_erased(root: Path) -> N
     for record in (7, 9):
         shown = here(root, "trace", "digits/v2@1", f"{record}").out
         assert "ERASED" not in shown
-        assert shown.count("for erased records; its file is there until vacuum") == 2
-        assert not here(root, "trace", "digits/v2@1", f"{record}", "--json").json["erased"]
+        assert shown.count("erased records") == 2
+        told = here(root, "trace", "digits/v2@1", f"{record}", "--json").json
+        assert not told["erased"]
+        assert [one["given_up"]["file_there"] for one in told["steps"]] == [True, True]
     assert "erased records" not in here(root, "trace", "digits/v2", "8").out.split("digits/v2@1")[0]
 
 
@@ -178,8 +182,7 @@ def test_an_erased_record_whose_file_is_deleted_says_that(root: Path) -> None:
     here(root, "vacuum", "digits", "--delete", "--keep", "0")
     here(root, "vacuum", "digits", "--delete", "--keep", "0")
     shown = here(root, "trace", "digits/v1@1", "8").out.splitlines()[0]
-    assert shown.startswith("digits/v1@1 record 8: ERASED in entry ")
-    assert shown.endswith("; its file is deleted")
+    assert shown.split()[:4] == ["digits/v1@1", "record", "8:", "ERASED"]
     (step,) = here(root, "trace", "digits/v1@1", "8", "--json").json["steps"]
     assert step["given_up"]["file_there"] is False
     assert step["given_up"]["operation"] == "erase"
@@ -193,9 +196,7 @@ def test_the_entry_that_a_shard_first_came_by_is_told_both_ways(root: Path) -> N
     extend(one, double, two, which="newest")
     (step, _) = here(root, "trace", "digits/v2@3", "8", "--json").json["steps"]
     assert (step["operation"], step["entry"], step["reused_in"]) == ("extend", 2, 4)
-    assert (
-        here(root, "trace", "digits/v2@3", "8").out.splitlines()[1].endswith("; reused in entry 4")
-    )
+    assert here(root, "trace", "digits/v2@3", "8").out.splitlines()[1].endswith(" entry 4")
     places = here(root, "trace", "digits/v1@3", "8", "--down", "--json").json["places"]
     (down,) = (place for place in places if place["shard"] == step["shard"])
     assert (down["entry"], down["snapshots"]) == (2, [[1, 1], [3, 3]])
@@ -213,10 +214,9 @@ def test_pairs_without_a_row_map_are_told_with_advice_that_works(root: Path, how
     up = inside("trace", "pairs/v1", "5", "--root", root)
     down = inside("trace", "digits/v1", "5", "--down", "--root", root)
     assert (up.code, down.code) == (1, 1)
-    assert f"its row map is {how}" in up.out
     assert ("earlier release" in up.out) == (how == "not there")
-    advice = [line.partition(": shardline ")[2] for line in (up.out + down.out).splitlines()]
-    (command,) = {one for one in advice if one.startswith("combine ")}
+    found = {shlex.join(one) for one in up.commands + down.commands}
+    (command,) = {one for one in found if one.startswith("combine ")}
     assert not here(root, "trace", "digits/v1", "5", "--down", "--json").json["ok"]
     assert inside(*shlex.split(command)).code == 0
     assert here(root, "trace", "pairs/v1anew", "5").code == 0
@@ -227,23 +227,29 @@ def test_a_way_back_that_is_lost_is_a_problem(root: Path) -> None:
         receipt.unlink()
     result = here(root, "trace", "digits/v1", "8")
     assert result.code == 1
-    assert "not known: it came from" in result.out
-    assert not here(root, "trace", "digits/v1", "8", "--json").json["ok"]
+    told = here(root, "trace", "digits/v1", "8", "--json").json
+    assert not told["ok"]
+    assert "unknown" in told["steps"][0]["of"][0]
 
 
 def test_wrong_usage_is_said(root: Path) -> None:
-    result = here(root, "trace", "digits/v1", "20")
-    assert result.code == 2
-    assert "digits/v1@1 has 20 records, numbered from 0: there is no record 20" in result.err
+    result = here(root, "trace", "digits/v1", "20", "--json")
+    assert result.problem == (2, "record-not-found")
+    assert [result.error[name] for name in ("version", "snapshot", "record")] == [
+        "digits/v1",
+        1,
+        20,
+    ]
     for number in ("-1", "abc", "1.5"):
-        refused = here(root, "trace", "digits/v1", number)
-        assert refused.code == 2
-        assert f"'{number}' is no number of a record: they are whole numbers" in refused.err
-    assert "--all is for --down" in here(root, "trace", "digits/v1", "1", "--all").err
-    assert here(root, "trace", "digits/v9", "1").code == 2
-    named = here(root, "trace", "digits", "1")
-    assert named.code == 2
-    assert "digits is a dataset: name a version of it: digits/v1, digits/v2" in named.err
+        refused = here(root, "trace", "digits/v1", "--json", number)
+        assert refused.problem == (2, "invalid-argument")
+        assert f"'{number}'" in refused.error["message"]
+    alone = here(root, "trace", "digits/v1", "1", "--all", "--json")
+    assert alone.problem == (2, "missing-option")
+    assert here(root, "trace", "digits/v9", "1", "--json").problem == (2, "version-not-found")
+    named = here(root, "trace", "digits", "1", "--json")
+    assert named.problem == (2, "missing-version")
+    assert "digits/v1, digits/v2" in named.error["hint"]["text"]
 
 
 def test_names_cannot_speak_to_the_terminal(tmp_path: Path) -> None:

@@ -29,38 +29,34 @@ def test_nothing_is_deleted_unless_asked_and_the_command_that_does_is_told(tmp_p
     rolled_back(tmp_path)
     result = narrow(tmp_path, "vacuum", "digits", "--keep", "0")
     assert result.code == 0
-    assert "in no snapshot that is kept: 1 file, " in result.out
     assert f"digits/shards/{file_of(tmp_path, 'two').name}" in result.out
     assert re.search(r" bytes +\d+ (second|minute)s?\n", result.out)
-    assert "could go; 1 file in digits/shards would be kept" in result.out
-    assert (
-        "Nothing was deleted. To do it: shardline vacuum digits --delete --keep 0\n" in result.out
-    )
+    command = ["vacuum", "digits", "--delete", "--keep", "0"]
+    assert result.commands == [command]
     assert file_of(tmp_path, "two").exists()
-    told = shardline("vacuum", "digits", "--keep", "0", "--root", tmp_path).out
-    assert f"shardline vacuum digits --delete --keep 0 --root {tmp_path}" in told
+    told = shardline("vacuum", "digits", "--keep", "0", "--root", tmp_path)
+    assert told.commands == [[*command, "--root", str(tmp_path)]]
 
 
 def test_delete_deletes_what_was_told_and_nothing_else(tmp_path: Path) -> None:
     rolled_back(tmp_path)
     result = narrow(tmp_path, "vacuum", "digits", "--keep", "0", "--delete")
     assert result.code == 0
-    assert "deleted 1 file, " in result.out
+    assert "1 file" in result.out
     assert not file_of(tmp_path, "two").exists()
     assert file_of(tmp_path, "one").exists()
-    assert "nothing to delete" in on(tmp_path, "vacuum", "digits", "--keep", "0").out
+    assert on(tmp_path, "vacuum", "digits", "--keep", "0", "--json").json["files"] == []
     assert on(tmp_path, "verify", NAME).code == 0
 
 
 def test_what_was_in_use_a_moment_ago_is_kept(tmp_path: Path) -> None:
     rolled_back(tmp_path)
     result = on(tmp_path, "vacuum", "digits", "--delete")
-    assert "nothing to delete; 2 files in digits/shards kept" in result.out
-    assert (
-        "snapshots that were in use until lately have them, and may still be read (--keep 1w)"
-        in (result.out)
-    )
-    assert "shardline vacuum digits --delete --keep 0\n" in result.out
+    assert "(--keep 1w)" in result.out
+    assert result.commands == [["vacuum", "digits", "--delete", "--keep", "0"]]
+    report = on(tmp_path, "vacuum", "digits", "--delete", "--json").json
+    assert (report["files"], report["kept"]) == ([], 2)
+    assert [one["kind"] for one in report["keepers"]] == ["time"]
     assert file_of(tmp_path, "two").exists()
 
 
@@ -68,10 +64,7 @@ def test_a_tag_keeps_its_snapshot(tmp_path: Path) -> None:
     rolled_back(tmp_path)
     on(tmp_path, "tag", f"{NAME}@2", "train-1")
     result = on(tmp_path, "vacuum", "digits", "--keep", "0")
-    assert "nothing to delete" in result.out
-    assert f"{NAME}@2: 1 shard (" in result.out
-    assert "): it has the tag train-1\n" in result.out
-    assert f"shardline tag {NAME} --delete train-1\n" in result.out
+    assert result.shows("tag", NAME, "--delete", "train-1")
     (keeper,) = on(tmp_path, "vacuum", "digits", "--keep", "0", "--json").json["keepers"]
     assert (keeper["kind"], keeper["where"], keeper["files"]) == ("tag", f"{NAME}@2", 1)
 
@@ -82,23 +75,26 @@ def test_whoever_else_keeps_a_snapshot_is_told_with_what_to_do(tmp_path: Path) -
     version.pin("consumer model run-7 on 2", 2)
     version.pin("someone", 2)
     result = on(tmp_path, "vacuum", "digits", "--keep", "0")
-    assert f"shardline consumers {NAME} --release model\n" in result.out
+    assert result.shows("consumers", NAME, "--release", "model")
     assert f"Version(root, {NAME!r}).pin('someone', None)" in result.out
 
 
 def test_pins_that_nothing_needs_are_told_with_when_what_they_held_goes(tmp_path: Path) -> None:
     rolled_back(tmp_path)
     Version(tmp_path, NAME).pin("digits/v2 on 2", 2)
-    told = "let go of 1 pin that no version needs any more"
-    assert f"would {told}\n" in on(tmp_path, "vacuum", "digits", "--keep", "0").out
+    at_once = ("vacuum", "digits", "--keep", "0")
+    (pin,) = on(tmp_path, *at_once, "--json").json["let_go"]
+    assert pin.startswith("digits/v1: digits/v2")
+    assert "1 pin" in on(tmp_path, *at_once).out
     later = on(tmp_path, "vacuum", "digits", "--keep", "1h").out
-    assert f"would {told}. What only they held is kept for 1h from then on" in later
-    later = on(tmp_path, "vacuum", "digits", "--delete", "--keep", "1h").out
-    assert f"{told}. What only they held is kept for 1h from now on" in later
-    assert later.endswith("; after that: shardline vacuum digits --delete --keep 1h\n")
+    assert all(words in later for words in ("1 pin", "for 1h"))
+    later_done = on(tmp_path, "vacuum", "digits", "--delete", "--keep", "1h")
+    assert later_done.commands[-1] == ["vacuum", "digits", "--delete", "--keep", "1h"]
+    assert file_of(tmp_path, "two").exists()
     Version(tmp_path, NAME).pin("digits/v2 on 2", 2)
-    at_once = on(tmp_path, "vacuum", "digits", "--delete", "--keep", "0").out
-    assert at_once.endswith(f"{told}\n")
+    done = on(tmp_path, *at_once, "--delete")
+    assert "1 pin" in done.out
+    assert "for 1h" not in done.out
     assert not file_of(tmp_path, "two").exists()
 
 
@@ -111,11 +107,8 @@ def test_json_tells_each_file_and_why(tmp_path: Path) -> None:
         assert (result.code, result.err) == (0, "")
         (file,) = result.json.pop("files")
         assert file.pop("modified").endswith("+00:00")
-        assert file == {
-            "file": f"digits/shards/{path.name}",
-            "bytes": size,
-            "why": "in no snapshot that is kept",
-        }
+        assert file.pop("why")
+        assert file == {"file": f"digits/shards/{path.name}", "bytes": size}
         assert {name: result.json[name] for name in ("ok", "dataset", "dry_run")} == {
             "ok": True,
             "dataset": "digits",
@@ -131,10 +124,9 @@ def test_the_files_are_told_by_reason_and_with_their_age(tmp_path: Path) -> None
     long_ago = left.stat().st_mtime - 30 * 86_400
     os.utime(left, (long_ago, long_ago))
     out = narrow(tmp_path, "vacuum", "digits", "--keep", "0").out
-    never = out.index("written and never committed: 1 file, 15 bytes")
-    assert squeezed(out[never:]).split("age ")[1].lstrip("─ ").startswith(
-        f"digits/shards/{left.name} 15 bytes 30 days"
-    )  # fmt: skip
+    never = squeezed(out[out.index("never committed") :])
+    cells = never.split("age ")[1].lstrip("─ ").split()
+    assert cells[:5] == [f"digits/shards/{left.name}", "15", "bytes", "30", "days"]
 
 
 def test_many_files_are_counted_and_all_shows_them(tmp_path: Path) -> None:
@@ -144,7 +136,7 @@ def test_many_files_are_counted_and_all_shows_them(tmp_path: Path) -> None:
     version.restore(1)
     short = on(tmp_path, "vacuum", "digits", "--keep", "0").out
     assert short.count(".tfrecord") == 20
-    assert "… and 10 more; --all shows them" in short
+    assert "10 more" in short
     assert "30 files, " in short
     assert on(tmp_path, "vacuum", "digits", "--keep", "0", "--all").out.count(".tfrecord") == 30
 
@@ -183,26 +175,25 @@ def test_a_length_of_time_is_read_and_written_alike(text: str, span: timedelta) 
     ["", "7", "d", "-1d", "7 d", "7D", "1.5d", "7d12h", "1e3d", "\u0667d", "36501d", "9" * 5000],
 )
 def test_what_is_no_length_of_time_is_refused(text: str) -> None:
-    with pytest.raises(click.BadParameter, match=r"length of time|too long"):
+    with pytest.raises(click.BadParameter):
         Duration().convert(text, None, None)
 
 
 @pytest.mark.parametrize(
-    ("arguments", "words"),
+    ("arguments", "code"),
     [
-        ([NAME], "write digits"),
-        (["digits", "--keep", "soon"], "write it like 7d, 12h, 30m or 0"),
-        (["faces"], "there is no dataset faces in"),
-        (["Digits"], "is no name for a dataset"),
-        (["../digits"], "is no name for a dataset"),
-        ([""], "is no name for a dataset"),
+        ([NAME], "dataset-required"),
+        (["digits", "--keep", "soon"], "invalid-option-value"),
+        (["faces"], "dataset-not-found"),
+        (["Digits"], "invalid-name"),
+        (["../digits"], "invalid-name"),
+        ([""], "invalid-name"),
     ],
 )
 def test_what_cannot_be_vacuumed_is_told_with_code_2(
-    tmp_path: Path, arguments: list[str], words: str
+    tmp_path: Path, arguments: list[str], code: str
 ) -> None:
     landed(tmp_path, "one")
-    result = on(tmp_path, "vacuum", *arguments)
-    assert (result.code, result.out) == (2, "")
-    assert words in result.err
+    result = on(tmp_path, "vacuum", *arguments, "--json")
+    assert result.problem == (2, code)
     assert Version(tmp_path, NAME).state.number == 3

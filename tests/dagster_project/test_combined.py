@@ -196,5 +196,5 @@ def test_more_than_the_budget_is_refused_before_anything_is_written(
     failure = result.failure_data_for_node("pairs_v1")
     assert failure is not None
     assert failure.error is not None
-    assert "over the budget of 100 bytes" in failure.error.to_string()
+    assert "BudgetError" in failure.error.to_string()
     assert notes.version("pairs/v1").state.snapshot == 0

@@ -1,6 +1,7 @@
 """The demo as people call it: from nothing to a summary, nothing new, and what must not get in."""
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -97,7 +98,7 @@ def test_from_nothing_to_the_summary(played: Played) -> None:
 
 
 def test_the_model_is_a_consumer_of_what_it_learned_from(played: Played) -> None:
-    assert "knows that digits-cnn read it" in played.first.stdout
+    assert lines_with(played.first.stdout, "digits-cnn", "read it")
     version = played.demo.version("digits/v1")
     (consumer,) = consumers_of(version)
     assert (consumer.snapshot, consumer.name) == (3, "digits-cnn")
@@ -107,8 +108,8 @@ def test_the_model_is_a_consumer_of_what_it_learned_from(played: Played) -> None
 @pytest.mark.parametrize("asset", ["digits_v2", "digit_pairs_v1"])
 def test_of_each_batch_only_what_is_new_is_computed(played: Played, asset: str) -> None:
     told = lines_with(played.first.stdout, f"  {asset} ")
-    counts = [line.rpartition("; ")[2].strip() for line in told]
-    assert counts == [f"1 shard computed, {before} reused" for before in range(3)]
+    counts = [re.findall(r"\d+", line.rpartition("; ")[2]) for line in told]
+    assert counts == [["1", str(before)] for before in range(3)]
 
 
 @pytest.mark.parametrize("check", CHECKS)
@@ -184,10 +185,10 @@ def test_a_second_call_finds_nothing_new_and_loads_nothing_heavy(played: Played)
     second = played.demo.call("dagster_project.demo", "-X", "importtime")
     assert second.returncode == 0
     assert len(second.stdout.splitlines()) == 2
-    assert "Nothing is new: 3 sources in .demo/landing are known" in second.stdout
+    assert lines_with(second.stdout, "3 sources", ".demo/landing")
     for follower in ("digits/single", "digits/v2"):
-        assert f"{follower}@3 with 1,797 rows" in second.stdout
-    assert "digit_pairs/v1@3 with 1,613,706 rows" in second.stdout
+        assert lines_with(second.stdout, f"{follower}@3", "1,797 rows")
+    assert lines_with(second.stdout, "digit_pairs/v1@3", "1,613,706 rows")
     loaded = {line.rpartition("|")[2].strip() for line in second.stderr.splitlines()}
     assert "dagster" in loaded
     assert not loaded & {"tensorflow", "great_expectations", "sklearn", "pandas"}
@@ -210,10 +211,10 @@ def test_faults_are_stopped_each_by_its_check(faulted: subprocess.CompletedProce
     for field in ("'image': removed", "'picture': added", "'writer': added"):
         assert lines_with(faulted.stdout, field)
     (expectations,) = lines_with(faulted.stdout, "    expectations ", "FAILED")
-    assert "image__bytes: 120 of 1,917 values" in expectations
+    assert "120 of 1,917" in expectations.partition("image__bytes: ")[2]
     assert len(lines_with(faulted.stdout, "FAILED")) == 3
-    assert len(lines_with(faulted.stdout, "Downstream did not move", "digits/single@3")) == 3
-    assert lines_with(faulted.stdout, "Downstream moved: digits/single@3 became digits/single@4")
+    assert len(lines_with(faulted.stdout, "did not move", "digits/single@3")) == 3
+    assert lines_with(faulted.stdout, "digits/single@3", "digits/single@4")
     assert len(lines_with(faulted.stdout, "In the UI: ")) == 4
 
 
@@ -243,7 +244,7 @@ def test_faults_before_anything_is_published_are_refused(tmp_path: Path) -> None
     (tmp_path / "home").mkdir()
     refused = Demo(tmp_path).call("dagster_project.demo_fault")
     assert refused.returncode == 1
-    assert "make run first" in refused.stderr
+    assert "`make run`" in refused.stderr
     assert not (tmp_path / ".demo").exists()
 
 

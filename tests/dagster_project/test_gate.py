@@ -169,7 +169,8 @@ def test_a_first_file_that_cannot_be_appended_fails_the_run(
     failure = result.failure_data_for_node("notes_v1")
     assert failure is not None
     assert failure.error is not None
-    assert f"{path}: data-crc at record 2, offset" in failure.error.to_string()
+    where = f"{path}: data-crc at record 2, offset"
+    assert where in failure.error.to_string()
     notes.land("a", range(5))
     assert notes.run(instance).success
 

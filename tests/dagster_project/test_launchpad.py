@@ -7,8 +7,10 @@ import pytest
 
 from dagster_project.resources import REPORTS_VARIABLE, ROOT_VARIABLE, shardline_resource
 from shardline.errors import SnapshotMissingError
+from shardline.hints import Command
 from tests.dagster_project.platforms import GROWING, QUIET, REBUILT, Platform, make_platform
 from tests.dagster_project.suites import at_most, write_suite
+from tests.errors import raises
 
 
 def rebuild(
@@ -41,8 +43,11 @@ def test_a_snapshot_of_the_input_that_is_not_published_is_refused(
     notes.run(instance)
     notes.land("b", [2000])
     notes.run(instance)
-    with pytest.raises(SnapshotMissingError, match="notes/v1@2 is not published"):
+    fields = {"version": "notes/v1", "snapshot": 2}
+    with raises(SnapshotMissingError, "snapshot-unpublished", **fields) as caught:
         rebuild(notes, instance, input_snapshot=2)
+    assert caught.value.hint is not None
+    assert caught.value.hint.commands == (Command.of("status", "notes/v1"),)
 
 
 def test_a_dry_run_of_a_rebuild_changes_nothing(

@@ -58,7 +58,7 @@ def test_a_shard_that_rotted_is_told_and_no_longer_published(
     assert failure.user_failure_data is not None
     (row,) = table_rows(failure.user_failure_data.metadata["problems"])
     assert (row["version"], row["where"]) == ("notes/v1", path.name)
-    assert "at record 0, offset 0" in row["problem"]
+    assert "record 0, offset" in row["problem"]
     with pytest.raises(SnapshotMissingError):
         notes.version().published()
     assert notes.version("notes/single").published().records == 5, "it has a copy of its own"

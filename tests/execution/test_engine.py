@@ -103,10 +103,10 @@ def test_the_first_real_error_comes_out_and_not_the_cancellations_it_causes() ->
         if task.number == 0:
             busy(running, started)
         assert started.wait(SOON)
-        raise ValueError(f"the fault of {task.label}")
+        raise ValueError(f"fault of {task.label}")
 
     def run() -> None:
-        with pytest.raises(ValueError, match="the fault of number 1"):
+        with pytest.raises(ValueError, match="of number 1"):
             list(Threads(2).run(work, counts(2)))
 
     within(SOON, run)
@@ -147,7 +147,8 @@ def test_busy_tasks_stop_soon_after_someone_asks(workers: int) -> None:
     assert started.wait(SOON)
     cancellation.cancel()
     thread.join(SOON)
-    assert [str(error) for error in errors] == ["stopped as asked: nothing was committed"]
+    assert [type(error) for error in errors] == [CancelledError]
+    assert "nothing was committed" in str(errors[0])
 
 
 def test_an_engine_that_was_asked_to_stop_begins_nothing() -> None:

@@ -58,6 +58,11 @@ def values(made: Made, name: str = "area") -> list[Any]:
     return found
 
 
+def raised(function: str, error: str) -> str:
+    """Return the reason of a row on which a function raised an error."""
+    return f"function {function!r} raised {error}"
+
+
 def bad(made: Made, name: str = "area") -> dict[int, str]:
     """Why values of a field do not fit."""
     (found,) = [fitted.bad for feature, fitted in made.columns if feature.name == name]

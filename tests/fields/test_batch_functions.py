@@ -16,7 +16,10 @@ from hypothesis import strategies as st
 from shardline.errors import FieldsError
 from shardline.fields import batch_fields
 from shardline.log.schema import Feature, Schema
-from tests.fields.batches import AREA, BOXES, bad, batch_of, boxes, values
+from shardline.sources.arrow_types import misfit
+from shardline.sources.fit import NOT_WHOLE, TOO_LARGE
+from tests.errors import raises
+from tests.fields.batches import AREA, BOXES, bad, batch_of, boxes, raised, values
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -96,44 +99,44 @@ def test_nan_of_pandas_is_missing_unless_the_field_may_be_nan() -> None:
 
 def test_values_that_do_not_fit_are_told_with_their_rows() -> None:
     made = made_by(lambda _: {"area": pa.array([0.5, 1, 2.0**70])}, AREA, rows=3)
-    assert bad(made) == {
-        0: "holds a number that is not whole",
-        2: "holds a number too large for its kind",
-    }
+    assert bad(made) == {0: NOT_WHOLE, 2: TOO_LARGE}
     made = made_by(lambda _: {"area": pa.array(["a", "b", None])}, AREA, rows=3)
-    assert bad(made) == dict.fromkeys((0, 1), "holds bytes values, not int64")
+    assert bad(made) == dict.fromkeys((0, 1), misfit(AREA, pa.string()))
     mixed = made_by(lambda _: {"area": [1, "b", 3]}, AREA, rows=3)
     assert (values(mixed), list(bad(mixed))) == ([1, None, 3], [1])
 
 
 @pytest.mark.parametrize(
-    ("give", "told"),
+    ("give", "code", "feature", "word"),
     [
-        (lambda _: None, "function '<lambda>' gave a value of type NoneType"),
-        (lambda batch: batch["width"], "must return a dict of columns, a RecordBatch or a Table"),
-        (lambda _: {}, "did not give the field 'area', which it declares: it gave none"),
-        (lambda _: {"volume": [1]}, "did not give the field 'area'.*gave volume"),
-        (lambda b: {"area": b["width"], "x": b["width"]}, "gave a field 'x'.*it declares 'area'"),
-        (lambda b: {"area": b["width"][1:]}, "gave 7 rows for the field 'area', and was given 8"),
-        (lambda _: {"area": 3}, "gave no rows, but one value for the field 'area'"),
-        (lambda _: {"area": "12345678"}, "gave no rows, but one value"),
-        (lambda _: {"area": np.array(3)}, "gave no rows, but one value"),
-        (lambda _: {"area": pa.scalar(3)}, "gave no rows, but one value"),
-        (lambda _: {"area": {"a": 1}.keys()}, "type dict_keys, of which no column can be made"),
-        (lambda b: {"area": set(b["width"])}, "type set, of which no column can be made"),
-        (lambda b: {"area": dict.fromkeys(b["width"])}, "type dict, of which no column"),
-        (lambda _: {"area": np.zeros(8, complex)}, "type ndarray, of which no column can be made"),
+        (lambda _: None, "invalid-udf-result", None, "NoneType"),
+        (lambda batch: batch["width"], "invalid-udf-result", None, "Int64Array"),
+        (lambda _: {}, "missing-feature", "area", "none"),
+        (lambda _: {"volume": [1]}, "missing-feature", "area", "volume"),
+        (lambda b: {"area": b["width"], "x": b["width"]}, "unknown-feature", "x", "'area'"),
+        (lambda b: {"area": b["width"][1:]}, "length-mismatch", "area", "7 rows"),
+        (lambda _: {"area": 3}, "length-mismatch", "area", "single value"),
+        (lambda _: {"area": "12345678"}, "length-mismatch", "area", "single value"),
+        (lambda _: {"area": np.array(3)}, "length-mismatch", "area", "single value"),
+        (lambda _: {"area": pa.scalar(3)}, "length-mismatch", "area", "single value"),
+        (lambda _: {"area": {"a": 1}.keys()}, "invalid-udf-result", "area", "dict_keys"),
+        (lambda b: {"area": set(b["width"])}, "invalid-udf-result", "area", "type set"),
+        (lambda b: {"area": dict.fromkeys(b["width"])}, "invalid-udf-result", "area", "type dict"),
+        (lambda _: {"area": np.zeros(8, complex)}, "invalid-udf-result", "area", "ndarray"),
         (
             lambda b: pa.RecordBatch.from_arrays([b["width"], b["width"]], ["area", "area"]),
-            "gave a field twice",
+            "duplicate-feature",
+            "area",
+            "result",
         ),
     ],
 )
 def test_a_result_that_is_not_what_was_declared_is_an_error(
-    give: Callable[[pa.RecordBatch], Any], told: str
+    give: Callable[[pa.RecordBatch], Any], code: str, feature: str | None, word: str
 ) -> None:
-    with pytest.raises(FieldsError, match=told):
+    with raises(FieldsError, code, feature=feature, record=0) as caught:
         made_by(give, AREA)
+    assert word in caught.value.message
 
 
 def fails_on(*wrong: int) -> Callable[[pa.RecordBatch], dict[str, Any]]:
@@ -151,7 +154,7 @@ def test_the_rows_that_make_it_fail_are_found(rows: int, wrong: set[int]) -> Non
     made = made_by(fails_on(*wrong), AREA, rows=rows)
     expected = sorted(at for at in wrong if at < rows)
     assert made.reasons == {
-        at: (None, f"function 'fails' raised ValueError: {at} is wrong") for at in expected
+        at: (None, raised("fails", f"ValueError: {at} is wrong")) for at in expected
     }
     assert values(made) == [None if at in wrong else at * at for at in range(rows)]
     assert str(made.error) == (f"{expected[0]} is wrong" if expected else "None")
@@ -164,7 +167,7 @@ def test_a_function_that_wants_to_exit_is_halved_to_its_row_as_well() -> None:
         return area(batch)
 
     made = made_by(leaves, AREA)
-    assert made.reasons == {5: (None, "function 'leaves' raised SystemExit: 3")}
+    assert made.reasons == {5: (None, raised("leaves", "SystemExit: 3"))}
     assert isinstance(made.error, SystemExit)
 
 
@@ -198,7 +201,7 @@ def test_a_function_that_fails_on_no_row_alone_is_an_error() -> None:
             raise MemoryError("too many")
         return area(batch)
 
-    with pytest.raises(FieldsError, match="MemoryError: too many on 4 rows together") as caught:
+    with raises(FieldsError, "udf-depends-on-batch", record=0, first=0, last=3) as caught:
         made_by(few, AREA)
     assert isinstance(caught.value.__cause__, MemoryError)
 

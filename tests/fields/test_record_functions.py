@@ -14,7 +14,7 @@ import pytest
 
 from shardline.fields import record_fields
 from shardline.log.schema import Array, Feature, Schema, Text
-from tests.fields.batches import AREA, BOXES, bad, batch_of, boxes, values
+from tests.fields.batches import AREA, BOXES, bad, batch_of, boxes, raised, values
 
 BOTH = ["width", "height"]
 
@@ -180,8 +180,8 @@ def test_what_is_raised_is_told_in_one_line_of_bounded_length() -> None:
         raise ValueError(f"two\nlines {'x' * 1000}" if record["width"] else "")
 
     made = made_by(fails, AREA, rows=2)
-    assert made.reasons[0] == (None, "function 'fails' raised ValueError")
-    assert made.reasons[1][1].startswith("function 'fails' raised ValueError: two lines xxx")
+    assert made.reasons[0] == (None, raised("fails", "ValueError"))
+    assert made.reasons[1][1].startswith(raised("fails", "ValueError: two lines xxx"))
     assert len(made.reasons[1][1]) < 400
 
 
@@ -235,7 +235,7 @@ def test_a_function_that_wants_to_exit_raises_and_ctrl_c_is_not_its_own() -> Non
         return {"area": 1}
 
     made = made_by(leaves, AREA)
-    assert made.reasons == {2: (None, "function 'leaves' raised SystemExit: done")}
+    assert made.reasons == {2: (None, raised("leaves", "SystemExit: done"))}
     assert isinstance(made.error, SystemExit)
 
     def interrupted(_record: dict[str, Any]) -> dict[str, Any]:

@@ -11,6 +11,7 @@ import pytest
 
 from shardline.errors import DamagedFileError, FieldsError
 from shardline.fields import batch_fields, joined_fields, record_fields
+from tests.errors import raises
 from tests.fields.batches import AREA, BOXES, boxes, values
 
 if TYPE_CHECKING:
@@ -83,8 +84,9 @@ def test_a_function_that_does_not_do_what_it_declares_stops_the_stream_in_its_pl
     bound = batch_fields(AREA, reads=["width"])(function).bind(BOXES)
     made = bound.stream(numbered(9), every=True, workers=2)
     assert [values(next(made)) for _ in range(2)] == [[1, 1], [1, 1]]
-    with pytest.raises(FieldsError, match="it gave volume"):
+    with raises(FieldsError, "missing-feature", feature="area", record=0) as caught:
         next(made)
+    assert "volume" in caught.value.message
 
 
 def test_rows_that_fail_are_told_in_their_batch() -> None:

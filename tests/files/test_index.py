@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from shardline.errors import DamagedFileError, IndexMismatchError
+from shardline.errors import DamagedFileError, IndexMismatchError, RecordMissingError
 from shardline.files.index import IndexedFile, index_path, write_index
 from shardline.files.reader import Limits
 from shardline.files.writer import write_records
+from shardline.hints import Hint, Option
+from tests.errors import raises
 from tests.files.samples import (
     bulk_needs_the_compiled_kernel,
     flipped,
@@ -98,8 +100,10 @@ def test_a_number_out_of_range_is_an_index_error_that_says_the_range(tmp_path: P
     write_index(path)
     with IndexedFile(path) as file:
         for number in (3, -4, 10**9):
-            with pytest.raises(IndexError, match=f"has 3 records: there is no record {number}"):
+            with raises(RecordMissingError, "record-not-found", record=number) as caught:
                 file[number]
+            assert isinstance(caught.value, IndexError)
+            assert "3 records" in str(caught.value)
 
 
 @pytest.mark.parametrize("compression", ["none", "gzip", "zlib"])
@@ -115,8 +119,9 @@ def test_an_empty_file_has_an_index_of_nothing(tmp_path: Path, compression: str)
 
 def test_a_file_without_an_index_says_how_to_make_one(tmp_path: Path) -> None:
     path = made(tmp_path / "a", framed(*SMALL))
-    with pytest.raises(IndexMismatchError, match="shardline index"):
+    with raises(IndexMismatchError, "index-not-found", path=f"{path}.index") as caught:
         IndexedFile(path)
+    assert caught.value.hint == Hint.run("index", str(path))
 
 
 @pytest.mark.parametrize("compression", ["none", "gzip", "zlib"])
@@ -150,7 +155,7 @@ def test_an_index_of_a_file_that_has_grown_or_shrunk_is_refused(tmp_path: Path) 
     write_index(path)
     for content in (framed(*SMALL, b"more"), framed(*SMALL[:2]), b""):
         made(path, content)
-        with pytest.raises(IndexMismatchError, match="another size"):
+        with raises(IndexMismatchError, "index-mismatch", path=f"{path}.index"):
             IndexedFile(path)
 
 
@@ -172,7 +177,7 @@ def test_an_index_of_a_file_rewritten_since_is_refused(tmp_path: Path) -> None:
     for time in (0, index_path(path).stat().st_mtime_ns + 10**9):
         made(path, framed(b"z" * 52, b"abc"))
         os.utime(path, ns=(time, time))
-        with pytest.raises(IndexMismatchError, match="held before"):
+        with raises(IndexMismatchError, "index-mismatch", path=f"{path}.index"):
             IndexedFile(path)
 
 
@@ -257,9 +262,11 @@ def test_limits_hold_through_an_index_too(tmp_path: Path) -> None:
         file[8]
     with (
         IndexedFile(path, limits=Limits(max_unpacked_bytes=100)) as file,
-        pytest.raises(DamagedFileError, match="more than 100 bytes"),
+        raises(DamagedFileError, "decompressed-too-large", path=str(path), record=9) as caught,
     ):
         file[9]
+    assert caught.value.hint is not None
+    assert Option("max_unpacked") in caught.value.hint.parts
 
 
 @bulk_needs_the_compiled_kernel

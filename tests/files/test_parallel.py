@@ -11,6 +11,7 @@ from shardline import kernel
 from shardline.errors import ColumnError, DamagedFileError
 from shardline.files.parallel import map_blocks
 from shardline.files.writer import write_records
+from tests.errors import raises
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -90,7 +91,7 @@ def test_what_the_work_raises_comes_behind_the_results_before_it(tmp_path: Path)
         return len(block.starts)
 
     done: list[int] = []
-    with pytest.raises(ColumnError, match="record 77"):
+    with raises(ColumnError, "value-mismatch", record=77, feature="field"):
         done.extend(map_blocks(path, work, workers=3, stretch_bytes=STRETCH))
     assert 0 < sum(done) <= 77
 

@@ -21,7 +21,9 @@ from shardline import kernel
 from shardline.errors import DamagedFileError
 from shardline.files.compression import Compression
 from shardline.files.reader import Block, Damage, Limits, Lost, RecordFile
+from shardline.hints import Hint, Option
 from shardline.operations.verify import verify_file
+from tests.errors import raises
 from tests.files.samples import (
     ROOT,
     bulk_needs_the_compiled_kernel,
@@ -125,7 +127,7 @@ def test_a_fault_is_raised_with_its_place_after_the_records_before_it(tmp_path: 
     assert read == SMALL[:2]
     error = caught.value
     assert (error.path, error.kind, error.record, error.offset) == (str(path), "data-crc", 2, 37)
-    assert "shardline salvage" in str(error)
+    assert error.hint == Hint.run("salvage", str(path), "OUT")
 
 
 def test_behind_a_damage_reading_goes_on_and_every_byte_is_accounted_for(tmp_path: Path) -> None:
@@ -280,7 +282,16 @@ def test_the_cap_on_unpacking_is_kept(tmp_path: Path, compression: str) -> None:
     assert verify_file(path, limits=exact).ok
     (fault,) = verify_file(path, limits=Limits(max_unpacked_bytes=len(data) - 1)).faults
     assert fault.kind == "compression"
-    assert f"more than {len(data) - 1} bytes" in fault.detail
+    assert f" {len(data) - 1} " in fault.detail
+    limits = Limits(max_unpacked_bytes=len(data) - 1)
+    where = {"path": str(path), "record": fault.record, "offset": fault.offset}
+    with (
+        RecordFile(path, limits=limits) as file,
+        raises(DamagedFileError, "decompressed-too-large", **where) as caught,
+    ):
+        list(file)
+    assert caught.value.hint is not None
+    assert Option("max_unpacked") in caught.value.hint.parts
 
 
 def test_the_cap_counts_all_members_together(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from shardline.files.parallel import map_blocks
 from shardline.files.reader import Block, Damage, Lost
 from shardline.operations.verify import verify_file
 from shardline.storage import open_store
+from tests.errors import raises
 from tests.files.samples import flipped, gzip_member, made, packed
 from tests.kernel.frames import framed
 from tests.storage.faulty import Fault, FaultyStore
@@ -158,16 +159,17 @@ def test_a_file_of_a_local_store_is_read_where_it_lies(tmp_path: Path) -> None:
 @pytest.mark.parametrize("paths", [True, False])
 def test_a_missing_file_and_a_damaged_one_are_named(tmp_path: Path, *, paths: bool) -> None:
     store = RecordingStore(tmp_path, paths=paths)
-    with pytest.raises(ObjectMissingError, match=f"^{tmp_path}/no/such"):
+    with raises(ObjectMissingError, "object-not-found", path=f"{tmp_path}/no/such"):
         RecordFile(StoredFile(store, "no/such"))
     made(tmp_path / "a", flipped(framed(b"one"), 100))
     with RecordFile(StoredFile(store, "a")) as file:
-        with pytest.raises(DamagedFileError, match=f"^{tmp_path}/a: data-crc at record 0"):
+        with raises(DamagedFileError, "corrupt-file", path=f"{tmp_path}/a", record=0) as caught:
             list(file)
+        assert caught.value.kind == "data-crc"
         assert file.source == StoredFile(store, "a")
     with (
         RecordFile(StoredFile(store, "a")).again() as file,
-        pytest.raises(DamagedFileError, match=f"^{tmp_path}/a: data-crc at record 0"),
+        raises(DamagedFileError, "corrupt-file", path=f"{tmp_path}/a", record=0),
     ):
         list(file)
 
@@ -180,7 +182,7 @@ def test_a_file_that_becomes_shorter_while_it_is_read_is_not_given_cut(
         blocks = file.blocks()
         next(blocks)
         (tmp_path / "a").write_bytes(b"")
-        with pytest.raises(StorageError, match="not the file that was expected"):
+        with raises(StorageError, "object-mismatch", path=f"{tmp_path}/a"):
             list(blocks)
 
 
@@ -270,6 +272,6 @@ def test_a_hashed_file_is_named_like_the_file(tmp_path: Path) -> None:
     path = made(tmp_path / "a", flipped(framed(b"one"), 100))
     with (
         RecordFile(HashedFile(open_source(path))) as file,
-        pytest.raises(DamagedFileError, match=f"^{path}: "),
+        raises(DamagedFileError, "corrupt-file", path=str(path)),
     ):
         list(file)

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from shardline.errors import FileExistsAlreadyError
+from shardline.errors import FileExistsAlreadyError, InvalidArgumentError
 from shardline.files.compression import Compression
 from shardline.files.writer import RecordWriter, write_records
 from shardline.operations.verify import verify_file
+from tests.errors import raises
 from tests.files.samples import bulk_needs_the_compiled_kernel, made, records_of
 from tests.kernel.examples import seeded
 from tests.kernel.frames import framed
@@ -121,7 +122,7 @@ def test_an_existing_file_is_overwritten_only_if_asked(tmp_path: Path, compressi
 
 
 def test_an_unknown_compression_is_refused_before_anything_is_made(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="lz4"):
+    with raises(InvalidArgumentError, "unknown-compression"):
         write_records(tmp_path / "a", SMALL, compression="lz4")
     assert list(tmp_path.iterdir()) == []
 

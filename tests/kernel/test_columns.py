@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from shardline.errors import ColumnError, ExampleError
+from shardline.errors import ColumnError, ExampleError, InvalidArgumentError
 from shardline.kernel.columns import encoded_insides
 from shardline.kernel.types import KINDS, Column, ColumnBuffers
+from tests.errors import raises
 from tests.kernel.examples import (
     FLOAT_BITS,
     FLOAT_TAG,
@@ -375,7 +376,8 @@ def test_a_feature_that_does_not_fit_its_column_is_refused_by_name(
         decoded(kernel, [b"", b"", payload], other, column)
     assert (raised.value.record, raised.value.feature) == (2, "a")
     assert raised.value.detail == f"holds {detail}"
-    assert str(raised.value) == f"record 2, feature 'a': holds {detail}"
+    lengths = detail[0].isdigit()
+    assert raised.value.code == ("length-mismatch" if lengths else "kind-mismatch")
 
 
 def test_the_first_of_several_misfits_is_told(kernel: ModuleType) -> None:
@@ -397,9 +399,9 @@ def test_a_payload_that_is_no_example_is_refused_before_a_misfit_in_it(kernel: M
 
 def test_the_same_feature_twice_is_refused(kernel: ModuleType) -> None:
     column = Column("a", "int64")
-    with pytest.raises(ValueError, match="feature 'a' is asked for twice"):
+    with raises(InvalidArgumentError, "duplicate-feature", feature="a"):
         decoded(kernel, [b""], column, Column("a", "bytes"))
-    with pytest.raises(ValueError, match="feature 'a' is asked for twice"):
+    with raises(InvalidArgumentError, "duplicate-feature", feature="a"):
         kernel.encode([column_of(column, [[1]]), column_of(column, [[1]])], 1)
 
 
@@ -408,7 +410,7 @@ def test_spans_outside_the_buffer_are_refused(
     kernel: ModuleType, starts: list[int], lengths: list[int]
 ) -> None:
     spans = np.array(starts, np.int64), np.array(lengths, np.int64)
-    with pytest.raises(ValueError, match=r"lies outside the buffer|1 starts but 0 lengths"):
+    with pytest.raises(ValueError, match=r"the buffer|0 lengths"):
         kernel.decode(b"\0\0\0\0", *spans, [Column("a", "int64")])
 
 

@@ -120,7 +120,7 @@ def test_both_kernels_combine_alike_over_huge_sizes(
 
 
 def test_a_piece_of_negative_size_is_refused(kernel: ModuleType) -> None:
-    with pytest.raises(ValueError, match="a piece cannot have -1 bytes"):
+    with pytest.raises(ValueError, match="have -1 bytes"):
         kernel.crc32c_combine(0, 0, -1)
 
 

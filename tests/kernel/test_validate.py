@@ -276,10 +276,9 @@ def test_every_reason_there_is_has_a_row() -> None:
 
 def test_the_refusal_says_where_and_what(kernel: ModuleType) -> None:
     error = refusal(kernel, one(b""))
-    assert str(error) == (
-        "record 1, byte 9 of its payload, feature 'a': "
-        "the feature holds neither a bytes, a float nor an int64 list"
-    )
+    assert (error.code, error.record, error.offset) == ("invalid-example", 1, 9)
+    assert (error.feature, error.detail) == ("a", _REASONS[Reason.NO_KIND])
+    assert error.detail in str(error)
     assert isinstance(error, ShardlineError)
     assert isinstance(error, ValueError)
 

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from shardline.errors import BadNameError, UnreadableSnapshotError
+from shardline.hints import Command
 from shardline.lineage.exports.about import About
 from shardline.lineage.exports.croissant import croissant, write_croissant
 from shardline.log.schema import Feature, Image, Schema
@@ -19,6 +20,7 @@ from shardline.log.version import Version
 from shardline.operations.append import append
 from shardline.operations.check import check_version
 from tests.assets.landings import png
+from tests.errors import raises
 from tests.lineage.told_roots import LABELS, grown, make_history
 
 if TYPE_CHECKING:
@@ -150,13 +152,18 @@ def test_without_the_copy_the_shards_are_told_and_nothing_promises_records(
 def test_a_snapshot_that_is_not_published_is_not_told(tmp_path: Path) -> None:
     version = grown(Version(tmp_path / "root", "numbers/v1"), tmp_path / "landing", 0, 3)
     version.reject(1)
-    with pytest.raises(UnreadableSnapshotError, match="is not published"):
+    with raises(
+        UnreadableSnapshotError, "snapshot-unpublished", version=version.name, snapshot=1
+    ) as caught:
         write_croissant(version.snapshot(1), tmp_path / "told")
+    assert caught.value.hint is not None
+    assert caught.value.hint.commands == (Command.of("status", version.name),)
     assert not (tmp_path / "told").exists()
 
 
 def test_no_copy_of_records_is_left_in_the_root_where_erase_would_miss_it(tmp_path: Path) -> None:
     version = grown(Version(tmp_path / "root", "numbers/v1"), tmp_path / "landing", 0, 3)
-    with pytest.raises(BadNameError, match="lies in the root"):
-        write_croissant(version.published(), tmp_path / "root" / "told")
+    inside = tmp_path / "root" / "told"
+    with raises(BadNameError, "output-in-root", path=str(inside)):
+        write_croissant(version.published(), inside)
     assert write_croissant(version.published(), tmp_path / "root" / "told", copy=False).exists()

@@ -9,6 +9,7 @@ import pytest
 
 from shardline.operations.row_map import NOTHING, RowMap, RowMapError, RowMapWriter, narrow
 from shardline.storage import open_store
+from tests.errors import raises
 from tests.files.samples import flipped
 
 if TYPE_CHECKING:
@@ -55,12 +56,12 @@ def test_a_damaged_map_is_refused_wherever_it_is_hit(tmp_path: Path) -> None:
     whole = path.read_bytes()
     for byte in [*range(16), 16, 2063, 2064, 2067]:
         path.write_bytes(flipped(whole, 8 * byte))
-        with pytest.raises(RowMapError, match="damaged"):
+        with raises(RowMapError, "corrupt-row-map", path="x.rows"):
             found.find(5)
     path.write_bytes(whole[:-1])
     assert found.find(5) == (5,)
-    with pytest.raises(RowMapError, match="cannot be read"):
+    with raises(RowMapError, "row-map-unreadable", path="x.rows"):
         found.find(600)
     path.unlink()
-    with pytest.raises(RowMapError, match="not there"):
+    with raises(RowMapError, "row-map-not-found", path="x.rows"):
         found.find(5)

@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from shardline.errors import UnreadableSnapshotError
+from shardline.hints import Command
 from shardline.lineage.exports.sums import sha256sums
 from shardline.log.version import Version
 from tests.cli.datasets import damage
+from tests.errors import raises
 from tests.lineage.told_roots import grown, make_history
 from tests.log import versions
 
@@ -86,9 +88,11 @@ def test_a_snapshot_without_files_and_one_whose_base_is_unknown_are_refused(
     version = versions.make_version(tmp_path / "root")
     versions.append(version, "a")
     version.reject(1)
-    with pytest.raises(UnreadableSnapshotError, match="has no files"):
+    with raises(UnreadableSnapshotError, "snapshot-empty", version=version.name, snapshot=2):
         sha256sums(version.newest())
     wide = Version(make_history(tmp_path / "more"), "numbers/wide").published()
     shutil.rmtree(tmp_path / "more" / "root" / "numbers" / "v1")
-    with pytest.raises(UnreadableSnapshotError, match="which is not in the log of numbers/v1"):
+    with raises(UnreadableSnapshotError, "layer-mismatch", version="numbers/wide") as caught:
         sha256sums(wide)
+    assert caught.value.hint is not None
+    assert caught.value.hint.commands == (Command.of("verify", str(wide)),)

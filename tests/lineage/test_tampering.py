@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from dataclasses import dataclass
 from hashlib import sha256
@@ -13,6 +14,7 @@ import pytest
 
 from assets.reporting import materialization
 from dagster_project.naming import asset_key, asset_name
+from shardline.hints import Command
 from shardline.lineage.audit import audit
 from shardline.lineage.auditing import dagster_record
 from shardline.lineage.catalog import Catalog
@@ -315,14 +317,13 @@ def test_a_damaged_log_is_told_once_and_what_was_made_of_it_has_a_note_at_most(
         ("note", "not-judged", f"log of {BASE}")
     }
     assert len({one.version for one in others}) == len(others)
-    assert all("the log of digits/v1 is damaged" in one.detail for one in others)
 
 
 def test_alone_what_was_made_of_a_damaged_log_is_not_called_proved(root: Root) -> None:
     entry_edited(root)
     (found,) = root.findings(RENAMED)
     assert (found.severity, found.kind) == ("warning", "not-judged")
-    assert found.advice.startswith(f"'shardline audit {BASE}'")
+    assert found.advice.commands == (Command.of("audit", BASE),)
     for name in (WIDE, PLANNED):  # they are read from it, so its log is proved with theirs
         assert ("edited-entry", BASE) in root.kinds(name)
 
@@ -475,5 +476,5 @@ def test_a_record_that_knows_nothing_of_what_its_runs_made_is_named(tmp_path: Pa
     report = audit(Catalog(tmp_path / "root"), instance=instance)
     (found,) = report.findings
     assert (found.severity, found.kind, found.version) == ("warning", "unrecorded-version", BASE)
-    assert "runs have made 1 of its 1 snapshots" in found.detail
+    assert re.findall(r"\d+", found.detail) == ["1", "1"]
     assert set(report.not_in_dagster) == {BASE, SINGLE}  # of the other no run is told

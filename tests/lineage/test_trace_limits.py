@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from shardline.errors import RecordNotFoundError
+from shardline.hints import Command
 from shardline.lineage.catalog import Catalog
 from shardline.lineage.steps import SourceRow, Unknown
 from shardline.lineage.trace import Tracer, trace, trace_down
@@ -26,6 +28,7 @@ from shardline.operations.receipt import RECEIPT, Receipt
 from shardline.operations.repair import repair
 from shardline.operations.vacuum import vacuum
 from shardline.storage import open_store
+from tests.errors import raises
 from tests.files.samples import write_by_tensorflow
 from tests.lineage.histories import PREFIXES, SCHEMA, SMALL, as_json_lines, erased, half, row
 from tests.operations.damages import RECORDS, ROWS, TARGET, appended, flip, json_lines, rot
@@ -189,7 +192,7 @@ def test_what_was_salvaged_has_the_rows_it_had_as_far_as_that_can_be_told(
     lost = next(number for number in range(ROWS) if number not in kept)
     (_, gone) = trace_down(Catalog(version.store), version.snapshot(1), lost)
     assert (gone.record, place.record) == (None, kept[-1])
-    assert "lost with the damage" in gone.why
+    assert gone.code == "lost"
 
 
 def test_what_was_appended_of_a_damaged_file_has_the_rows_that_were_read(tmp_path: Path) -> None:
@@ -234,21 +237,22 @@ def damage_maps(version: Version) -> None:
 
 
 @pytest.mark.parametrize(
-    ("hurt", "why"),
+    ("hurt", "code"),
     [
-        (lose(RECEIPT), "in.jsonl; of which row cannot be told: there is no receipt"),
-        (lose(".rows"), "row map is not there"),
-        (damage_maps, "row map is damaged"),
+        (lose(RECEIPT), "receipt-not-found"),
+        (lose(".rows"), "row-map-not-found"),
+        (damage_maps, "corrupt-row-map"),
     ],
 )
 def test_what_is_lost_beside_the_shards_is_said_and_never_guessed(
-    tmp_path: Path, hurt: Callable[[Version], None], why: str
+    tmp_path: Path, hurt: Callable[[Version], None], code: str
 ) -> None:
     version = digits(tmp_path)
     hurt(version)
     (leaf,) = trace(Catalog(version.store), version.newest(), 20).leaves
     assert isinstance(leaf, Unknown)
-    assert why in leaf.why
+    assert leaf.code == code
+    assert "in.jsonl" in leaf.why
 
 
 def test_an_input_that_is_gone_is_said(tmp_path: Path) -> None:
@@ -257,7 +261,9 @@ def test_an_input_that_is_gone_is_said(tmp_path: Path) -> None:
     rebuild(version, "newest", into=into)
     shutil.rmtree(tmp_path / "root/digits")
     (leaf,) = trace(Catalog(tmp_path / "root"), into.newest(), 3).leaves
-    assert leaf == Unknown("digits/v1 has no log in this root: it was deleted or moved away")
+    assert isinstance(leaf, Unknown)
+    assert leaf.code == "version-not-found"
+    assert leaf.why.startswith("digits/v1 ")
 
 
 def test_an_input_that_is_another_by_now_is_said(tmp_path: Path) -> None:
@@ -268,7 +274,10 @@ def test_an_input_that_is_another_by_now_is_said(tmp_path: Path) -> None:
     digits(tmp_path)
     (leaf,) = trace(Catalog(tmp_path / "root"), into.newest(), 3).leaves
     assert isinstance(leaf, Unknown)
-    assert "digits/v1@1 is not the snapshot that was read" in leaf.why
+    assert leaf.code == "log-rewritten"
+    assert leaf.why.startswith("digits/v1@1 ")
+    assert leaf.hint is not None
+    assert leaf.hint.commands == (Command.of("audit"),)
 
 
 def test_pairs_that_were_made_before_row_maps_were_kept_are_not_guessed(tmp_path: Path) -> None:
@@ -278,10 +287,17 @@ def test_pairs_that_were_made_before_row_maps_were_kept_are_not_guessed(tmp_path
     lose(".rows")(into)
     (leaf,) = trace(Catalog(tmp_path / "root"), into.newest(), 3).leaves
     assert isinstance(leaf, Unknown)
-    assert "its row map is not there: it was deleted, or an earlier release made" in leaf.why
+    assert leaf.code == "row-map-not-found"
+    assert leaf.hint is not None
+    (again,) = leaf.hint.commands
+    assert again.arguments[:3] == ("combine", "digits/v1@1", "digits/v1@1")
+    assert leaf.to_json()["code"] == leaf.code
+    assert leaf.to_json()["hint"]["commands"] == [list(again.words())]
     places = trace_down(Catalog(tmp_path / "root"), version.newest(), 3)
     assert [(one.version, one.record) for one in places] == [("digits/v1", 3), ("pairs/v1", None)]
-    assert "cannot be told" in places[1].why
+    assert (places[1].code, places[1].hint) == ("row-map-not-found", leaf.hint)
+    assert places[1].to_json()["code"] == "row-map-not-found"
+    assert places[1].to_json()["hint"] == leaf.hint.to_dict()
 
 
 def test_vacuum_keeps_what_tells_where_records_came_from(tmp_path: Path) -> None:
@@ -311,11 +327,12 @@ def test_what_is_not_there_any_more_is_told_downwards(tmp_path: Path) -> None:
     extend(version, half, into, **share)
     catalog = Catalog(tmp_path / "root")
     (_, gone, there) = trace_down(catalog, version.snapshot(1), 5)
-    assert (gone.made.operation, gone.record, gone.why) == ("erase", None, "it was erased")
+    assert (gone.made.operation, gone.record, gone.code) == ("erase", None, "erased")
     assert (there.version, there.record) == ("digits/v2", 4)
     refused = trace_down(catalog, version.snapshot(1), 13)[-1]
     assert (refused.version, refused.record) == ("digits/v2", None)
-    assert "refused: see digits/quarantine/v2." in refused.why
+    assert refused.code == "quarantined"
+    assert "digits/quarantine/v2." in refused.why
 
 
 def test_consumers_of_snapshots_that_hold_it_are_told(tmp_path: Path) -> None:
@@ -337,7 +354,13 @@ def test_consumers_of_snapshots_that_hold_it_are_told(tmp_path: Path) -> None:
 def test_a_number_that_no_record_has_is_refused(tmp_path: Path) -> None:
     version = digits(tmp_path)
     for record in (-1, 40):
-        with pytest.raises(IndexError, match="has 40 records, numbered from 0"):
+        with raises(
+            RecordNotFoundError,
+            "record-not-found",
+            record=record,
+            version=version.name,
+            snapshot=version.newest().number,
+        ):
             trace(Catalog(version.store), version.newest(), record)
 
 

@@ -15,6 +15,7 @@ from shardline.files.reader import Block, RecordFile
 from shardline.log.conform import Violation, violations
 from shardline.log.schema import Array, Category, Feature, Image, Schema, Text
 from shardline.operations.schema import infer_schema, schema_of
+from tests.errors import raises
 from tests.files.samples import example_of, made, sequence_of
 from tests.kernel import examples
 from tests.kernel.frames import framed
@@ -80,17 +81,12 @@ def test_payloads_that_are_no_examples_are_told_among_the_others(seed: int) -> N
 def test_a_payload_that_is_no_example_is_told_with_its_offset_and_not_its_bytes() -> None:
     secret = example_of(a=b"secret") + b"\x22\x06secret"
     named = examples.example(examples.entry("f", b""))
-    no_kind = "the feature holds neither a bytes, a float nor an int64 list"
     schema = Schema((Feature("a", "bytes"),))
-    assert list(violations(schema, block_of(secret, named))) == [
-        Violation(
-            0,
-            None,
-            "a field that neither Example nor SequenceExample has, at byte "
-            f"{len(secret) - 8} of the payload",
-        ),
-        Violation(1, "f", f"{no_kind}, at byte 9 of the payload"),
-    ]
+    told = list(violations(schema, block_of(secret, named)))
+    assert [(violation.record, violation.feature) for violation in told] == [(0, None), (1, "f")]
+    assert f"at byte {len(secret) - 8}" in told[0].detail
+    assert "at byte 9" in told[1].detail
+    assert not any("secret" in violation.detail for violation in told)
 
 
 A = Feature("a", "int64")
@@ -189,10 +185,9 @@ def test_each_reason_is_told_alone_and_among_records_that_fit(
 def test_a_feature_that_is_not_in_the_schema_is_told() -> None:
     schema = Schema((Feature("a", "int64"),), "sequence_example")
     payloads = [example_of(a=1, b=2), sequence_of({"a": 1}, a=[[1]]), example_of(a=1)]
-    assert list(violations(schema, block_of(*payloads))) == [
-        Violation(0, "b", "not in the schema"),
-        Violation(1, "a", "in the feature_lists, not in the schema"),
-    ]
+    told = list(violations(schema, block_of(*payloads)))
+    assert [(violation.record, violation.feature) for violation in told] == [(0, "b"), (1, "a")]
+    assert ["feature_lists" in violation.detail for violation in told] == [False, True]
 
 
 def test_feature_lists_do_not_fit_a_schema_of_plain_examples() -> None:
@@ -307,7 +302,7 @@ def test_the_inferred_schema_fits_the_records_it_was_inferred_from(
     path = made(tmp_path_factory.mktemp("inferred") / "a", framed(*payloads))
     merged = infer_schema([path]).merged
     if any(not feature.kinds for feature in merged.features):
-        with pytest.raises(SchemaMismatchError, match="has no step in any record"):
+        with raises(SchemaMismatchError, "unknown-kind"):
             schema_of(merged)
         return
     schema = schema_of(merged)
@@ -352,10 +347,7 @@ def test_the_inferred_schema_of_sequences_tells_the_shape_of_a_step(tmp_path: Pa
 
 def test_two_kinds_in_one_feature_have_no_schema(tmp_path: Path) -> None:
     path = made(tmp_path / "a", framed(example_of(a=1), example_of(a=1.5)))
-    with pytest.raises(
-        SchemaMismatchError,
-        match="feature 'a' holds float values in some records and int64 values in others",
-    ):
+    with raises(SchemaMismatchError, "mixed-kinds", feature="a"):
         schema_of(infer_schema([path]).merged)
 
 

@@ -18,6 +18,7 @@ from shardline.log.log import CHECKPOINT_INTERVAL
 from shardline.log.version import Version
 from shardline.operations.verify_log import verify_log
 from shardline.storage import open_store
+from tests.errors import raises
 from tests.log import versions
 from tests.log.versions import NAME, TABLES, held
 
@@ -94,7 +95,7 @@ def damaged(act: Callable[[], object]) -> int:
     """The number of the entry that is told to be damaged."""
     with pytest.raises(DamagedLogError) as caught:
         act()
-    assert f"entry {caught.value.entry} of the log" in str(caught.value)
+    assert (caught.value.code, caught.value.version) == ("corrupt-log", NAME)
     return caught.value.entry
 
 
@@ -477,19 +478,21 @@ def test_an_entry_of_a_newer_release_is_refused_with_the_release_to_use(
         lambda: Version(root, NAME).state,
         lambda: versions.append(Version(root, NAME), "z"),
     ):
-        with pytest.raises(UnknownFormatError) as caught:
+        with raises(UnknownFormatError, "unknown-format", entry=number, version=NAME) as caught:
             act()
         assert told in str(caught.value)
-        assert f"entry {number} of the log" in str(caught.value)
-        assert "use shardline 7.8.9 or newer" in str(caught.value)
+        assert "7.8.9" in str(caught.value.hint)
     assert sorted(root.rglob("*.json")) == files
 
 
 @pytest.mark.parametrize("release", [None, "\x1b[2J evil", 5, "x" * 1000])
 def test_a_release_that_is_no_release_is_not_shown(root: Path, release: object) -> None:
     resealed(entry_path(root, 5), lambda told: told.update(format=2, by={"release": release}))
-    with pytest.raises(UnknownFormatError, match="in a newer release"):
+    with raises(UnknownFormatError, "unknown-format", entry=5) as caught:
         replay(root)
+    assert "a newer release" in str(caught.value.hint)
+    assert "evil" not in caught.value.describe()
+    assert "xx" not in caught.value.describe()
 
 
 def test_an_unknown_field_of_a_known_format_is_damage(root: Path) -> None:
@@ -549,3 +552,13 @@ def test_without_any_checkpoint_the_log_is_replayed(long: Path, tmp_path: Path) 
     state = Version(copy, NAME).state
     assert state.checkpoint == 0
     assert_same(state, true)
+
+
+def test_an_entry_that_removes_unknown_shards_names_its_version(tmp_path: Path) -> None:
+    version = versions.make_version(tmp_path)
+    versions.append(version, "a")
+    versions.append(version, "b")
+    versions.rebuild(version, "ab", "r")
+    unknown = [versions.shard_name("y"), versions.shard_name("z")]
+    resealed(entry_path(tmp_path, 4), lambda told: told.update(removed=unknown))
+    assert damaged(lambda: Version(tmp_path, NAME).newest().shards) == 4

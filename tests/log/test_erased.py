@@ -10,6 +10,7 @@ from shardline.errors import CondemnedShardError, ConflictError, LogError
 from shardline.log.changes import Derive, Reject, Restore, SetPin, SetTag
 from shardline.log.facts import Added
 from shardline.log.version import Version
+from tests.errors import raises
 from tests.golden.reader import read_log
 from tests.log.versions import (
     NAME,
@@ -53,13 +54,13 @@ def test_whoever_was_about_to_bring_an_erased_shard_back_is_refused(tmp_path: Pa
     erase(slow, "b", "a")
     undo = Reject(3, (shard_of("A"),), (shard_of("a"),), (shard_name("A"),))
     for change in (undo, SetTag("old", 2), SetPin("someone", 2)):
-        with pytest.raises(CondemnedShardError, match="or was erased there"):
+        with raises(CondemnedShardError, "tombstoned-shard", version=NAME):
             late.commit(change)
-    with pytest.raises(ConflictError, match="ask again"):
+    with raises(ConflictError, "stale-plan", snapshot=4):
         late.commit(Restore(2, 3))
     with pytest.raises(CondemnedShardError):
         late.commit(Restore(2, 4))
-    with pytest.raises(ConflictError, match="cannot be rejected"):
+    with raises(ConflictError, "cannot-reject-erase", version=NAME, snapshot=4):
         late.reject(4)
 
 
@@ -70,9 +71,9 @@ def test_an_erase_that_comes_second_is_asked_again(tmp_path: Path) -> None:
     late = Version(tmp_path, NAME)
     assert late.state.snapshot == 2
     version.restore(1)
-    with pytest.raises(ConflictError, match="ask again"):
+    with raises(ConflictError, "stale-plan", snapshot=3):
         erase(late, "b")
-    with pytest.raises(LogError, match="cannot go for good and stay"):
+    with raises(LogError, "tombstoned-shard", path=shard_name("a")):
         version.commit(
             Derive(head=3, removed=[], added=[], operation="erase", condemned=[shard_name("a")])
         )

@@ -20,6 +20,7 @@ from shardline.log.log import CHECKPOINT_INTERVAL
 from shardline.log.version import Version
 from shardline.operations.verify_log import verify_log
 from shardline.storage import open_store
+from tests.errors import raises
 from tests.log import versions
 from tests.log.versions import NAME, SCHEMA, held, shard_name
 from tests.storage.faulty import Fault, FaultyStore
@@ -152,7 +153,7 @@ def test_a_store_that_never_answers_is_given_up_and_the_same_again_works(
     inner: Store, fault: Fault
 ) -> None:
     version = on(inner, {("create", n): fault for n in range(1, TRIES + 1)})
-    with pytest.raises(UncertainWriteError, match="run the same again"):
+    with raises(UncertainWriteError, "commit-state-unknown", version=NAME):
         append(version, "b")
     assert_whole(inner, "a")
     assert append(version, "b") is not None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from dataclasses import FrozenInstanceError, replace
 from typing import TYPE_CHECKING, Any
 
@@ -14,8 +15,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardline.errors import SchemaMismatchError
+from shardline.hints import Option
 from shardline.log.meanings import ITEM_BYTES
 from shardline.log.schema import Array, Category, Embedding, Feature, Image, Schema, Text
+from tests.errors import raises
 from tests.log.schemas import schemas
 
 if TYPE_CHECKING:
@@ -38,9 +41,13 @@ def test_a_feature_is_found_by_its_name() -> None:
     assert SCHEMA.find("words") is WORDS
     assert SCHEMA.find("words", sequence=False) is None
     assert SCHEMA.find("Raw") is None
-    with pytest.raises(SchemaMismatchError, match="'Raw' is not in the schema, which has 'image',"):
+    with raises(SchemaMismatchError, "unknown-feature", feature="Raw") as caught:
         SCHEMA.feature("Raw")
-    with pytest.raises(SchemaMismatchError, match="which has none"):
+    assert "'raw'" in str(caught.value.hint)
+    with raises(SchemaMismatchError, "unknown-feature", feature="xyz") as caught:
+        SCHEMA.feature("xyz")
+    assert all(repr(feature.name) in str(caught.value.hint) for feature in SCHEMA.features)
+    with raises(SchemaMismatchError, "unknown-feature", feature="a"):
         Schema().feature("a")
 
 
@@ -48,8 +55,11 @@ def test_a_name_may_stand_in_the_context_and_in_the_feature_lists() -> None:
     both = Schema((Feature("a", "int64", sequence=True), Feature("a", "bytes")), "sequence_example")
     assert both.feature("a", sequence=True).kind == "int64"
     assert both.feature("a", sequence=False).kind == "bytes"
-    with pytest.raises(SchemaMismatchError, match="say sequence=False or sequence=True"):
+    with raises(SchemaMismatchError, "ambiguous-feature", feature="a") as caught:
         both.find("a")
+    assert caught.value.hint is not None
+    assert Option("sequence", value=True) in caught.value.hint.parts
+    assert Option("sequence", value=False) in caught.value.hint.parts
 
 
 def test_nothing_can_be_changed_afterwards() -> None:
@@ -70,83 +80,84 @@ def test_lists_are_taken_for_tuples() -> None:
 REFUSED: dict[str, tuple[Callable[[], object], str]] = {
     "text in numbers": (
         lambda: Feature("a", "int64", meaning=Text()),
-        "feature 'a': int64 values cannot be text: make the kind bytes, or change the meaning",
+        "invalid-logical-type",
     ),
     "categories of floats": (
         lambda: Feature("a", "float", meaning=Category()),
-        "make the kind bytes or int64",
+        "invalid-logical-type",
     ),
     "an image of floats": (
         lambda: Feature("a", "float", meaning=Image("png")),
-        "float values cannot be png image",
+        "invalid-logical-type",
     ),
     "an array of numbers": (
         lambda: Feature("a", "int64", meaning=Array("int8", ())),
-        "int64 values cannot be int8 array",
+        "invalid-logical-type",
     ),
     "an embedding of bytes": (
         lambda: Feature("a", "bytes", (3,), meaning=Embedding()),
-        "make the kind float",
+        "invalid-logical-type",
     ),
     "an embedding without a length": (
         lambda: Feature("a", "float", meaning=Embedding()),
-        r"a fixed length, such as \(128,\), not \[\]",
+        "invalid-shape",
     ),
     "an embedding of any length": (
         lambda: Feature("a", "float", (None,), meaning=Embedding()),
-        r"not \[\?\]",
+        "invalid-shape",
     ),
     "an embedding in two dimensions": (
         lambda: Feature("a", "float", (3, 3), meaning=Embedding()),
-        r"not \[3, 3\]",
+        "invalid-shape",
     ),
-    "NaN in whole numbers": (lambda: Feature("a", "int64", nan=True), "cannot be NaN"),
+    "NaN in whole numbers": (lambda: Feature("a", "int64", nan=True), "invalid-schema"),
     "an unknown kind": (
         lambda: Feature("a", "int32"),  # type: ignore[arg-type]
-        "kind 'int32' is none of bytes, float, int64",
+        "invalid-schema",
     ),
     "None behind the first dimension": (
         lambda: Feature("a", "int64", (3, None)),
-        "only the first may be None",
+        "invalid-shape",
     ),
-    "two Nones": (lambda: Feature("a", "int64", (None, None)), "only the first"),
-    "no values": (lambda: Feature("a", "int64", (0,)), "whole numbers from 1 on"),
-    "fewer than none": (lambda: Feature("a", "int64", (-1,)), "whole numbers from 1 on"),
-    "a truth as a length": (lambda: Feature("a", "int64", (True,)), "whole numbers from 1 on"),
-    "more than fits": (lambda: Feature("a", "int64", (2**16, 2**16)), "than a record can hold"),
-    "a name beyond UTF-8": (lambda: Feature("\udcff", "int64"), "cannot be written as UTF-8"),
-    "a doc beyond UTF-8": (lambda: Feature("a", "int64", doc="\ud800"), "the doc of feature 'a'"),
-    "a label beyond UTF-8": (lambda: Category(("\ud800",)), "a label of a category cannot"),
-    "no labels": (lambda: Category(()), "name its labels, or leave them out"),
-    "a text for labels": (lambda: Category("ab"), "several texts"),  # type: ignore[arg-type]
-    "a label twice": (lambda: Category(("a", "b", "a")), "there twice"),
+    "two Nones": (lambda: Feature("a", "int64", (None, None)), "invalid-shape"),
+    "no values": (lambda: Feature("a", "int64", (0,)), "invalid-shape"),
+    "fewer than none": (lambda: Feature("a", "int64", (-1,)), "invalid-shape"),
+    "a truth as a length": (lambda: Feature("a", "int64", (True,)), "invalid-shape"),
+    "more than fits": (lambda: Feature("a", "int64", (2**16, 2**16)), "invalid-shape"),
+    "a name beyond UTF-8": (lambda: Feature("\udcff", "int64"), "invalid-schema"),
+    "a doc beyond UTF-8": (lambda: Feature("a", "int64", doc="\ud800"), "invalid-schema"),
+    "a label beyond UTF-8": (lambda: Category(("\ud800",)), "invalid-schema"),
+    "no labels": (lambda: Category(()), "invalid-logical-type"),
+    "a text for labels": (lambda: Category("ab"), "invalid-logical-type"),  # type: ignore[arg-type]
+    "a label twice": (lambda: Category(("a", "b", "a")), "invalid-logical-type"),
     "an unknown encoding": (
         lambda: Image("webp"),  # type: ignore[arg-type]
-        "'webp': only png and jpeg are known",
+        "invalid-logical-type",
     ),
-    "an unknown dtype": (lambda: Array("complex64", ()), "must be one of bool, int8"),
-    "a dtype by another name": (lambda: Array("<i4", ()), "must be one of bool, int8"),
+    "an unknown dtype": (lambda: Array("complex64", ()), "invalid-logical-type"),
+    "a dtype by another name": (lambda: Array("<i4", ()), "invalid-logical-type"),
     "a feature twice": (
         lambda: Schema((Feature("a", "int64"), Feature("b", "int64"), Feature("a", "bytes"))),
-        "feature 'a' is there twice",
+        "duplicate-feature",
     ),
     "steps in an Example": (
         lambda: Schema((Feature("a", "int64", sequence=True),)),
-        "make the payload 'sequence_example'",
+        "invalid-schema",
     ),
     "features of what is no Example": (
         lambda: Schema((Feature("a", "int64"),), "opaque"),
-        "an opaque payload has no features",
+        "invalid-schema",
     ),
-    "an unknown payload": (lambda: Schema((), "json"), "payload 'json'"),  # type: ignore[arg-type]
+    "an unknown payload": (lambda: Schema((), "json"), "invalid-schema"),  # type: ignore[arg-type]
 }
 
 
 @pytest.mark.parametrize("case", REFUSED)
 def test_what_cannot_be_is_refused_with_what_to_change(case: str) -> None:
-    build, message = REFUSED[case]
-    with pytest.raises(SchemaMismatchError, match=message):
+    build, code = REFUSED[case]
+    with raises(SchemaMismatchError, code) as caught:
         build()
+    assert caught.value.feature in {None, "a"}
 
 
 @given(schemas())
@@ -234,13 +245,15 @@ def damaged(at: str, value: object) -> Any:  # noqa: ANN401 - any JSON value
 def test_json_that_is_not_a_schema_is_refused_by_the_key(
     at: str, value: object, message: str
 ) -> None:
-    with pytest.raises(SchemaMismatchError, match=message):
+    with pytest.raises(SchemaMismatchError, match=message) as caught:
         Schema.from_json(damaged(at, value))
+    invalid = {"invalid-schema", "invalid-shape", "invalid-logical-type"}
+    assert caught.value.code in invalid
 
 
 @pytest.mark.parametrize("value", [None, [], "schema", 5, {}, {"payload": "example"}])
 def test_what_is_not_even_an_object_with_the_right_keys_is_refused(value: object) -> None:
-    with pytest.raises(SchemaMismatchError, match="this is no schema"):
+    with raises(SchemaMismatchError, "invalid-schema"):
         Schema.from_json(value)
 
 
@@ -312,28 +325,28 @@ def test_bfloat16_is_known() -> None:
 def test_int32_written_is_never_read_as_int64() -> None:
     meaning = Array("int32", (None,))
     raw = meaning.encode(np.arange(4, dtype=np.int32))
-    with pytest.raises(SchemaMismatchError, match="written as int32 and cannot be read as int64"):
+    with raises(SchemaMismatchError, "dtype-mismatch"):
         meaning.decode(raw, "int64")
-    with pytest.raises(SchemaMismatchError, match="the array is int64, and int32 is declared"):
+    with raises(SchemaMismatchError, "dtype-mismatch"):
         meaning.encode(np.arange(4))
 
 
 @pytest.mark.parametrize(
-    ("meaning", "size", "message"),
+    ("meaning", "size", "takes"),
     [
-        (Array("int32", (2, 2)), 12, "array [2, 2] takes 16 bytes, and 12 are there"),
-        (Array("int32", (2, 2)), 32, "takes 16 bytes, and 32 are there"),
-        (Array("int32", (2, 2)), 17, "takes 16 bytes, and 17 are there"),
-        (Array("int64", ()), 0, "int64 array [] takes 8 bytes, and 0 are there"),
-        (Array("int16", (None, 3)), 10, "array [?, 3] takes a multiple of 6 bytes, and 10 are"),
+        (Array("int32", (2, 2)), 12, "16"),
+        (Array("int32", (2, 2)), 32, "16"),
+        (Array("int32", (2, 2)), 17, "16"),
+        (Array("int64", ()), 0, "8"),
+        (Array("int16", (None, 3)), 10, "6"),
     ],
 )
 def test_bytes_of_another_size_are_refused_without_showing_them(
-    meaning: Array, size: int, message: str
+    meaning: Array, size: int, takes: str
 ) -> None:
-    with pytest.raises(SchemaMismatchError) as caught:
+    with raises(SchemaMismatchError, "length-mismatch") as caught:
         meaning.decode((b"secret" * 10)[:size])
-    assert message in str(caught.value)
+    assert {takes, str(size)} <= set(re.findall(r"\d+", str(caught.value)))
     assert "secret" not in str(caught.value)
 
 
@@ -342,11 +355,11 @@ def test_bytes_of_another_size_are_refused_without_showing_them(
     [((4,), (2, 2)), ((2, 2), (4,)), ((None, 2), (2,)), ((None, 2), (2, 3)), ((), (1,))],
 )
 def test_an_array_of_another_shape_is_refused(declared: Any, found: Any) -> None:  # noqa: ANN401
-    with pytest.raises(SchemaMismatchError, match=r"is declared: reshape it first"):
+    with raises(SchemaMismatchError, "shape-mismatch"):
         Array("int8", declared).encode(np.zeros(found, np.int8))
 
 
 @pytest.mark.parametrize("meaning", [Text, "text", 3])
 def test_a_meaning_must_be_one(meaning: object) -> None:
-    with pytest.raises(SchemaMismatchError, match=r"written as Text\(\)"):
+    with raises(SchemaMismatchError, "invalid-logical-type", feature="t"):
         Feature("t", "bytes", meaning=meaning)  # type: ignore[arg-type]

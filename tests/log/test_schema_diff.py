@@ -52,7 +52,7 @@ def test_a_record_that_fits_a_compatible_schema_fits_the_old_one(data: st.DataOb
 def test_a_schema_is_the_same_as_itself(schema: Schema) -> None:
     diff = compare(schema, Schema.from_json(schema.to_json()))
     assert (diff.classification, diff.compatible, diff.changes) == ("same", True, ())
-    assert str(diff) == "same: the schemas do not differ"
+    assert str(diff).startswith("same: ")
 
 
 @given(schemas(), schemas())
@@ -297,14 +297,22 @@ def test_the_report_has_one_line_per_feature() -> None:
         (Feature("b", "int64", (2,)), Feature("c", "float"), Feature("d", "float", (8,))), doc="x"
     )
     diff = compare(old, new)
-    assert str(diff).splitlines() == [
-        "migration: the new schema needs a new version",
-        "the schema: doc: compatible",
-        "feature 'a': removed (int64 [] required): migration",
-        "feature 'b': kind bytes -> int64, shape [] -> [2]: migration",
-        "feature 'd': added (float [8] required): migration",
+    headline, *lines = str(diff).splitlines()
+    assert (headline.split(":")[0], lines) == ("migration", diff.lines())
+    assert [line.split(":")[0] for line in lines] == [
+        "the schema",
+        "feature 'a'",
+        "feature 'b'",
+        "feature 'd'",
     ]
-    assert [change.feature for change in diff.changes] == [None, "a", "b", "b", "d"]
+    assert [(change.feature, change.what, change.old, change.new) for change in diff.changes] == [
+        (None, "doc", "", "x"),
+        ("a", "removed", "int64 [] required", ""),
+        ("b", "kind", "bytes", "int64"),
+        ("b", "shape", "[]", "[2]"),
+        ("d", "added", "", "float [8] required"),
+    ]
+    assert [change.compatible for change in diff.changes] == [True, False, False, False, False]
 
 
 def test_a_name_cannot_break_the_report() -> None:

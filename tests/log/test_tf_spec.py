@@ -16,6 +16,7 @@ from shardline.errors import SchemaMismatchError
 from shardline.log.schema import Feature, Schema, Text
 from shardline.log.schema_diff import compare
 from shardline.log.tf_spec import from_tf_spec, to_tf_spec
+from tests.errors import raises
 from tests.files.samples import example_of, sequence_of
 from tests.log.schemas import records, schemas, size
 
@@ -259,43 +260,37 @@ def test_every_spec_that_can_be_is_read() -> None:
 
 
 REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
-    "sparse": (
-        lambda: tf.io.SparseFeature("i", "v", tf.int64, 5),
-        "is a SparseFeature: it is put together from other features of the record: declare those",
-    ),
-    "int32": (
-        lambda: tf.io.FixedLenFeature([], tf.int32),
-        "is int32, and records hold only tf.string, tf.float32 and tf.int64",
-    ),
-    "double": (lambda: tf.io.VarLenFeature(tf.float64), "cast after parsing"),
-    "unknown length": (lambda: tf.io.FixedLenFeature([None], tf.int64), "must be fixed"),
+    "sparse": (lambda: tf.io.SparseFeature("i", "v", tf.int64, 5), "unsupported-tf-spec"),
+    "int32": (lambda: tf.io.FixedLenFeature([], tf.int32), "unsupported-type"),
+    "double": (lambda: tf.io.VarLenFeature(tf.float64), "unsupported-type"),
+    "unknown length": (lambda: tf.io.FixedLenFeature([None], tf.int64), "invalid-shape"),
     "unknown rows": (
         lambda: tf.io.FixedLenSequenceFeature([None], tf.int64, allow_missing=True),
-        "must be fixed",
+        "invalid-shape",
     ),
     "partitions": (
         lambda: RAGGED(tf.int64, partitions=[RAGGED.RowLengths("lengths")]),
-        "is cut into rows by another feature",
+        "unsupported-tf-spec",
     ),
-    "something else": (lambda: tf.TensorSpec([], tf.int64), "is a TensorSpec: it must be a Fixed"),
+    "something else": (lambda: tf.TensorSpec([], tf.int64), "unsupported-tf-spec"),
 }
 
 
 @pytest.mark.parametrize("case", REFUSED)
 def test_what_a_schema_cannot_tell_is_refused_with_advice(case: str) -> None:
-    spec, message = REFUSED[case]
-    with pytest.raises(SchemaMismatchError, match=message) as caught:
+    spec, code = REFUSED[case]
+    with raises(SchemaMismatchError, code, feature="f") as caught:
         from_tf_spec({"f": spec()})
-    assert "'f'" in str(caught.value)
+    assert caught.value.hint
 
 
 def test_steps_cannot_be_a_fixed_feature() -> None:
-    with pytest.raises(SchemaMismatchError, match="steps of a feature list are a FixedLenSeq"):
+    with raises(SchemaMismatchError, "unsupported-tf-spec", feature="f"):
         from_tf_spec({}, {"f": tf.io.FixedLenFeature([], tf.int64)})
 
 
 def test_opaque_records_have_no_spec() -> None:
-    with pytest.raises(SchemaMismatchError, match="no Examples"):
+    with raises(SchemaMismatchError, "opaque-schema"):
         to_tf_spec(Schema.opaque())
 
 

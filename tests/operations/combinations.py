@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,6 +22,7 @@ from tests.log.versions import shard_name, source_of
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from shardline.errors import BadRecordsError
     from shardline.log.snapshot import Snapshot
     from shardline.operations.combine import CombineReport
 
@@ -115,6 +117,16 @@ def by_shards(left: Sequence[Sequence[bytes]], right: Sequence[Sequence[bytes]])
 def each_two(records: Sequence[bytes], prefixes: tuple[str, str]) -> list[bytes]:
     """Each two different records once."""
     return [pair(one, other, prefixes) for one, other in combinations(records, 2)]
+
+
+def refused_pairs(error: BadRecordsError) -> list[tuple[int, int]]:
+    """Return the records of the left and right in each reason of a refused combination."""
+    pair = re.compile(r"record (\d+) of the left with record (\d+) of the right")
+    return [
+        (int(left), int(right))
+        for reason in error.refused
+        for left, right in pair.findall(str(reason))
+    ]
 
 
 def flat(shards: Iterable[Iterable[bytes]]) -> list[bytes]:

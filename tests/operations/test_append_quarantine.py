@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from shardline.errors import BadRecordsError, DamagedFileError
+from shardline.hints import Command, Option
 from shardline.log.schema import Schema
 from shardline.log.version import Version
 from shardline.operations.append import append
 from shardline.operations.vacuum import vacuum
+from tests.errors import raises
 from tests.files.samples import example_of, flipped
 from tests.kernel.frames import framed
 from tests.operations.landings import (
@@ -46,13 +48,13 @@ def test_one_bad_row_fails_the_append_and_nothing_is_committed(
     version: Version, tmp_path: Path
 ) -> None:
     source = json_lines(tmp_path / "a.jsonl", [*rows(0, 300), BAD, *rows(301, 400)])
-    with pytest.raises(BadRecordsError) as caught:
+    where = {"path": str(source), "record": 300, "feature": "id", "version": NAME}
+    with raises(BadRecordsError, "invalid-rows", **where) as caught:
         append(version, source, schema=SCHEMA, target_bytes=1000)
-    told = str(caught.value)
-    assert f"{source}, line 301, feature 'id'" in told
-    assert "nothing was committed" in told
-    assert "quarantine_share=0.01" in told
-    assert "4711" not in told
+    assert caught.value.hint is not None
+    assert Option("quarantine_share") in caught.value.hint.parts
+    assert "line 301" in str(caught.value)
+    assert "4711" not in caught.value.describe()
     assert (caught.value.bad, len(caught.value.refused)) == (1, 1)
     assert not Version(version.store, NAME).exists
 
@@ -63,7 +65,7 @@ def test_one_bad_row_takes_no_shard_into_a_version_that_exists(
     append(version, json_lines(tmp_path / "a.jsonl", rows(0, 10)))
     good = json_lines(tmp_path / "b.jsonl", rows(10, 20))
     bad = json_lines(tmp_path / "c.jsonl", [*rows(20, 30), BAD])
-    with pytest.raises(BadRecordsError, match=r"c\.jsonl, line 11"):
+    with raises(BadRecordsError, "invalid-rows", path=str(bad), record=10):
         append(version, [good, bad])
     assert ids(Version(version.store, NAME)) == list(range(10))
     assert Version(version.store, NAME).state.number == 2
@@ -81,7 +83,9 @@ def test_a_bad_row_within_the_share_is_in_quarantine_with_reason_place_and_conte
     (name,) = report.quarantine
     assert list(stored(version, "quarantine")) == [name]
     (line,) = lines_of(version, name)
-    assert line.pop("reason") == "holds bytes values, not int64"
+    reason = str(line.pop("reason"))
+    assert "bytes" in reason
+    assert "int64" in reason
     assert line == {
         "source": str(source),
         "row": 50,
@@ -97,9 +101,9 @@ def test_a_bad_row_within_the_share_is_in_quarantine_with_reason_place_and_conte
 
 def test_more_bad_rows_than_the_share_fail_the_append(version: Version, tmp_path: Path) -> None:
     source = json_lines(tmp_path / "a.jsonl", [*rows(0, 98), BAD, BAD])
-    with pytest.raises(BadRecordsError, match=r"2 of 100 rows.*at most 1\.00% may") as caught:
+    with raises(BadRecordsError, "invalid-rows", bad=2, rows=100) as caught:
         append(version, source, schema=SCHEMA, quarantine_share=0.01)
-    assert (caught.value.bad, caught.value.rows) == (2, 100)
+    assert "1.00%" in str(caught.value)
     assert not Version(version.store, NAME).exists
     append(version, source, schema=SCHEMA, quarantine_share=0.02)
     assert ids(version) == list(range(98))
@@ -117,9 +121,10 @@ def test_the_share_is_one_of_all_rows_of_an_append(version: Version, tmp_path: P
 
 def test_every_reason_is_not_told_where_there_are_many(version: Version, tmp_path: Path) -> None:
     source = json_lines(tmp_path / "a.jsonl", [*rows(0, 10), *[BAD] * 1000])
-    with pytest.raises(BadRecordsError, match=r"\.\.\. and 990 more") as caught:
+    with raises(BadRecordsError, "invalid-rows", bad=1000) as caught:
         append(version, source, schema=SCHEMA, quarantine_share=0.5)
-    assert len(str(caught.value).splitlines()) == 13
+    assert len(caught.value.refused) == 10
+    assert "and 990 more" in str(caught.value)
 
 
 def test_each_shard_has_its_own_quarantine_and_refused_rows_go_where_they_stood(
@@ -153,7 +158,7 @@ def test_a_refused_record_is_kept_as_it_stands_in_the_file(
     report = append(version, path, schema=SCHEMA, quarantine_share=0.5)
     (line,) = lines_of(version, report.quarantine[0])
     assert (line["row"], line["feature"]) == (1, "name")
-    assert line["where"] == f"record 1, offset {len(good) + 16}"
+    assert str(line["where"]).split(", ") == ["record 1", f"offset {len(good) + 16}"]
     assert base64.b64decode(str(line["content_base64"])) == bad
     assert payloads(version) == [good, good]
 
@@ -168,8 +173,10 @@ def test_a_damaged_file_stops_the_append_and_the_error_says_where_and_what_to_do
         append(version, path, schema=Schema.opaque(), target_bytes=200)
     assert caught.value.path == str(path)
     assert (caught.value.record, caught.value.offset) == (17, 987)
-    for told in (str(path), "record 17", "offset 987", f"shardline salvage {path}"):
+    for told in (str(path), "record 17", "offset 987"):
         assert told in str(caught.value)
+    assert caught.value.hint is not None
+    assert Command.of("salvage", str(path), "OUT") in caught.value.hint.commands
     assert not Version(version.store, NAME).exists
 
 
@@ -178,7 +185,7 @@ def test_a_source_of_which_no_row_fits_does_not_land_beside_good_ones(
 ) -> None:
     good = json_lines(tmp_path / "good.jsonl", rows(0, 300))
     junk = json_lines(tmp_path / "junk.jsonl", [BAD, {"id": 1, "name": None}])
-    with pytest.raises(BadRecordsError, match="2 of 2 rows"):
+    with raises(BadRecordsError, "invalid-rows", bad=2, rows=2):
         append(version, [good, junk], schema=SCHEMA, quarantine_share=0.1)
     assert not version.exists
 
@@ -208,6 +215,6 @@ def test_with_salvage_the_intact_records_land_and_the_gap_is_in_quarantine(
     assert payloads(version) == records[:17] + records[18:]
     (line,) = lines_of(version, report.quarantine[0])
     assert (line["row"], line["where"]) == (17, "offset 987")
-    assert "61 bytes are lost" in str(line["reason"])
+    assert "61 bytes" in str(line["reason"])
     damaged = base64.b64decode(str(line["content_base64"]))
     assert damaged == flipped(framed(*records), 8000)[987 : 987 + 61]

@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from shardline.errors import InvalidArgumentError
 from shardline.log.version import Version
 from shardline.operations.append import append
 from shardline.operations.arrivals import LandingFolder, look, remember
 from shardline.storage import open_store
+from tests.errors import raises
 from tests.operations.landings import NAME, SCHEMA, json_lines, rows
 from tests.storage.tracing import traced
 
@@ -189,5 +191,5 @@ def test_a_prefix_in_an_object_store_is_a_landing_folder(
 
 
 def test_folders_of_files_in_an_object_store_are_refused() -> None:
-    with pytest.raises(ValueError, match="must lie on a local disk"):
+    with raises(InvalidArgumentError, "unsupported-location", path="s3://bucket/in"):
         LandingFolder("s3://bucket/in", format="folder")

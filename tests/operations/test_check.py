@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import pytest
-
 from shardline.errors import CondemnedShardError
 from shardline.log.changes import Condemn
 from shardline.log.facts import Attestation, Checks
 from shardline.operations.check import check_version
 from tests.cli.datasets import MISFIT, damage, file_of, land, landed
+from tests.errors import raises
 from tests.log.versions import make_version, shard_name
 
 if TYPE_CHECKING:
@@ -88,14 +87,16 @@ def test_a_damaged_shard_has_no_word_on_its_schema(tmp_path: Path) -> None:
     damage(file_of(tmp_path, "a"))
     report = check_version(version)
     assert [(one.check, one.passed) for one in report.attestations] == [("integrity", False)]
-    assert "data-crc at record 0, offset 0" in report.attestations[0].detail
+    assert "data-crc" in report.attestations[0].detail
+    assert "record 0" in report.attestations[0].detail
+    assert "offset 0" in report.attestations[0].detail
 
 
 def test_what_vacuum_took_is_no_failure(tmp_path: Path) -> None:
     version = landed(tmp_path, "a", "b")
     version.restore(1)
     version.commit(Condemn(lambda _: [shard_name("b")]))
-    with pytest.raises(CondemnedShardError, match="snapshot 2 cannot be checked"):
+    with raises(CondemnedShardError, "tombstoned-shard", names=(shard_name("b"),)):
         check_version(version, "2", again=True)
 
 

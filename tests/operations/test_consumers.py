@@ -20,6 +20,7 @@ from shardline.operations.consumers import (
 from shardline.operations.extend import extend
 from shardline.operations.vacuum import vacuum
 from shardline.operations.verify_log import verify_log
+from tests.errors import raises
 from tests.log import versions
 from tests.log.versions import NAME, Clock, shard_name
 from tests.operations.extensions import base_of, double, table, version_in
@@ -61,7 +62,8 @@ def test_a_training_job_registers_in_one_line_and_reads_on(tmp_path: Path) -> No
     assert (entry.operation, entry.changes_data) == ("consume", False)
     assert entry.parameters == {"name": "cnn", "run": "run/42", "commit": "1f3c"}
     assert entry.pin is not None
-    assert (entry.pin.name, entry.pin.snapshot) == ("consumer cnn run/42 on 1", 1)
+    assert entry.pin.name.split() == ["consumer", "cnn", "run/42", "on", "1"]
+    assert entry.pin.snapshot == 1
     assert verify_log(base.log).problems == ()
 
 
@@ -105,7 +107,7 @@ def test_vacuum_keeps_what_a_consumer_read_until_a_week_after_it_is_released(
     vacuum(tmp_path, "digits", delete=True, clock=clock)
     assert there(tmp_path) == {"r", "c"}
     version.refresh()
-    with pytest.raises(CondemnedShardError, match="snapshot 1 cannot be kept"):
+    with raises(CondemnedShardError, "tombstoned-shard"):
         register(version, 1, "cnn", run="2")
 
 
@@ -159,18 +161,20 @@ def test_pins_of_others_are_no_consumers(version: Version) -> None:
     version.pin("digits/v2 on 1", 1, "digits/v2 is read with it")
     version.pin("someone", 2)
     assert consumers_of(version) == []
-    with pytest.raises(SnapshotMissingError, match="its consumers: none"):
+    with raises(SnapshotMissingError, "consumer-not-found", version=version.name):
         release(version, "someone")
 
 
 @pytest.mark.parametrize("told", ["", "my model", "x" * 81, "a\nb", "\x1b[31m", "a\u2028b"])
 def test_a_name_that_would_not_be_read_back_is_refused(version: Version, told: str) -> None:
     before = version.state.number
-    with pytest.raises(BadNameError, match="cannot be the name of a consumer"):
+    with raises(BadNameError, "invalid-name") as caught:
         register(version, 1, told)
-    with pytest.raises(SnapshotMissingError, match="has no snapshot 9"):
+    assert "invalid name of" in str(caught.value)
+    with raises(SnapshotMissingError, "snapshot-not-found") as unknown:
         register(version, 9, "cnn")
+    assert "snapshot 9" in str(unknown.value)
     if told:
-        with pytest.raises(BadNameError, match="cannot be the run of a consumer"):
+        with pytest.raises(BadNameError, match="invalid run of"):
             register(version, 1, "cnn", run=told)
     assert version.state.number == before

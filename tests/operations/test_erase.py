@@ -18,6 +18,7 @@ from shardline.errors import (
     SchemaMismatchError,
 )
 from shardline.fields import batch_fields
+from shardline.hints import Hint
 from shardline.log.facts import Attestation
 from shardline.log.schema import Feature
 from shardline.log.version import Version
@@ -36,6 +37,7 @@ from shardline.operations.vacuum import vacuum
 from shardline.operations.verify_log import verify_log
 from shardline.operations.verify_version import verify_version
 from shardline.storage import open_store
+from tests.errors import raises
 from tests.operations.erasures import (
     InterruptedStore,
     emptied,
@@ -289,7 +291,7 @@ def test_an_erase_fails_if_someone_appends_meanwhile_and_does_it_when_asked_agai
     version = landed(tmp_path, (0, 4))
     plan = plan_erase(tmp_path / "root", "digits", key="id", values=[2])
     landed(tmp_path, (4, 6))
-    with pytest.raises(ConflictError, match="nothing was erased: ask again"):
+    with raises(ConflictError, "commit-conflict", version="digits/v1", snapshot=2):
         carry_out(plan)
     assert ids(version, opened(version).newest()) == [0, 1, 2, 3, 4, 5]
     erased(tmp_path, 2)
@@ -352,10 +354,9 @@ def test_whoever_still_holds_the_records_is_listed(tmp_path: Path) -> None:
     assert all(one.advice for one in plan.holders)
     faces_again, noses_again = (one.commands for one in plan.holders if one.kind == "descendant")
     made = "extend digits/v1 --into faces/v1 --fields tests.operations.extensions:double"
-    assert [" ".join(words) for words in faces_again] == [
-        f"{made} --mode rewrite",
-        "vacuum faces --delete --keep 0",
-    ]
+    made_whole, vacuum_faces = faces_again
+    assert " ".join(made_whole) == f"{made} --mode rewrite"
+    assert vacuum_faces == ("vacuum", "faces", "--delete", "--keep", "0")
     assert noses_again[0][:4] == ("extend", "faces/v1", "--into", "noses/v1")
     assert kinds(tmp_path, 1) == ["tag", "consumer", "pin", "descendant", "descendant"]
 
@@ -395,9 +396,10 @@ def test_older_shards_that_cannot_be_read_are_given_up_and_newest_ones_must_be_r
     (old,) = version.newest().shards
     path = tmp_path / "root" / version.shard_name(old)
     path.write_bytes(path.read_bytes()[:-1] + b"?")
-    with pytest.raises(DamagedShardError, match=r"record 3.* shardline repair digits/v1$") as told:
+    where = {"path": str(path), "record": 3, "version": "digits/v1"}
+    with raises(DamagedShardError, "corrupt-shard", **where) as caught:
         plan_erase(tmp_path / "root", "digits", key="id", values=[2])
-    assert "salvage" not in str(told.value)
+    assert caught.value.hint == Hint.run("repair", "digits/v1")
     version.reject(1)
     landed(tmp_path, (4, 8))
     report = erased(tmp_path, 5)
@@ -433,12 +435,13 @@ def test_a_source_that_was_changed_since_is_to_be_looked_into(tmp_path: Path) ->
     source = json_lines(tmp_path / "late.jsonl", marked(4, 8))
     append(version, source)
     check_version(version)
-    assert [one.advice[:22] for one in erased(tmp_path, 5).open] == ["take the rows out of i"]
+    (source_holder,) = erased(tmp_path, 5).open
+    assert (source_holder.kind, source_holder.certain) == ("source", True)
     emptied(tmp_path)
     json_lines(source, [*marked(4, 5), *marked(6, 8)])
     proof = prove_erasure(tmp_path / "root", "digits")
     (told,) = proof.remaining
-    assert told.advice.startswith("look whether the rows are out of it")
+    assert (told.kind, told.certain, told.open) == ("source", False, False)
     assert proof.complete
 
 
@@ -478,15 +481,16 @@ def test_lines_of_quarantine_files_that_cannot_be_searched_go_when_asked(tmp_pat
 
 def test_a_condition_that_fits_no_version_is_refused(tmp_path: Path) -> None:
     landed(tmp_path, (0, 4))
-    with pytest.raises(SchemaMismatchError, match=r"no version of digits has 'label'"):
+    with raises(SchemaMismatchError, "unknown-feature", feature="label"):
         plan_erase(tmp_path / "root", "digits", where="label == 3")
-    unknown = r"no version of digits has 'label': digits/v1 has id, name"
-    with pytest.raises(SchemaMismatchError, match=unknown):
+    with raises(SchemaMismatchError, "unknown-feature", feature="label") as caught:
         plan_erase(tmp_path / "root", "digits", where="id == 2 and label == 3")
-    with pytest.raises(SchemaMismatchError, match="a whole number"):
+    assert "id, name" in str(caught.value)
+    with raises(SchemaMismatchError, "invalid-value", feature="id"):
         plan_erase(tmp_path / "root", "digits", where="id == 'three'")
-    with pytest.raises(SchemaMismatchError, match="value 2 of 2 is no whole number"):
+    with raises(SchemaMismatchError, "invalid-value", feature="id") as caught:
         plan_erase(tmp_path / "root", "digits", key="id", values=["3", "three"])
+    assert "value 2 of" in str(caught.value)
 
 
 def test_rows_are_carried_from_shard_to_shard_and_back() -> None:
@@ -533,11 +537,10 @@ def test_a_batch_function_that_gives_too_few_rows_tells_the_records(tmp_path: Pa
         return {"meant": [1]}
 
     version = landed(tmp_path, (0, 5))
-    with pytest.raises(
-        BadRecordsError, match="records 0 to 4: function 'one' gave 1 row"
-    ) as caught:
+    with pytest.raises(BadRecordsError, match="function 'one'") as caught:
         plan_erase(tmp_path / "root", "digits", where=one)
-    assert version.newest().shards[0].name in str(caught.value)
+    assert (caught.value.record, caught.value.bad) == (0, 5)
+    assert str(caught.value.path).endswith(version.newest().shards[0].name)
 
 
 def test_a_function_that_gives_other_numbers_than_0_and_1_chooses_nothing(tmp_path: Path) -> None:
@@ -546,5 +549,5 @@ def test_a_function_that_gives_other_numbers_than_0_and_1_chooses_nothing(tmp_pa
         return {"twice": pc.multiply(batch["id"], 2)}
 
     landed(tmp_path, (0, 5))
-    with pytest.raises(FieldsError, match=r"other numbers than 1 .* nothing was erased"):
+    with raises(FieldsError, "invalid-filter-result"):
         plan_erase(tmp_path / "root", "digits", where=twice)

@@ -14,6 +14,7 @@ from shardline.errors import (
     CancelledError,
     DamagedFileError,
     FileExistsAlreadyError,
+    InvalidArgumentError,
     ObjectMissingError,
     SnapshotMissingError,
     WrongShardError,
@@ -22,6 +23,7 @@ from shardline.execution.engine import Cancellation, Progress, Threads
 from shardline.operations.check import check_version
 from shardline.operations.export import export, read_export
 from shardline.operations.rebuild import rebuild
+from tests.errors import raises
 from tests.files.samples import example_of, flipped, made, read_by_tensorflow, records_of
 from tests.kernel.frames import framed
 from tests.log.versions import make_version
@@ -126,7 +128,7 @@ def test_a_restored_snapshot_is_exported_again(tmp_path: Path, out: Path) -> Non
 def test_a_foreign_file_is_refused_unless_it_may_be_overwritten(tmp_path: Path, out: Path) -> None:
     version = landed(tmp_path, EXAMPLES)
     made(out, b"precious")
-    with pytest.raises(FileExistsAlreadyError, match="no export of digits/v1"):
+    with raises(FileExistsAlreadyError, "file-exists", path=str(out), version="digits/v1"):
         export(version, out, "newest")
     assert objects(out.parent) == {out.name: b"precious"}
     export(version, out, "newest", overwrite=True)
@@ -137,7 +139,7 @@ def test_the_export_of_another_version_is_refused(tmp_path: Path, out: Path) -> 
     version, other = landed(tmp_path, EXAMPLES), make_version(tmp_path, "digits/v2")
     land(other, "other", EXAMPLES[:1])
     export(other, out, "newest")
-    with pytest.raises(FileExistsAlreadyError, match="no export of digits/v1"):
+    with raises(FileExistsAlreadyError, "file-exists", path=str(out), version="digits/v1"):
         export(version, out, "newest")
     assert records_of(out) == EXAMPLES[:1]
 
@@ -210,7 +212,7 @@ def test_gzip_comes_out_as_it_is_or_as_told(tmp_path: Path, out: Path) -> None:
     assert out.read_bytes() == framed(*EXAMPLES)
     export(version, out, "newest", compression="gzip")
     assert gzip.decompress(out.read_bytes()) == framed(*EXAMPLES)
-    with pytest.raises(ValueError, match="plain or GZIP"):
+    with raises(InvalidArgumentError, "unsupported-compression"):
         export(version, out, "newest", compression="zlib")
 
 
@@ -230,7 +232,7 @@ def test_a_snapshot_without_shards_is_an_empty_file(tmp_path: Path, out: Path) -
 
 def test_a_missing_folder_is_told_by_its_name(tmp_path: Path) -> None:
     version = landed(tmp_path, EXAMPLES)
-    with pytest.raises(FileNotFoundError, match="missing: no such folder; make it first"):
+    with pytest.raises(FileNotFoundError, match="missing"):
         export(version, tmp_path / "missing" / "out", "newest")
 
 

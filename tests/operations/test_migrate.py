@@ -6,13 +6,19 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from shardline.errors import BadRecordsError, SchemaMismatchError
+from shardline.errors import (
+    BadRecordsError,
+    InvalidArgumentError,
+    SchemaMismatchError,
+    ShardlineError,
+)
 from shardline.log.schema import Category, Feature, Schema, Text
 from shardline.log.version import Version
 from shardline.operations.append import append
 from shardline.operations.check import check_version
 from shardline.operations.migrate import Steps, migrate, planned_migration
 from shardline.operations.verify_version import verify_version
+from tests.errors import raises
 from tests.operations.extensions import by_protobuf, by_tensorflow, table, version_in
 from tests.operations.landings import payloads, stored
 
@@ -104,7 +110,7 @@ def test_a_number_that_a_float_cannot_hold_exactly_is_refused(
 ) -> None:
     row = {**ROWS[0], name: [number] if name == "sizes" else number}
     base = old_one(tmp_path, [*ROWS, row])
-    with pytest.raises(BadRecordsError, match=rf"record 2, feature '{name}': holds a number that"):
+    with raises(BadRecordsError, "invalid-rows", record=2, feature=name):
         migrate(base, version_in(tmp_path, "people/v2"), Steps(cast={name: "float"}))
 
 
@@ -118,7 +124,7 @@ def test_a_large_number_that_a_float_holds_exactly_is_cast(tmp_path: Path, numbe
 @pytest.mark.parametrize("number", [0.5, 1e30, float("inf")])
 def test_a_float_that_is_not_whole_or_too_large_is_refused(tmp_path: Path, number: float) -> None:
     base = old_one(tmp_path, [*ROWS, {**ROWS[0], "weight": number}])
-    with pytest.raises(BadRecordsError, match="record 2, feature 'weight': holds a number"):
+    with raises(BadRecordsError, "invalid-rows", record=2, feature="weight"):
         migrate(base, version_in(tmp_path, "people/v2"), Steps(cast={"weight": "int64"}))
 
 
@@ -160,29 +166,44 @@ def test_a_feature_that_no_record_has_is_given_to_all(
     assert into.schema.feature("new") == feature
 
 
-WRONG_STEPS: list[tuple[Steps, type[Exception], str]] = [
-    (Steps(), ValueError, "nothing to change"),
-    (Steps(rename={"nothing": "x"}), SchemaMismatchError, "'nothing' is not in the schema"),
-    (Steps(rename={"label": "name"}), SchemaMismatchError, "'name' is there twice"),
-    (Steps(rename={"label": "x", "name": "x"}), SchemaMismatchError, "'x' is there twice"),
-    (Steps(rename={"label": ""}), SchemaMismatchError, "'label' is to be renamed to nothing"),
-    (Steps(drop=["nothing"]), SchemaMismatchError, "'nothing' is not in the schema"),
-    (Steps(drop=["age"], rename={"age": "x"}), SchemaMismatchError, "dropped and to be renamed"),
-    (Steps(drop=["age"], cast={"age": "float"}), SchemaMismatchError, "dropped and to be cast"),
-    (Steps(drop=["age"], default={"age": 1}), SchemaMismatchError, "dropped and to be set"),
-    (Steps(cast={"name": "int64"}), SchemaMismatchError, "cannot be cast to 'int64'"),
-    (Steps(cast={"label": "bytes"}), SchemaMismatchError, "cannot be cast to 'bytes'"),
-    (Steps(cast={"label": "int64"}), SchemaMismatchError, "holds int64 values already"),
-    (Steps(cast={"age": "float"}, default={"age": 1}), SchemaMismatchError, "migrate twice"),
-    (Steps(default={"label": 1}), SchemaMismatchError, "is required"),
-    (Steps(default={"age": "old"}), SchemaMismatchError, "the value for 'age' does not fit"),
-    (Steps(default={"new": object()}), SchemaMismatchError, "none that a feature can hold"),
+WRONG_STEPS: list[tuple[Steps, str, str]] = [
+    (Steps(rename={"label": ""}), "invalid-name", "label"),
+    (Steps(drop=["age"], rename={"age": "x"}), "conflicting-arguments", "age"),
+    (Steps(drop=["age"], cast={"age": "float"}), "conflicting-arguments", "age"),
+    (Steps(drop=["age"], default={"age": 1}), "conflicting-arguments", "age"),
+    (Steps(cast={"name": "int64"}), "unsupported-cast", "name"),
+    (Steps(cast={"label": "bytes"}), "unsupported-cast", "label"),
+    (Steps(cast={"label": "int64"}), "redundant-cast", "label"),
+    (Steps(cast={"age": "float"}, default={"age": 1}), "conflicting-arguments", "age"),
+    (Steps(default={"label": 1}), "required-feature", "label"),
+    (Steps(default={"age": "old"}), "invalid-value", "age"),
+    (Steps(default={"new": object()}), "invalid-value", "new"),
 ]
 
 
-@pytest.mark.parametrize(("steps", "kind", "why"), WRONG_STEPS)
+@pytest.mark.parametrize(("steps", "code", "feature"), WRONG_STEPS)
 def test_steps_that_cannot_be_meant_are_refused(
-    tmp_path: Path, steps: Steps, kind: type[Exception], why: str
+    tmp_path: Path, steps: Steps, code: str, feature: str
+) -> None:
+    base = old_one(tmp_path)
+    before = stored(base)
+    with raises(SchemaMismatchError, code, feature=feature):
+        migrate(base, version_in(tmp_path, "people/v2"), steps)
+    assert stored(base) == before
+
+
+@pytest.mark.parametrize(
+    ("steps", "kind", "why"),
+    [
+        (Steps(), InvalidArgumentError, "nothing to migrate"),
+        (Steps(rename={"nothing": "x"}), SchemaMismatchError, "feature 'nothing'"),
+        (Steps(rename={"label": "name"}), SchemaMismatchError, "feature 'name'"),
+        (Steps(rename={"label": "x", "name": "x"}), SchemaMismatchError, "feature 'x'"),
+        (Steps(drop=["nothing"]), SchemaMismatchError, "feature 'nothing'"),
+    ],
+)
+def test_steps_that_do_not_fit_the_schema_are_refused(
+    tmp_path: Path, steps: Steps, kind: type[ShardlineError], why: str
 ) -> None:
     base = old_one(tmp_path)
     before = stored(base)
@@ -204,7 +225,8 @@ def test_a_plan_tells_what_would_be_done_without_reading_a_record(tmp_path: Path
         "weight",
         "years",
     ]
-    assert steps.lines() == ["rename 'age' to 'years'", "drop 'name'"]
+    rename, drop = steps.lines()
+    assert ("'years'" in rename, drop) == (True, "drop 'name'")
     assert not into.exists
 
 
@@ -238,5 +260,5 @@ def test_features_of_the_feature_lists_are_renamed_and_dropped_but_not_cast(
     assert check_version(into).ok
     assert table(into.newest()) == {"id": [1], "c": [[1, 2]]}
     for wrong in (Steps(cast={"a": "float"}), Steps(default={"a": 1})):
-        with pytest.raises(SchemaMismatchError, match="in the feature_lists"):
+        with raises(SchemaMismatchError, "unsupported-feature", feature="a"):
             migrate(base, version_in(tmp_path, "walks/v3"), wrong)

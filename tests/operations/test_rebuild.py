@@ -13,6 +13,7 @@ from shardline.errors import (
     CancelledError,
     ConflictError,
     DamagedFileError,
+    InvalidArgumentError,
     ObjectMissingError,
     UnreadableSnapshotError,
     WrongShardError,
@@ -20,12 +21,14 @@ from shardline.errors import (
 from shardline.execution.engine import Cancellation, Progress, Threads
 from shardline.files.index import IndexedFile, index_path, write_index
 from shardline.files.reader import Limits
+from shardline.hints import Command
 from shardline.log.facts import Base, Shard
 from shardline.log.landing import Append
 from shardline.log.version import Version
 from shardline.operations.append import append
 from shardline.operations.check import check_version
 from shardline.operations.rebuild import rebuild
+from tests.errors import raises
 from tests.files.samples import example_of, flipped, made
 from tests.kernel.frames import framed
 from tests.log.versions import NAME, make_version, source_of
@@ -105,12 +108,12 @@ def test_a_flipped_bit_anywhere_stops_a_rebuild_and_nothing_is_changed(
             # Only a shard that is left as it is has not been read.
             assert damaged in paths(version.newest())
             return
-        assert str(error).startswith(str(damaged))
+        assert error.path == str(damaged)
+        assert error.hint is not None
         if isinstance(error, DamagedFileError):
-            assert f": {error.kind} at record {error.record}, offset {error.offset}: " in str(error)
-            assert f"shardline salvage {damaged} OUT" in str(error)
+            assert Command.of("salvage", str(damaged), "OUT") in error.hint.commands
         else:
-            assert "shardline repair" in str(error)
+            assert Command.of("repair", version.name) in error.hint.commands
         left = {name: data for name, data in objects(Path(folder)).items() if name not in before}
         assert not [name for name in left if "/log/" in name or ".tmp" in name]
         assert left == {} or target is not None
@@ -151,9 +154,8 @@ def test_an_intact_file_with_other_records_is_refused(
         write_index(path)
     second.write_bytes(file_of(kind, numbered(95, 99)))
     before = objects(tmp_path)
-    with pytest.raises(WrongShardError, match="not the file that was committed") as caught:
+    with raises(WrongShardError, "shard-mismatch", path=str(second), version=version.name):
         rebuild(version, "newest", target_bytes=target, compression="none")
-    assert str(second) in str(caught.value)
     assert {name for name in objects(tmp_path) if "/log/" in name} == {
         name for name in before if "/log/" in name
     }
@@ -180,7 +182,7 @@ def test_an_index_that_leads_elsewhere_is_told_for_what_it_is(tmp_path: Path) ->
     wrong = bytearray(data)
     wrong[56 + 16 : 56 + 24] = (26 + 40).to_bytes(8, "little")
     index_path(path).write_bytes(wrong)
-    with pytest.raises(WrongShardError, match=r"index does not tell .* delete that index"):
+    with raises(WrongShardError, "index-mismatch", path=str(index_path(path))):
         rebuild(version, "newest", target_bytes=70)
     index_path(path).unlink()
     rebuild(version, "newest", target_bytes=70)
@@ -235,12 +237,12 @@ def test_plain_and_gzip_shards_together_become_plain_unless_told(tmp_path: Path)
 
 
 def test_zlib_is_refused_since_it_cannot_be_put_behind_each_other(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="plain or GZIP"):
+    with raises(InvalidArgumentError, "unsupported-compression"):
         rebuild(landed(tmp_path, [b"a"]), "newest", compression="zlib")
 
 
 def test_a_target_below_one_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="must be 1 or more"):
+    with raises(InvalidArgumentError, "out-of-range"):
         rebuild(landed(tmp_path, [b"a"]), "newest", target_bytes=0)
 
 
@@ -284,8 +286,9 @@ def test_a_rebuild_whose_shards_are_gone_from_the_list_fails_and_changes_nothing
         if told.step == "rebuilding" and other.state.snapshot == 2:
             other.restore(1)
 
-    with pytest.raises(ConflictError, match=r"no longer in it.*plan it again"):
+    with pytest.raises(ConflictError) as caught:
         rebuild(version, "newest", progress=restore_once)
+    assert version.snapshot(2).shards[1].name in str(caught.value)
     assert held(Version(tmp_path, NAME).newest()) == numbered(0, 2)
 
 
@@ -295,7 +298,7 @@ def test_a_rebuild_whose_file_is_gone_says_which(tmp_path: Path, target: int | N
     gone = paths(version.newest())[1]
     gone.unlink()
     before = objects(tmp_path)
-    with pytest.raises(ObjectMissingError, match="there is no such file") as caught:
+    with raises(ObjectMissingError, "object-not-found") as caught:
         rebuild(version, "newest", target_bytes=target)
     assert str(gone) in str(caught.value)
     assert objects(tmp_path) == before
@@ -325,7 +328,7 @@ def test_a_rebuild_that_is_cancelled_leaves_nothing_behind(tmp_path: Path) -> No
     def cancel(_: Progress) -> None:
         cancellation.cancel()
 
-    with pytest.raises(CancelledError, match="nothing was committed"):
+    with raises(CancelledError, "cancelled"):
         rebuild(version, "newest", engine=Threads(cancellation=cancellation), progress=cancel)
     assert objects(tmp_path) == before
 
@@ -363,7 +366,7 @@ def test_an_overlay_that_does_not_fit_its_base_is_not_folded_in(tmp_path: Path) 
     version.store.create(version.shard_name(overlay), data)
     version.commit(Append(shards=[overlay], sources=[source]))
     before = objects(tmp_path)
-    with pytest.raises(UnreadableSnapshotError, match="lies beside"):
+    with pytest.raises(UnreadableSnapshotError):
         rebuild(version, "newest")
     assert objects(tmp_path) == before
 
@@ -371,7 +374,7 @@ def test_an_overlay_that_does_not_fit_its_base_is_not_folded_in(tmp_path: Path) 
 def test_limits_hold_for_the_records_that_are_copied(tmp_path: Path) -> None:
     version = landed(tmp_path, [b"a" * 100], [b"b"])
     for target in (None, 50):
-        with pytest.raises(DamagedFileError, match="oversized"):
+        with raises(DamagedFileError, "record-too-large"):
             rebuild(version, "newest", target_bytes=target, limits=Limits(max_record_bytes=99))
 
 
@@ -414,6 +417,6 @@ def test_shards_that_changed_places_are_refused_by_their_ends(tmp_path: Path) ->
     one.write_bytes(other.read_bytes())
     other.write_bytes(data)
     before = objects(tmp_path / "root")
-    with pytest.raises(WrongShardError, match="not the file that was committed"):
+    with raises(WrongShardError, "shard-mismatch", path=str(one)):
         rebuild(version, "newest")
     assert objects(tmp_path / "root") == before

@@ -6,12 +6,18 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from shardline.errors import ConflictError, DamagedFileError, SchemaMismatchError
+from shardline.errors import (
+    ConflictError,
+    DamagedFileError,
+    InvalidArgumentError,
+    SchemaMismatchError,
+)
 from shardline.log.facts import Checks
 from shardline.log.version import Version
 from shardline.operations.check import check_version
 from shardline.operations.rebuild import rebuild
 from shardline.operations.verify_version import verify_version
+from tests.errors import raises
 from tests.files.samples import example_of, flipped
 from tests.log.versions import OTHER_SCHEMA, WITH_SNAPSHOT_CHECK, erase, make_version, shard_name
 from tests.operations.shard_files import (
@@ -166,7 +172,7 @@ def test_a_version_with_another_schema_is_refused_before_anything_is_made(tmp_pa
     into = second(tmp_path)
     into.create(OTHER_SCHEMA)
     before = objects(tmp_path)
-    with pytest.raises(SchemaMismatchError, match="digits/v2 exists already, and its features"):
+    with raises(SchemaMismatchError, "schema-mismatch", version="digits/v2"):
         rebuild(version, "newest", into=into)
     assert objects(tmp_path) == before
 
@@ -186,7 +192,7 @@ def test_a_rebuild_that_meets_damage_does_not_even_create_the_other_version(
 
 def test_a_version_in_another_root_is_refused(tmp_path: Path) -> None:
     version = landed(tmp_path / "here", numbered(0, 2))
-    with pytest.raises(ValueError, match="rebuild within one root"):
+    with raises(InvalidArgumentError, "root-mismatch", version="digits/v2"):
         rebuild(version, "newest", into=Version(tmp_path / "there", "digits/v2"))
 
 
@@ -194,11 +200,11 @@ def test_a_version_that_was_appended_to_is_not_replaced(tmp_path: Path) -> None:
     version, other = landed(tmp_path, numbered(0, 2)), make_version(tmp_path, "digits/v2")
     land(other, "its own", numbered(2, 4))
     before = objects(tmp_path)
-    with pytest.raises(ConflictError, match="was appended to"):
+    with raises(ConflictError, "appended-version", version=other.name):
         rebuild(version, "newest", into=other)
     assert objects(tmp_path) == before
     rebuild(other, "newest")
-    with pytest.raises(ConflictError, match="was appended to"):
+    with raises(ConflictError, "appended-version", version=other.name):
         rebuild(version, "newest", into=other)
     assert held(other.newest()) == numbered(2, 4)
 

@@ -11,6 +11,7 @@ import pytest
 from shardline.errors import LogError, WrongShardError
 from shardline.files.index import IndexedFile
 from shardline.files.reader import Limits
+from shardline.hints import Option
 from shardline.log.facts import Base, Shard
 from shardline.log.landing import Append
 from shardline.log.version import Version
@@ -19,6 +20,7 @@ from shardline.operations.check import check_version
 from shardline.operations.rebuild import rebuild
 from shardline.operations.receipt import RECEIPT
 from shardline.operations.repair import repair
+from tests.errors import raises
 from tests.files.samples import example_of, flipped, made, write_by_tensorflow
 from tests.kernel.frames import framed
 from tests.log.versions import NAME, SCHEMA, make_version, source_of
@@ -223,7 +225,8 @@ def test_another_intact_file_is_not_taken_for_what_is_left(
     other, flipped_too = paths(version.newest())
     other.write_bytes(framed(*records))
     before = objects(tmp_path)
-    with pytest.raises(WrongShardError, match=rf"{other.name}.*Put the right file back"):
+    where = {"path": version.shard_name(version.newest().shards[0]), "version": version.name}
+    with raises(WrongShardError, "unrepairable-shard", **where):
         repair(version, shards=[other.name])
     with pytest.raises(WrongShardError):
         repair(version, dry_run=True)
@@ -242,7 +245,7 @@ def test_another_damaged_file_is_not_taken_for_what_is_left_if_that_can_be_seen(
     version = landed(tmp_path, RECORDS[:3])
     (other,) = paths(version.newest())
     other.write_bytes(framed(*records) + b"junk")
-    with pytest.raises(WrongShardError, match="other records than those that were committed"):
+    with raises(WrongShardError, "unrepairable-shard", version=version.name):
         repair(version)
     assert version.state.snapshot == 1
 
@@ -314,7 +317,7 @@ def test_only_the_shards_that_are_named_are_read_and_repaired(tmp_path: Path) ->
 
 def test_a_shard_that_is_not_there_cannot_be_named(tmp_path: Path) -> None:
     version = landed(tmp_path, RECORDS[:2])
-    with pytest.raises(LogError, match="digits/v1@1 has no shard missing"):
+    with raises(LogError, "shard-not-found", path="missing", version="digits/v1", snapshot=1):
         repair(version, shards=["missing"])
 
 
@@ -331,8 +334,11 @@ def test_a_shard_is_not_damaged_because_its_records_are_larger_than_the_limit(
 ) -> None:
     version = appended(tmp_path, json_lines(tmp_path))
     before = objects(tmp_path)
-    with pytest.raises(WrongShardError, match=r"byte for byte.*oversized.*raise the limit"):
+    with raises(WrongShardError, "committed-corrupt", version=version.name) as caught:
         repair(version, limits=Limits(max_record_bytes=5))
+    assert "oversized" in str(caught.value)
+    assert caught.value.hint is not None
+    assert Option("max_record") in caught.value.hint.parts
     assert objects(tmp_path) == before
 
 

@@ -59,10 +59,9 @@ def test_nothing_is_lost_and_the_command_that_is_told_makes_it_whole(
     root = tmp_path / "root"
     told, foreseen = (here(root, "repair", derived.name, *dry) for dry in ([], ["--dry-run"]))
     assert (told.code, foreseen.code, told.out) == (1, 0, foreseen.out)
-    assert "gone or has changed" not in told.out
-    assert "Nothing was changed" in told.out
+    assert "has changed" not in told.out
     lost = records if harm is Path.unlink else 1
-    assert f"give up {lost} record" in told.out
+    assert f"up {lost} record" in told.out
     derived.refresh()
     assert derived.state.snapshot == 1
     at = told.out.index("  shardline check")
@@ -87,11 +86,12 @@ def test_what_is_left_is_kept_only_if_that_is_asked_for(tmp_path: Path) -> None:
     damage(Path(derived.newest().files()[0]))
     (left,) = repair(derived).left
     assert (left.how, left.lost, left.entry) == ("again", 1, None)
-    assert left.again.startswith("shardline extend digits/v1 --into v2")
+    assert left.again is not None
+    assert left.again.arguments[:4] == ("extend", "digits/v1", "--into", "v2")
     told = here(tmp_path / "root", "repair", derived.name, "--lossy")
     assert told.code == 1
-    assert "extend made it of digits/v1@1" in told.out
-    assert "gone or has changed" not in told.out
+    assert "of digits/v1@1" in told.out
+    assert "has changed" not in told.out
     derived.refresh()
     assert derived.published().records == 14
 

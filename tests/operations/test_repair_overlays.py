@@ -23,6 +23,7 @@ from tests.cli.datasets import damage, here
 from tests.operations.extensions import base_of, double, length, table, version_in
 
 if TYPE_CHECKING:
+    from shardline.errors import ShardlineError
     from tests.cli.command import Result
 
 DOUBLE, LENGTH = (f"tests.operations.extensions:{name}" for name in ("double", "length"))
@@ -32,6 +33,8 @@ COMBINE = (
     "shardline combine digits/v1 digits/v1 --into pairs/plan --on-collision prefix "
     "--right-prefix b_ --mode virtual"
 )
+EXTEND_WHOLE = f"{EXTEND.replace('v2', 'whole')} --mode rewrite"
+MOVE_TAG = "shardline tag digits/v2@2 best"
 
 
 @pytest.fixture
@@ -55,6 +58,11 @@ def run(root: Path, command: str) -> Result:
     return here(root, *shlex.split(command)[1:])
 
 
+def commands_of(error: ShardlineError) -> list[str]:
+    """Return the commands that an error suggests, as they would be pasted."""
+    return [] if error.hint is None else [str(command) for command in error.hint.commands]
+
+
 def test_followers_are_told_each_behind_what_it_is_made_of(base: Version) -> None:
     (one,) = repair(base).repaired
     told = followers_of(base, [one.old.name], [one.old.name])
@@ -64,10 +72,10 @@ def test_followers_are_told_each_behind_what_it_is_made_of(base: Version) -> Non
         ("pairs/plan@1", True),
         ("digits/whole@1", False),
     }
-    commands = [one.command for one in told]
+    commands = [str(one.command) for one in told]
     assert commands.index(EXTEND) < commands.index(EXTEND_TWICE)
     assert COMBINE in commands
-    assert f"{EXTEND.replace('v2', 'whole')} --mode rewrite" in commands
+    assert EXTEND_WHOLE in commands
     assert followers_of(base, [one.old.name], []) == [one for one in told if one.reads]
     assert followers_of(base, [], [one.old.name]) == [one for one in told if not one.reads]
     assert followers_of(base, ["v1.other.tfrecord"], ["v1.other.tfrecord"]) == []
@@ -91,26 +99,26 @@ def test_what_cannot_be_read_says_the_command_that_helps_and_it_helps(
 ) -> None:
     root = tmp_path / "root"
     before = Version(base.store, "digits/v3").published()
-    wanted = f"{EXTEND} && {EXTEND_TWICE}"
+    wanted = [EXTEND, EXTEND_TWICE]
     for step in ("damaged", "repaired"):
+        first = ["shardline repair digits/v1"] if step == "damaged" else []
         with pytest.raises(DamagedFileError) as caught:
             table(before)
-        assert str(caught.value).endswith(f": {wanted}")
-        assert ("'shardline repair digits/v1'" in str(caught.value)) == (step == "damaged")
-        with pytest.raises(DamagedFileError, match="combine it again") as caught:
+        assert commands_of(caught.value) == [*first, *wanted]
+        with pytest.raises(DamagedFileError) as caught:
             table(Version(base.store, "pairs/plan").published())
-        assert str(caught.value).endswith(COMBINE)
+        assert commands_of(caught.value) == [*first, COMBINE]
         told = here(root, "verify", "digits/v3")
         assert told.code == 1
-        assert wanted in told.out
+        assert told.out.index(EXTEND) < told.out.index(EXTEND_TWICE)
         assert here(root, "verify", "pairs/plan").code == 1
         if step == "damaged":
             assert repair(base).repaired
             assert check_version(base).ok
-    with pytest.raises(UnreadableSnapshotError, match="has failed the check 'integrity'") as failed:
+    with pytest.raises(UnreadableSnapshotError, match="'integrity'") as failed:
         before.to_tf()
-    assert wanted in str(failed.value)
-    for command in wanted.split(" && "):
+    assert commands_of(failed.value)[-2:] == wanted
+    for command in wanted:
         extended = run(root, command)
         assert (extended.code, extended.err) == (0, "")
     after = Version(base.store, "digits/v3")
@@ -126,8 +134,7 @@ def test_repair_names_them_with_the_root_that_it_was_given(base: Version, tmp_pa
     root = tmp_path / "root"
     told = here("/nowhere", "repair", base.name, "--root", root)
     assert told.code == 0
-    first = "digits/v2@1 cannot be read until it follows, which makes only what is new:"
-    assert f"{first}\n  {EXTEND} --root {root}\n" in told.out
+    assert f"{EXTEND} --root {root}\n" in told.out
     assert "digits/whole@1" not in told.out, "its records are as they were"
 
 
@@ -161,12 +168,12 @@ def test_what_holds_the_only_copies_is_told_before_they_are_given_up(
     told = here(root, "repair", base.name, "--lossy")
     for one in (first, told):
         assert one.code == 1
-        assert "holds copies of the old records; to follow" not in one.out
+        assert EXTEND_WHOLE not in one.out
         (tag,) = (line for line in one.out.splitlines() if "shardline tag digits/whole@1" in line)
         assert run(root, tag.strip()).code == 0
     tags = version_in(tmp_path, "digits/whole").state.tags.values()
     assert {kept.snapshot for kept in tags} == {1}
-    assert "digits/v2@1 cannot be read until it follows" in told.out
+    assert EXTEND in told.out
 
 
 def test_an_old_snapshot_that_nothing_mends_is_let_go_of(base: Version, tmp_path: Path) -> None:
@@ -175,7 +182,7 @@ def test_an_old_snapshot_that_nothing_mends_is_let_go_of(base: Version, tmp_path
     overlay.tag("best", 1)
     register(base, 1, "cnn", run="42")
     before = here(root, "verify", "digits/v2@best").out
-    assert "'shardline repair digits/v1'" in before
+    assert "shardline repair digits/v1" in before
     assert here(root, "repair", base.name).code == 0
     assert EXTEND in here(root, "verify", "digits/v2@best").out, "it helps the newest"
     assert run(root, EXTEND).code == 0
@@ -184,31 +191,31 @@ def test_an_old_snapshot_that_nothing_mends_is_let_go_of(base: Version, tmp_path
         here(root, "head", "digits/v2@best", "-n", "9").err,
     ):
         assert EXTEND not in told
-        assert "digits/v2@1 cannot be read whole any more" in told
-        assert "digits/v2@2 does without it. To let go of digits/v2@1: " in told
-        assert "'shardline tag digits/v2@2 best'" in told
+        assert "digits/v2@1" in told
+        assert MOVE_TAG in told
     release = "shardline consumers digits/v1@1 --release cnn --run 42"
     for told in (
         here(root, "verify", "digits/v1@1").out,
         here(root, "head", "digits/v1@1", "-n", "9").err,
     ):
         assert "shardline repair" not in told
-        assert f"digits/v1@2 does without it. To let go of digits/v1@1: '{release}'" in told
+        assert "digits/v1@2" in told
+        assert release in told
     assert run(root, release).code == 0
-    assert run(root, "shardline tag digits/v2@2 best").code == 0
+    assert run(root, MOVE_TAG).code == 0
     assert here(root, "verify", "digits/v2@best").code == 0
 
 
 def test_a_reader_says_what_makes_a_shard_of_its_own_anew(base: Version, tmp_path: Path) -> None:
     root = tmp_path / "root"
-    advice = r"'shardline repair digits/v1' makes it anew\. To keep .*: shardline salvage "
-    with pytest.raises(DamagedFileError, match=advice):
+    with pytest.raises(DamagedFileError) as caught:
         table(base.newest())
+    assert commands_of(caught.value)[0] == "shardline repair digits/v1"
     assert "shardline repair digits/v1" in here(root, "head", "digits/v1", "-n", "9").err
     whole = version_in(tmp_path, "digits/whole")
     damage(Path(whole.newest().files()[0]))
     told = here(root, "head", "digits/whole").err
-    assert "'shardline check digits/whole --again'" in told
-    assert f"and then '{EXTEND.replace('v2', 'whole')} --mode rewrite" in told
+    check = "shardline check digits/whole --again"
+    assert told.index(check) < told.index(EXTEND_WHOLE)
     Path(whole.newest().files()[0]).unlink()
-    assert "'shardline verify digits/whole@1' tells" in here(root, "head", "digits/whole").err
+    assert "shardline verify digits/whole@1" in here(root, "head", "digits/whole").err

@@ -18,6 +18,7 @@ from shardline import kernel
 from shardline.errors import FileExistsAlreadyError, NothingToSalvageError
 from shardline.files.compression import Compression
 from shardline.operations.salvage import SalvageReport, salvage
+from tests.errors import raises
 from tests.files.samples import (
     bulk_needs_the_compiled_kernel,
     flipped,
@@ -324,7 +325,7 @@ def test_where_nothing_is_intact_it_is_an_error_and_nothing_is_written(
     tmp_path: Path, content: bytes
 ) -> None:
     source = made(tmp_path / "in", content)
-    with pytest.raises(NothingToSalvageError, match="no intact record"):
+    with raises(NothingToSalvageError, "no-intact-record", path=str(source)):
         salvage(source, tmp_path / "out", quarantine=tmp_path / "quarantine")
     assert [file.name for file in tmp_path.iterdir()] == ["in"]
 

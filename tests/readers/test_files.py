@@ -8,8 +8,10 @@ import pytest
 import tensorflow as tf
 
 from shardline.errors import UnreadableSnapshotError
+from shardline.hints import Command
 from shardline.log.landing import Append
 from shardline.log.version import Version
+from tests.errors import raises
 from tests.log.versions import source_of
 from tests.readers.overlays import scored
 from tests.readers.snapshots import (
@@ -59,8 +61,11 @@ def test_shards_packed_in_several_ways_are_listed_but_have_no_one_compression(
 ) -> None:
     snapshot = published(tmp_path, NUMBERS, *SHARDS, compressions=["zlib", "none"])
     assert len(snapshot.files()) == 4
-    with pytest.raises(UnreadableSnapshotError, match=r"digits/v1@1 .*\(none, zlib\).* to_tf\(\)"):
+    where = {"version": "digits/v1", "snapshot": 1}
+    with raises(UnreadableSnapshotError, "mixed-compression", **where) as caught:
         snapshot.compression  # noqa: B018 - it is what raises
+    assert "(none, zlib)" in caught.value.message
+    assert "to_tf()" in str(caught.value.hint)
 
 
 def test_a_file_of_no_bytes_has_no_say_in_the_compression(tmp_path: Path) -> None:
@@ -75,12 +80,15 @@ def test_a_snapshot_with_overlays_has_no_files_of_whole_records(
     tmp_path: Path, ask: Callable[[Snapshot], Any]
 ) -> None:
     snapshot = scored(tmp_path)
-    with pytest.raises(UnreadableSnapshotError, match="do not hold whole records") as caught:
+    overlay = snapshot.shards[0]
+    where = {"path": snapshot.shard_name(overlay), "version": "digits/v2", "snapshot": 1}
+    with raises(UnreadableSnapshotError, "overlay-snapshot", **where) as caught:
         ask(snapshot)
-    told = str(caught.value)
-    base = snapshot.shards[0].base
-    assert base is not None
-    assert f"({snapshot.shards[0].name} lies beside {base.name})" in told
-    assert "to_tf()" in told
-    assert "'shardline rebuild digits/v2 --into'" in told
+    assert overlay.base is not None
+    assert overlay.name in caught.value.message
+    assert overlay.base.name in caught.value.message
+    hint = caught.value.hint
+    assert hint is not None
+    assert "to_tf()" in str(hint)
+    assert hint.commands == (Command.of("rebuild", "digits/v2", "--into", "VERSION"),)
     assert ask(Version(tmp_path, "digits/v1").published()) is not None

@@ -9,6 +9,7 @@ import pytest
 import tensorflow as tf
 
 from shardline.errors import DamagedFileError, ObjectMissingError
+from tests.errors import raises
 from tests.files.samples import flipped
 from tests.kernel.frames import framed
 from tests.readers.snapshots import NUMBERS, make_version, number, numbers, overwrite, published
@@ -54,14 +55,16 @@ def test_damage_in_an_object_is_named_by_every_reader() -> None:
     with pytest.raises(DamagedFileError) as caught:
         snapshot.to_arrow().read_all()
     assert (caught.value.path, caught.value.record, caught.value.offset) == (path, 700, offset)
-    with pytest.raises(tf.errors.OpError, match=f"{path}: data-crc at record 700, offset {offset}"):
+    with pytest.raises(tf.errors.OpError) as wrapped:
         list(snapshot.to_tf())
+    parts = (path, "data-crc", "record 700", f"offset {offset}")
+    assert all(part in str(wrapped.value) for part in parts)
 
 
 def test_an_object_that_is_missing_is_named_by_every_reader() -> None:
     snapshot = published("memory://missing", NUMBERS, *SHARDS)
     snapshot.store.delete(snapshot.shard_name(snapshot.shards[2]))
-    with pytest.raises(ObjectMissingError, match=snapshot.files()[2]):
+    with raises(ObjectMissingError, "object-not-found", path=snapshot.files()[2], snapshot=1):
         snapshot.to_arrow().read_all()
     with pytest.raises(tf.errors.OpError, match=snapshot.files()[2]):
         list(snapshot.to_tf())
@@ -70,7 +73,7 @@ def test_an_object_that_is_missing_is_named_by_every_reader() -> None:
 def test_a_payload_that_is_no_example_never_reaches_tensorflow() -> None:
     bad = number(1)[:-1] + b"\xff"
     snapshot = make_version("memory://bad", NUMBERS, [number(0), bad]).newest()
-    with pytest.raises(tf.errors.OpError, match="example at record 1, offset") as caught:
+    with pytest.raises(tf.errors.OpError, match=r"example\b.*\b1\b") as caught:
         list(snapshot.to_tf(unchecked=True))
     assert "größe" not in str(caught.value)
 

@@ -11,16 +11,19 @@ import pytest
 import tensorflow as tf
 
 from shardline.errors import (
+    InvalidArgumentError,
     ObjectMissingError,
     SchemaMismatchError,
     StorageError,
     UnreadableSnapshotError,
 )
+from shardline.hints import Command, Option
 from shardline.log.changes import Derive
 from shardline.log.facts import Checks
 from shardline.log.meanings import ITEM_BYTES
 from shardline.log.schema import Array, Feature, Image, Schema, Text
 from shardline.operations.check import check_version
+from tests.errors import raises
 from tests.files.samples import example_of, flipped, sequence_of
 from tests.kernel.frames import framed
 from tests.readers.forms import plain
@@ -245,25 +248,31 @@ def test_some_columns_are_parsed_alone(mixed: Snapshot) -> None:
 
 
 def test_a_column_that_is_not_there_is_refused_before_anything_is_read(mixed: Snapshot) -> None:
-    with pytest.raises(SchemaMismatchError, match="feature 'y' is not in the schema, which has"):
+    with raises(SchemaMismatchError, "unknown-feature", feature="y"):
         mixed.to_tf(columns=["x", "y"])
-    with pytest.raises(SchemaMismatchError, match=r"write \['name'\]"):
+    with raises(InvalidArgumentError, "invalid-argument") as caught:
         mixed.to_tf(columns="name")
-    with pytest.raises(SchemaMismatchError, match="asked for twice"):
+    assert "['name']" in str(caught.value.hint)
+    with raises(SchemaMismatchError, "duplicate-feature", feature="x"):
         mixed.to_tf(columns=["x", "x"])
-    with pytest.raises(SchemaMismatchError, match="no feature to read"):
+    with raises(SchemaMismatchError, "no-features"):
         mixed.to_tf(columns=[])
-    with pytest.raises(ValueError, match="leave out parse=False"):
+    with raises(InvalidArgumentError, "invalid-argument") as caught:
         mixed.to_tf(parse=False, columns=["x"])
-    with pytest.raises(ValueError, match="batch is 0"):
+    assert caught.value.hint is not None
+    assert Option("parse", value=False) in caught.value.hint.parts
+    with raises(InvalidArgumentError, "invalid-argument") as caught:
         mixed.to_tf(batch=0)
+    assert "batch 0" in caught.value.message
 
 
 def test_opaque_records_are_read_as_they_are_only(tmp_path: Path) -> None:
     snapshot = published(tmp_path, Schema.opaque(), [b"one", b"", b"two"])
     assert list(snapshot.to_tf(parse=False).as_numpy_iterator()) == [b"one", b"", b"two"]
-    with pytest.raises(SchemaMismatchError, match="parse=False"):
+    with raises(SchemaMismatchError, "opaque-records") as caught:
         snapshot.to_tf()
+    assert caught.value.hint is not None
+    assert Option("parse", value=False) in caught.value.hint.parts
 
 
 def test_records_larger_than_a_chunk_are_read_one_by_one(tmp_path: Path) -> None:
@@ -293,8 +302,12 @@ def test_a_snapshot_that_is_not_published_is_refused_unless_the_risk_is_taken(
 ) -> None:
     version = make_version(tmp_path, NUMBERS, numbers(0, 5))
     for parse in (True, False):
-        with pytest.raises(UnreadableSnapshotError, match="not published: TensorFlow can crash"):
+        where = {"version": "digits/v1", "snapshot": 1}
+        with raises(UnreadableSnapshotError, "snapshot-unpublished", **where) as caught:
             version.newest().to_tf(parse=parse)
+        assert caught.value.hint is not None
+        assert caught.value.hint.commands == (Command.of("check", "digits/v1"),)
+        assert Option("unchecked", value=True) in caught.value.hint.parts
     assert xs(version.newest().to_tf(unchecked=True)) == [0, 1, 2, 3, 4]
     assert check_version(version).ok
     assert xs(version.published().to_tf()) == [0, 1, 2, 3, 4]
@@ -303,8 +316,9 @@ def test_a_snapshot_that_is_not_published_is_refused_unless_the_risk_is_taken(
 def test_so_is_one_that_was_published_without_a_look_at_its_bytes(tmp_path: Path) -> None:
     version = make_version(tmp_path, NUMBERS, numbers(0, 5), checks=Checks(("integrity",)))
     assert check_version(version).ok
-    with pytest.raises(UnreadableSnapshotError, match="without the check 'schema'"):
+    with raises(UnreadableSnapshotError, "check-missing", snapshot=1) as caught:
         version.published().to_tf()
+    assert "'schema'" in caught.value.message
     assert xs(version.published().to_tf(unchecked=True)) == [0, 1, 2, 3, 4]
 
 
@@ -312,17 +326,19 @@ def test_a_missing_file_is_told_at_once(tmp_path: Path) -> None:
     snapshot = published(tmp_path, NUMBERS, *SHARDS[:3])
     gone = snapshot.files()[2]
     snapshot.store.delete(snapshot.shard_name(snapshot.shards[2]))
-    with pytest.raises(ObjectMissingError, match="digits/v1@1 needs it") as caught:
+    where = {"path": gone, "version": "digits/v1", "snapshot": 1}
+    with raises(ObjectMissingError, "object-not-found", **where):
         snapshot.to_tf()
-    assert gone in str(caught.value)
 
 
 def test_so_is_a_file_of_another_length(tmp_path: Path) -> None:
     snapshot = published(tmp_path, NUMBERS, *SHARDS[:3])
     path = overwrite(snapshot, 0, framed(*SHARDS[0][:-1]))
-    with pytest.raises(StorageError, match="not the file that was committed") as caught:
+    where = {"path": path, "version": "digits/v1", "snapshot": 1}
+    with raises(StorageError, "shard-mismatch", **where) as caught:
         snapshot.to_tf()
-    assert path in str(caught.value)
+    assert caught.value.hint is not None
+    assert caught.value.hint.commands == (Command.of("verify", "digits/v1@1"),)
 
 
 def test_fewer_records_than_the_log_says_are_never_taken_for_all(tmp_path: Path) -> None:
@@ -331,7 +347,7 @@ def test_fewer_records_than_the_log_says_are_never_taken_for_all(tmp_path: Path)
     overwrite(snapshot, 0, framed(bytes(len(one) - 16)))
     for batch in (None, 1, 10):
         dataset = snapshot.to_tf(parse=False, batch=batch)
-        with pytest.raises(tf.errors.FailedPreconditionError, match="2 elements but contained"):
+        with pytest.raises(tf.errors.FailedPreconditionError, match="2 elements but"):
             list(dataset)
 
 

@@ -11,12 +11,14 @@ import tensorflow as tf
 from shardline import kernel
 from shardline.kernel.columns import decode_columns
 from shardline.kernel.types import Column
+from shardline.sources.mismatch import SourceSchemaError
 from tests.files.samples import made, read_by_tensorflow
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
+    from shardline.errors import ShardlineError
     from shardline.log.schema import Feature, Schema
     from shardline.sources import Chunk, RecordSource, Refused
 
@@ -31,6 +33,11 @@ class Taken:
     refused: list[Refused] = field(default_factory=list)
     ends: list[int] = field(default_factory=list)
     positions: list[int] = field(default_factory=list)
+
+    @property
+    def places(self) -> list[tuple[str, str | None]]:
+        """Where each refusal is: the place in the source, and the feature."""
+        return [(refused.where, refused.feature) for refused in self.refused]
 
     @property
     def told(self) -> list[str]:
@@ -66,6 +73,13 @@ def taken(chunks: Iterable[Chunk]) -> Taken:
     assert all_of_it.rows == sorted(set(all_of_it.rows))
     assert not {refused.row for refused in all_of_it.refused} & set(all_of_it.rows)
     return all_of_it
+
+
+def changes_in(error: ShardlineError) -> list[tuple[str, str, str, str]]:
+    """Return how a source's schema differs: feature, change, old and new."""
+    assert isinstance(error, SourceSchemaError)
+    assert error.to_dict()["differences"] == error.differences
+    return [(one["feature"], one["change"], one["old"], one["new"]) for one in error.differences]
 
 
 def read_back(folder: Path, schema: Schema, data: bytes) -> dict[str, list[Any]]:

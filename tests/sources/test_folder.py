@@ -11,8 +11,9 @@ from shardline.errors import SchemaMismatchError, SourceError
 from shardline.files.reader import Limits
 from shardline.log.schema import Category, Feature, Image, Schema, Text
 from shardline.sources import as_source
+from tests.errors import raises
 from tests.log.schemas import JPEG, PNG
-from tests.sources.reading import read_back, take
+from tests.sources.reading import changes_in, read_back, take
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -78,8 +79,10 @@ def test_path_and_label_are_left_out_if_the_schema_has_none(tmp_path: Path) -> N
     schema = Schema((Feature("content", "bytes"),))
     source = as_source(filled(tmp_path, a=b"x"))
     assert read_back(tmp_path, schema, take(source, schema).data) == {"content": [[b"x"]]}
-    with pytest.raises(SchemaMismatchError, match="feature 'size': removed"):
-        take(source, Schema((Feature("content", "bytes"), Feature("size", "int64"))))
+    size = Feature("size", "int64")
+    with raises(SchemaMismatchError, "schema-mismatch", feature="size") as caught:
+        take(source, Schema((Feature("content", "bytes"), size)))
+    assert changes_in(caught.value) == [("size", "removed", str(size), "")]
 
 
 def test_a_file_too_large_for_a_record_is_refused_unread(tmp_path: Path) -> None:
@@ -87,9 +90,8 @@ def test_a_file_too_large_for_a_record_is_refused_unread(tmp_path: Path) -> None
     schema = Schema((Feature("content", "bytes"),))
     found = take(as_source(folder, limits=Limits(max_record_bytes=1000)), schema)
     assert found.rows == [0]
-    assert found.told == [
-        "file b, feature 'content': is larger than the limit of 1000 bytes for a record"
-    ]
+    assert found.places == [("file b", "content")]
+    assert "1000" in found.refused[0].detail
 
 
 def test_large_folders_are_cut_into_chunks(tmp_path: Path) -> None:
@@ -104,7 +106,8 @@ def test_a_name_that_is_no_text_is_refused_where_paths_are_kept(tmp_path: Path) 
     (folder / os.fsdecode(b"\xff.png")).write_bytes(PNG)
     found = take(as_source(folder), IMAGES)
     assert found.rows == [0]
-    assert found.told == [r"file \xff.png, feature 'path': holds bytes that are not UTF-8 text"]
+    assert found.places == [(r"file \xff.png", "path")]
+    assert "UTF-8" in found.refused[0].detail
 
 
 def test_a_folder_is_known_by_the_paths_and_contents_in_it(tmp_path: Path) -> None:
@@ -123,5 +126,5 @@ def test_a_folder_that_changes_while_it_is_read_is_refused(tmp_path: Path) -> No
     source = as_source(folder)
     source.identity()
     filled(folder, c=b"three")
-    with pytest.raises(SourceError, match="changed while it was read: append it when it is fini"):
+    with raises(SourceError, "source-changed", path=str(folder)):
         take(source, Schema((Feature("content", "bytes"),)))

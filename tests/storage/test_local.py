@@ -15,8 +15,14 @@ from threading import Barrier
 
 import pytest
 
-from shardline.errors import FileExistsAlreadyError, ShardlineError
+from shardline.errors import (
+    FileExistsAlreadyError,
+    FolderMissingError,
+    NotAFolderError,
+    ShardlineError,
+)
 from shardline.storage.local import DurableFile
+from tests.errors import raises
 
 ROOT = Path(__file__).parents[2]
 STRACE = shutil.which("strace")
@@ -94,7 +100,7 @@ def test_an_existing_file_is_refused_at_once_and_stays_as_it_is(tmp_path: Path) 
     with pytest.raises(FileExistsAlreadyError) as caught:
         DurableFile(path)
     assert caught.value.errno == errno.EEXIST
-    assert str(path) in str(caught.value)
+    assert (caught.value.code, caught.value.path) == ("file-exists", str(path))
     assert isinstance(caught.value, FileExistsError)
     assert isinstance(caught.value, ShardlineError)
     assert path.read_bytes() == b"old"
@@ -176,8 +182,16 @@ def test_data_of_every_buffer_kind_is_written_whole(tmp_path: Path) -> None:
 
 
 def test_a_missing_folder_is_named(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match="missing: no such folder"):
+    with raises(FolderMissingError, "folder-not-found", path=f"{tmp_path}/missing") as caught:
         DurableFile(tmp_path / "missing" / "a")
+    assert isinstance(caught.value, FileNotFoundError)
+
+
+def test_a_file_in_the_place_of_a_folder_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with raises(NotAFolderError, "not-a-folder", path=f"{tmp_path}/file") as caught:
+        DurableFile(tmp_path / "file" / "a")
+    assert isinstance(caught.value, NotADirectoryError)
 
 
 @pytest.mark.parametrize("name", ["n" * 255, "名" * 85], ids=["ascii", "cjk"])
@@ -341,7 +355,8 @@ def test_a_file_system_without_hard_links_is_told_in_words(tmp_path: Path) -> No
     folder.mkdir()
     if STRACE is None:
         pytest.skip("strace is not installed")
-    program = WRITE_ONE.replace("import sys", "import sys; sys.excepthook = lambda *a: print(*a)")
+    hook = "sys.excepthook = lambda _, error, __: print(error.code)"
+    program = WRITE_ONE.replace("import sys", f"import sys; {hook}")
     result = subprocess.run(
         [
             *(STRACE, "-f", "-o", str(tmp_path / "log"), "-e", "trace=link,linkat"),
@@ -353,5 +368,5 @@ def test_a_file_system_without_hard_links_is_told_in_words(tmp_path: Path) -> No
         capture_output=True,
         text=True,
     )
-    assert "this file system has no hard links" in result.stdout
+    assert result.stdout.split() == ["hard-links-unsupported"]
     assert names_in(folder) == set()

@@ -16,6 +16,7 @@ from shardline.storage import (
     parse_location,
     refuse_credentials,
 )
+from tests.errors import raises
 from tests.storage.hostile_names import GOOD, HOSTILE, SECRET
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ def test_a_hostile_name_is_refused_in_words_without_the_secret(
 ) -> None:
     with pytest.raises(BadNameError) as caught:
         CHECKS[check](text)
-    message = str(caught.value)
+    message = caught.value.describe()
     assert SECRET not in message, why
     assert "AKIA" not in message
     assert message.isprintable(), "a terminal must not obey it"
@@ -80,7 +81,7 @@ def test_the_home_folder_is_meant_by_a_tilde(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_a_uri_that_was_made_a_path_is_refused_with_advice() -> None:
-    with pytest.raises(BadNameError, match="two slashes"):
+    with raises(BadNameError, "invalid-location"):
         parse_location(Path("s3://bucket/a"))
 
 
@@ -102,21 +103,22 @@ def test_a_location_reads_as_what_it_was_parsed_from(text: str, shown: str) -> N
 
 
 @pytest.mark.parametrize(
-    ("text", "advice"),
+    ("text", "code", "advice"),
     [
-        ("S3://bucket/a", "s3://"),
-        ("s3a://bucket/a", "write s3://"),
-        ("gcs://bucket/a", "write gs://"),
-        ("abfs://container/a", "write az://"),
-        ("C:\\data", "backslash"),
-        ("C:/data", "drive letters"),
-        ("//server/share", "mount"),
-        ("data/../x", r"without"),
-        ("s3://key:word@bucket", "environment"),
-        ("s3://bucket:9000", "environment"),
-        ("data:x", r"\./ before"),
+        ("S3://bucket/a", "unknown-scheme", "s3://"),
+        ("s3a://bucket/a", "unknown-scheme", "s3://"),
+        ("gcs://bucket/a", "unknown-scheme", "gs://"),
+        ("abfs://container/a", "unknown-scheme", "az://"),
+        ("C:\\data", "invalid-location", "'/'"),
+        ("C:/data", "unknown-scheme", "/mnt/c"),
+        ("//server/share", "invalid-location", "mount"),
+        ("data/../x", "invalid-location", "without"),
+        ("s3://key:word@bucket", "embedded-credentials", "environment"),
+        ("s3://bucket:9000", "embedded-credentials", "environment"),
+        ("data:x", "unknown-scheme", "./"),
     ],
 )
-def test_a_refusal_says_what_to_write_instead(text: str, advice: str) -> None:
-    with pytest.raises(BadNameError, match=advice):
+def test_a_refusal_says_what_to_write_instead(text: str, code: str, advice: str) -> None:
+    with raises(BadNameError, code) as caught:
         parse_location(text)
+    assert advice in str(caught.value.hint)

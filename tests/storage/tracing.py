@@ -20,7 +20,8 @@ def told(action):
     try:
         action()
     except ShardlineError as error:
-        print(type(error).__name__, str(error).replace("\\n", " "), sep="|")
+        text = error.describe().replace("\\n", " ")
+        print(type(error).__name__, f"{text} [{error.code}]", sep="|")
     else:
         print("done|")
 """
@@ -28,6 +29,8 @@ def told(action):
 
 def traced(code: str, root: Path, *options: str) -> tuple[list[tuple[str, str]], list[str]]:
     """What the code told, each as an error's kind and message, and the system calls it made.
+
+    The message ends with the hint and, in brackets, the code.
 
     The code finds `store`, opened at `root`, and `told`, which does something and reports.
     """

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
+import os
 import platform
 import shutil
 import signal
@@ -63,12 +65,14 @@ TRIED_WRITE = """    while data:
         data = data[os.write(descriptor, data):]
       except OSError:
 """
+RENAME = "rename 1 a.tmp > a"
+LASTING = "from then on"
 KILLS = [
     "openat 1 a.tmp: kill",
     "write 1 a.tmp: kill",
     "write 2 a.tmp: kill",
     "fsync 1 a.tmp: kill",
-    "rename 1 a.tmp > a: kill",
+    f"{RENAME}: kill",
     "fsync 2 .: kill",
     "exit_group 1: kill",
 ]
@@ -136,14 +140,10 @@ def test_every_changing_call_is_a_point_and_the_exit_stands_for_after_the_last(
 ) -> None:
     labels = [point.label for point in sweep_of(SOUND, tmp_path).points()]
     assert [label for label in labels if label.endswith("kill")] == KILLS
+    errors = ("ENOSPC", "EIO", "EINTR")
+    faults = ["kill", *(f"{error} {when}" for error in errors for when in ("once", LASTING))]
     assert [label for label in labels if label.startswith("rename")] == [
-        "rename 1 a.tmp > a: kill",
-        "rename 1 a.tmp > a: ENOSPC once",
-        "rename 1 a.tmp > a: ENOSPC from then on",
-        "rename 1 a.tmp > a: EIO once",
-        "rename 1 a.tmp > a: EIO from then on",
-        "rename 1 a.tmp > a: EINTR once",
-        "rename 1 a.tmp > a: EINTR from then on",
+        f"{RENAME}: {fault}" for fault in faults
     ]
     assert len(labels) == len(set(labels))
 
@@ -151,11 +151,9 @@ def test_every_changing_call_is_a_point_and_the_exit_stands_for_after_the_last(
 @needs_a_compiler
 def test_writes_can_be_short_too(tmp_path: Path) -> None:
     labels = [point.label for point in sweep_of(SOUND, tmp_path).points()]
+    writes = [f"write {number} a.tmp" for number in (1, 2)]
     assert [label for label in labels if "short" in label] == [
-        "write 1 a.tmp: short once",
-        "write 1 a.tmp: short from then on",
-        "write 2 a.tmp: short once",
-        "write 2 a.tmp: short from then on",
+        f"{write}: short {when}" for write in writes for when in ("once", LASTING)
     ]
 
 
@@ -260,10 +258,11 @@ def test_a_short_write_writes_half_for_real(tmp_path: Path) -> None:
     sweep = sweep_of(program, tmp_path)
     labels = ["write 2 a: short once", "write 2 a: short from then on", "pwrite64 1 a: short once"]
     outputs = [sweep.run(point_of(sweep, label)).stdout for label in labels]
-    assert outputs == [
-        "100 50 1 100\n100 500\n",
-        "100 50 1 50\n100 500\n",
-        "100 100 1 100\n50 450\n",
+    written = [[list(map(int, line.split())) for line in text.splitlines()] for text in outputs]
+    assert written == [
+        [[100, 50, 1, 100], [100, 500]],
+        [[100, 50, 1, 50], [100, 500]],
+        [[100, 100, 1, 100], [50, 450]],
     ]
 
 
@@ -275,7 +274,7 @@ def test_a_lasting_fault_takes_away_neither_the_error_message_nor_a_late_import(
     sweep = sweep_of(program, tmp_path)
     for call in ("openat", "write"):
         outcome = sweep.run(point_of(sweep, f"{call} 1 a.tmp: ENOSPC from then on"))
-        assert outcome.stderr == f"{outcome.folder / 'a'}: No space left on device\n"
+        assert outcome.stderr == f"{outcome.folder / 'a'}: {os.strerror(errno.ENOSPC)}\n"
         assert outcome.failed
 
 
@@ -309,22 +308,23 @@ def test_a_program_that_makes_other_calls_each_time_is_a_harness_error(tmp_path:
     )
     sweep = sweep_of(program, tmp_path)
     point = point_of(sweep, "mkdir 1 a.c: EIO once")
-    with pytest.raises(HarnessError, match=r"mkdir 1 a\.c: EIO once: .* there is mkdir a\.b\."):
+    with pytest.raises(HarnessError, match=r"mkdir a\.b\.") as caught:
         sweep.run(point)
+    assert str(caught.value).startswith(point.label)
     (*_, failure) = sweep.failures([point])
-    assert failure.what.startswith("the harness failed: mkdir 1 a.c: EIO once")
+    assert f"failed: {point.label}" in failure.what
     missed = dataclasses.replace(point, call="rmdir")
-    with pytest.raises(HarnessError, match="there is no such call"):
+    with pytest.raises(HarnessError, match="no such call"):
         sweep.run(missed)
 
 
 def test_a_program_that_fails_by_itself_is_a_harness_error(tmp_path: Path) -> None:
-    with pytest.raises(HarnessError, match=r"without any fault .* exit code 1:\nno luck"):
+    with pytest.raises(HarnessError, match=r"code 1:\nno luck"):
         sweep_of("import sys; sys.exit('no luck')", tmp_path).points()
 
 
 def test_a_program_that_dies_of_a_signal_of_its_own_is_a_harness_error(tmp_path: Path) -> None:
-    with pytest.raises(HarnessError, match="died of signal 9, which is not ours"):
+    with pytest.raises(HarnessError, match="of signal 9"):
         sweep_of("import os; os.kill(os.getpid(), 9)", tmp_path).points()
 
 
@@ -356,11 +356,11 @@ def test_of_two_threads_with_the_same_number_the_first_is_hit_and_the_other_left
     )
     sweep = sweep_of(program, tmp_path)
     kill, *_ = sweep.points()
-    assert kill.label == "mkdir 1 a.b: kill"
+    assert (kill.call, kill.label.split()[1:]) == ("mkdir", ["1", "a.b:", "kill"])
     assert kill.others == {"a.c"}
-    assert sweep.left_out == [
-        "mkdir 2 a.c: strace counts per thread, and another thread makes its mkdir number 1 first"
-    ]
+    (left_out,) = sweep.left_out
+    assert left_out.startswith("mkdir 2 a.c:")
+    assert "per thread" in left_out
     assert sweep.run(kill).killed
 
 
@@ -372,7 +372,7 @@ def test_what_a_child_process_does_counts_too(tmp_path: Path) -> None:
     sweep = sweep_of(program, tmp_path)
     outcome = sweep.run(point_of(sweep, "mkdir 1 a.d: ENOSPC once"))
     assert outcome.failed
-    assert "No space left on device" in outcome.stderr
+    assert os.strerror(errno.ENOSPC) in outcome.stderr
 
 
 def test_a_sample_shows_every_call_and_every_fault_and_is_always_the_same(tmp_path: Path) -> None:
@@ -406,9 +406,9 @@ def test_all_points_a_sample_or_a_single_one_are_run(
     )
     every = [point.label for point in sweep_of(SOUND, tmp_path).points()]
 
-    monkeypatch.setenv("SHARDLINE_TORTURE", "rename 1 a.tmp > a: kill")
+    monkeypatch.setenv("SHARDLINE_TORTURE", f"{RENAME}: kill")
     torture(case, tmp_path / "one")
-    assert sorted(judged) == ["no fault", "rename 1 a.tmp > a: kill"]
+    assert sorted(judged) == ["no fault", f"{RENAME}: kill"]
 
     judged.clear()
     monkeypatch.setenv("SHARDLINE_TORTURE", "all")
@@ -424,7 +424,7 @@ def test_all_points_a_sample_or_a_single_one_are_run(
     assert sorted(judged) == sorted(["no fault", *chosen])
 
     monkeypatch.setenv("SHARDLINE_TORTURE", "rename 2 nothing: kill")
-    with pytest.raises(pytest.skip.Exception, match="replace has no point"):
+    with pytest.raises(pytest.skip.Exception, match="has no point"):
         torture(case, tmp_path / "none")
 
 
@@ -446,9 +446,12 @@ def test_every_failure_is_told_with_how_to_run_it_alone(
         torture(case_of(broken('temporary = path + ".tmp"', "temporary = path")), tmp_path / "all")
     told = str(caught.value)
     assert told.startswith("replace: 12 of ")
-    assert "\nwrite 1 a: kill\n    torn\n" in told
+    lines = [line.strip() for line in told.splitlines()]
+    first = "write 1 a: kill"
+    assert lines[lines.index(first) + 1] == "torn"
     assert "    look: " in told
-    assert "    alone: SHARDLINE_TORTURE='write 2 a: EIO once' python -m pytest " in told
+    alone = "SHARDLINE_TORTURE='write 2 a: EIO once' python -m pytest "
+    assert f"    alone: {alone}" in told
     assert "test_sweep.py::test_every_failure_is_told_with_how_to_run_it_alone" in told
 
 
@@ -462,10 +465,12 @@ def test_without_a_compiler_only_what_needs_it_is_left_out(
     try:
         sweep = sweep_of(SOUND, tmp_path)
         points = sweep.points()
-        assert "write 1 a.tmp: EIO once" in {point.label for point in points}
+        write = "write 1 a.tmp"
+        assert f"{write}: EIO once" in {point.label for point in points}
         assert not [point for point in points if point.fault == "short"]
         assert {point.call for point in points if point.persistent} == {"fsync", "rename"}
-        assert sweep.left_out[0].startswith("openat 1 a.tmp: no C compiler")
+        assert sweep.left_out[0].startswith("openat 1 a.tmp:")
+        assert "C compiler" in sweep.left_out[0]
         assert not sweep.failures(sample(points, 12))
     finally:
         shim.cache_clear()
@@ -477,14 +482,18 @@ def test_where_strace_is_missing_or_may_not_trace_there_is_a_reason_to_skip(
     monkeypatch.setenv("PATH", str(tmp_path))
     unavailable.cache_clear()
     try:
-        assert unavailable() == "strace is not installed"
+        reason = unavailable()
+        assert reason is not None
+        assert reason.endswith("not installed")
         unavailable.cache_clear()
-        with pytest.raises(pytest.skip.Exception, match="strace is not installed"):
+        with pytest.raises(pytest.skip.Exception, match="not installed"):
             torture(case_of(SOUND), tmp_path / "work")
         unavailable.cache_clear()
         fake = tmp_path / "strace"
         fake.write_text("#!/bin/sh\necho 'strace: PTRACE_TRACEME: not permitted' >&2\nexit 1\n")
         fake.chmod(0o755)
-        assert unavailable() == "strace may not trace here: strace: PTRACE_TRACEME: not permitted"
+        reason = unavailable()
+        assert reason is not None
+        assert reason.endswith("PTRACE_TRACEME: not permitted")
     finally:
         unavailable.cache_clear()

@@ -145,7 +145,7 @@ class AuditedLogs:
         try:
             proved = prove_log(log, history.note)
         except (UnknownFormatError, ShardlineError) as error:
-            history.unreadable = str(error)
+            history.unreadable = error.message
             return history
         history.report, history.ledger = proved.report, proved.ledger
         history.whole = proved.whole

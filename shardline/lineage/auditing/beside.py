@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from shardline.errors import ShardlineError
+from shardline.hints import Command, Hint
 from shardline.lineage.auditing.names import is_ours
 from shardline.lineage.findings import Finding
 from shardline.operations.receipt import RECEIPT
@@ -33,6 +34,7 @@ _RECEIPTS = {
     "combine": "by which it was found made; nothing is traced by that",
 }
 """What the receipts of shards tell, by what made these."""
+_LEFT_WITH_ERASURE = Hint.of("nothing to do if the source was changed for that erasure")
 _OF_OVERLAY = "which told of which records no new fields could be made, if there were such"
 
 
@@ -69,7 +71,7 @@ def beside_findings(history: History, logs: AuditedLogs) -> Iterator[Finding]:
 
 
 def _gone(history: History, entry: Entry, kind: str, place: str, detail: str) -> Finding:
-    advice = "get the file back from a copy of the root; nothing else depends on it"
+    advice = Hint.of("restore the file from a copy of the root: nothing else depends on it")
     where = f"entry {entry.number}, {place}"
     return Finding("warning", kind, history.name, where, detail, advice, entry.number)
 
@@ -129,9 +131,10 @@ def source_findings(
         if not kind:
             continue
         severity: Severity = "warning"
-        advice = "get it back if you mean to keep sources; else leave them out with --no-sources"
+        skip = Command.of("audit", history.name, "--no-sources")
+        advice = Hint.of("restore it to keep sources; to audit without sources, run ", skip)
         if source.key in erased:
-            severity, advice = "note", "nothing, if it is what was done for that erasure"
+            severity, advice = "note", _LEFT_WITH_ERASURE
             what += f"; records of it were erased in entry {erased[source.key]}"
         place = f"entry {entry.number}, source {path}"
         yield Finding(severity, kind, history.name, place, what, advice, entry.number)

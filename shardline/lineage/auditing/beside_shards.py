@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from shardline.hints import Hint
 from shardline.lineage.auditing.names import is_ours
 from shardline.lineage.findings import Finding
 from shardline.lineage.pair_places import chooses
@@ -18,10 +19,14 @@ if TYPE_CHECKING:
     from shardline.log.entry import Entry
     from shardline.operations.receipt import Receipt
 
-_BY_COPY = "get the row map back from a copy of the root; nothing else depends on it"
-_PAIRED = (
-    f"{_BY_COPY}. Without a copy combine into a version of another name, whose shards get row maps "
-    "of their own: this one uses its shards again as they are"
+_BY_COPY = Hint.of("restore the row map from a copy of the root: nothing else depends on it")
+_PAIRED = Hint.of(
+    _BY_COPY,
+    "; without a copy, combine into a new version, whose shards get row maps: this version reuses "
+    "its shards unchanged",
+)
+_RECEIPT = Hint.of(
+    "restore the receipt from a copy of the root: traces need it to find the rows of records"
 )
 
 _NUMBERED = {
@@ -48,8 +53,7 @@ def beside_shard_findings(
                 one,
                 "wrong-receipt",
                 "its receipt is damaged, or tells of another shard than the log",
-                "get the receipt back from a copy of the root: by it records are traced to their "
-                "rows",
+                _RECEIPT,
             )
             return
     if entry is not None:
@@ -86,6 +90,6 @@ def _row_map(one: ShardToRead, logs: AuditedLogs, what: str, *, read: bool) -> I
         yield _found(one, "damaged-row-map", f"{error}: {cannot}", advice)
 
 
-def _found(one: ShardToRead, kind: str, detail: str, advice: str) -> Finding:
+def _found(one: ShardToRead, kind: str, detail: str, advice: Hint) -> Finding:
     place = f"shard {one.row.shard.name}"
     return Finding("warning", kind, one.history.name, place, detail, advice, one.entry)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from shardline.hints import Command, Hint
 from shardline.lineage.auditing.audited_logs import CLOCKS_APART
 from shardline.lineage.findings import Finding
 
@@ -14,17 +15,21 @@ if TYPE_CHECKING:
     from shardline.errors import LogFault
     from shardline.lineage.auditing.audited_logs import AuditedLogs, History
 
-_COPY = "get the entry back from a copy of the root, and find out who can write there"
-_ADVICE: dict[LogFault, str] = {
-    "missing-entry": f"{_COPY}; what came behind it cannot be trusted without it",
+_COPY = Hint.of("restore the entry from a copy of the root, and find out who can write there")
+_ADVICE: dict[LogFault, Hint] = {
+    "missing-entry": Hint.of(_COPY, ": later entries cannot be trusted without it"),
     "edited-entry": _COPY,
     "moved-entry": _COPY,
-    "broken-chain": "compare both entries with a copy of the root: one of them is not the one that "
-    "was committed",
-    "back-dated-entry": "compare it with a copy of the root: no commit goes back in time",
-    "false-entry": "compare it with a copy of the root: no release of shardline commits such an "
-    "entry",
-    "bad-checkpoint": "delete the checkpoint: it is derived, and believed by whoever opens this",
+    "broken-chain": Hint.of(
+        "compare both entries with a copy of the root: one of them was not committed"
+    ),
+    "back-dated-entry": Hint.of(
+        "compare it with a copy of the root: commits never go back in time"
+    ),
+    "false-entry": Hint.of(
+        "compare it with a copy of the root: no release of Shardline commits such an entry"
+    ),
+    "bad-checkpoint": Hint.of("delete the checkpoint, which is derived and which readers trust"),
 }
 
 
@@ -38,7 +43,7 @@ def log_findings(history: History, now: datetime) -> Iterator[Finding]:
             name,
             "log",
             history.unreadable,
-            "audit it with the release that wrote it, or get the log back from a copy of the root",
+            Hint.of("audit it with the release that wrote it, or restore the log from a copy"),
         )
         return
     for one in history.report.problems:
@@ -51,7 +56,7 @@ def log_findings(history: History, now: datetime) -> Iterator[Finding]:
             name,
             f"{where} {one.entry}",
             one.detail,
-            f"{_ADVICE[one.kind]}: {file}" if derived else _ADVICE[one.kind],
+            Hint.of(_ADVICE[one.kind], f": {file}") if derived else _ADVICE[one.kind],
             one.entry,
         )
     ledger = history.ledger
@@ -63,7 +68,7 @@ def log_findings(history: History, now: datetime) -> Iterator[Finding]:
             f"entry {ledger.number}",
             f"snapshot {ledger.published} is told to be the newest published one, and by what the "
             f"entries attest it is {ledger.so_far.newest()}",
-            f"run 'shardline check {name}', which says anew what passes",
+            Hint.of("to attest again what passes, run ", Command.of("check", name)),
             ledger.number,
         )
     yield from _from_the_future(history, now)
@@ -74,7 +79,7 @@ def log_findings(history: History, now: datetime) -> Iterator[Finding]:
             name,
             f"entry {entry}",
             f"it attests {what}, which was never in {name}",
-            "compare the entry with a copy of the root: no check writes such an attestation",
+            Hint.of("compare the entry with a copy of the root: checks never attest this"),
             entry,
         )
 
@@ -90,8 +95,10 @@ def _from_the_future(history: History, now: datetime) -> Iterator[Finding]:
             f"entry {last + 1}",
             f"it is of {history.times[last]:%Y-%m-%d %H:%M:%S}, which by the clock here is still "
             "to come",
-            "find out whose clock it was, the writer's or this one: every later entry takes its "
-            "time over until that has come",
+            Hint.of(
+                "find out which clock is wrong, the writer's or this one: later entries repeat "
+                "this time until it has passed"
+            ),
             last + 1,
         )
 
@@ -107,7 +114,7 @@ def doubt_findings(logs: AuditedLogs, told: Collection[str]) -> Iterator[Finding
             name,
             "log" if own else f"log of {cause}",
             f"some of it cannot be judged, because {log} is damaged: {what}",
-            "nothing here: mend that log, and audit again"
+            Hint.of("restore that log, and audit again")
             if cause in told
-            else f"'shardline audit {cause}' tells what is wrong with that log",
+            else Hint.of("to see what is wrong with that log, run ", Command.of("audit", cause)),
         )

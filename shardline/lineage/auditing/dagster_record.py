@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from shardline.errors import DagsterRecordMissingError
+from shardline.hints import Hint, Option
 from shardline.lineage.findings import Finding
 from shardline.storage.location import parse_location
 
@@ -27,7 +28,13 @@ if TYPE_CHECKING:
 _AT_ONCE = 1000
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_]")
 _DATA_VERSION = "dagster/data_version"
-_COMPARE = "compare the log with a copy of the root: it was rewritten, or put back to an older one"
+_COMPARE = Hint.of(
+    "compare the log with a copy of the root: it was rewritten, or replaced by an older copy"
+)
+_MOVED = Hint.of(
+    "if the datasets were moved, or this is a copy of them, name the root that Dagster knows with ",
+    Option("recorded_root"),
+)
 
 
 _ELSEWHERE = frozenset({"storage", "event_log_storage"})
@@ -47,8 +54,9 @@ def open_instance(home: Path) -> DagsterInstance:
     elsewhere = isinstance(told, dict) and not _ELSEWHERE.isdisjoint(told)
     if not elsewhere and not (home / "history").is_dir():
         raise DagsterRecordMissingError(
-            f"{home} is no DAGSTER_HOME in which anything was recorded: it has neither a folder "
-            "history nor a dagster.yaml that says where the record lies"
+            f"{home}: no Dagster records, neither a history folder nor storage in dagster.yaml",
+            hint=Hint.of("name the DAGSTER_HOME of the instance that made the datasets"),
+            path=home,
         )
     return DagsterInstance.from_config(str(home))
 
@@ -128,8 +136,7 @@ def _findings(
                 f"asset {key.path[-1]}",
                 f"{len(events) - len(ours)} of {len(events)} materializations tell of another root "
                 "and are not compared",
-                "nothing, if the instance serves several roots; if the datasets were moved, or "
-                "this is a copy of them, name the root that Dagster knows (--recorded-root)",
+                Hint.of("nothing to do if the instance serves several roots; ", _MOVED),
             )
 
 
@@ -190,8 +197,7 @@ def _unrecorded(history: History | None) -> Iterator[Finding]:
             "Dagster's record",
             f"Dagster has no materialization of it here, and runs have made {len(made)} of its "
             f"{len(history.data)} snapshots",
-            "if the datasets were moved, or this is a copy of them, name the root that Dagster "
-            "knows (--recorded-root); else it is the record of other datasets, or was deleted",
+            Hint.of(_MOVED, "; otherwise the record is of other datasets, or was deleted"),
         )
 
 
@@ -202,7 +208,7 @@ def _without(name: str, event: _Event, why: str) -> Finding:
         name,
         f"snapshot {event.snapshot}",
         f"Dagster recorded that it was materialized, and {name} {why}",
-        f"{_COMPARE}; the newest entries may have been cut off",
+        Hint.of(_COMPARE, "; its latest entries may have been removed"),
         event.entry or 0,
     )
 
@@ -257,6 +263,6 @@ def _unreported(history: History, told: set[int], instance: DagsterInstance) -> 
             history.name,
             f"snapshot {entry.snapshot}",
             f"Dagster has no materialization of it: {how}",
-            "if it was meant to be made outside Dagster, let the sensor outside_commits report it",
+            Hint.of("if it was committed outside Dagster on purpose, turn on outside_commits"),
             entry.number,
         )

@@ -21,7 +21,9 @@ from shardline.errors import (
 )
 from shardline.files.reader import DEFAULT_LIMITS, RecordFile
 from shardline.files.stored import StoredFile
-from shardline.lineage.auditing.remaking import Remaking, UnmakeableError
+from shardline.hints import Hint, Option
+from shardline.lineage.auditing.reasons import UnmakeableError
+from shardline.lineage.auditing.remaking import Remaking
 from shardline.lineage.auditing.tables import Tables
 from shardline.lineage.findings import Finding
 from shardline.storage.local_store import LocalStore
@@ -33,10 +35,17 @@ if TYPE_CHECKING:
     from shardline.files.reader import Limits
     from shardline.lineage.auditing.audited_logs import AuditedLogs
     from shardline.lineage.auditing.listed import ShardToRead
+    from shardline.lineage.auditing.reasons import Reason
 
 SAMPLE = 20
 _DAMAGED = (DamagedFileError, StorageError, UnreadableSnapshotError, WrongShardError)
 """What comes of inputs that are not what they were."""
+_COMPARE = Hint.of(
+    "compare the shard with a copy of the root; if a function made it, check that its code "
+    "version changes with its code, and declare ",
+    Option("deterministic", value=False),
+    " where its results vary",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,11 +63,16 @@ class Deep:
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """Shards of a version that cannot be made once more, and why."""
+    """Shards of a version that cannot be recomputed, and the reason."""
 
     version: str
     shards: int
-    why: str
+    reason: Reason
+
+    @property
+    def why(self) -> str:
+        """The reason as text."""
+        return self.reason.text
 
 
 @dataclass(slots=True)
@@ -86,12 +100,12 @@ def deep_audit(
     """
     report = DeepReport()
     remaking = Remaking(logs, tuple(deep.fields), limits, Tables(tuple(deep.tables)))
-    left_out: dict[tuple[str, str], int] = {}
+    left_out: dict[tuple[str, Reason], int] = {}
     candidates: list[ShardToRead] = []
     for one in shards:
-        why = remaking.obstacle(one) or remaking.damaged(one, spoiled)
-        if why:
-            key = one.history.name, why
+        reason = remaking.obstacle(one) or remaking.damaged(one, spoiled)
+        if reason is not None:
+            key = one.history.name, reason
             left_out[key] = left_out.get(key, 0) + 1
         else:
             candidates.append(one)
@@ -103,14 +117,13 @@ def deep_audit(
         try:
             report.findings += _compared(one, remaking)
         except UnmakeableError as error:
-            key = one.history.name, str(error)
+            key = one.history.name, error.reason
             left_out[key] = left_out.get(key, 0) + 1
             continue
         report.shards += 1
         report.bytes += one.row.shard.bytes
-    report.left_out = tuple(
-        LeftOut(version, count, why) for (version, why), count in sorted(left_out.items())
-    )
+    by_text = sorted(left_out.items(), key=lambda item: (item[0][0], item[0][1].text))
+    report.left_out = tuple(LeftOut(name, count, reason) for (name, reason), count in by_text)
     return report
 
 
@@ -130,8 +143,8 @@ def _compared(one: ShardToRead, remaking: Remaking) -> list[Finding]:
         try:
             made = remaking.made(one, scratch, _Alone()).shard
         except _DAMAGED as error:
-            if told := remaking.told_damage(one):
-                raise UnmakeableError(told) from None
+            if reason := remaking.told_damage(one):
+                raise UnmakeableError(reason) from None
             return [_input_damaged(one, error)]
         except (ShardlineError, OSError) as error:
             return [_found(one, f"it cannot be made once more of its inputs: {error}")]
@@ -163,14 +176,13 @@ def _unpacked(file: StoredFile, limits: Limits) -> str | None:
 
 
 def _input_damaged(one: ShardToRead, error: Exception) -> Finding:
-    told = error
     return Finding(
         "error",
         "damaged-input",
         one.history.name,
         f"shard {one.row.shard.name}",
-        f"what it was made of cannot be read, so it cannot be made once more: {told}",
-        "audit the versions that it was made of: that tells which of their shards are damaged",
+        f"what it was made of cannot be read, so it cannot be made once more: {error}",
+        Hint.of("audit the versions of its inputs, to find their corrupt shards"),
         one.entry,
     )
 
@@ -182,7 +194,6 @@ def _found(one: ShardToRead, detail: str) -> Finding:
         one.history.name,
         f"shard {one.row.shard.name}",
         detail,
-        "if a function made it: was it changed without another code version, or is it not "
-        "deterministic (deterministic=False)? Else compare the shard with a copy of the root",
+        _COMPARE,
         one.entry,
     )

@@ -6,6 +6,7 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
+from shardline.hints import Command, Hint, Option
 from shardline.lineage.auditing.audited_logs import CLOCKS_APART
 from shardline.lineage.findings import Finding
 
@@ -17,9 +18,10 @@ if TYPE_CHECKING:
     from shardline.log.facts import Input
     from shardline.log.published_so_far import Made, Row
 
-_REWRITTEN = (
-    "one of the two logs was rewritten: compare both with a copy of the root, or with what Dagster "
-    "recorded (--dagster-home)"
+_REWRITTEN = Hint.of(
+    "compare both logs with a copy of the root, or with what Dagster recorded (",
+    Option("dagster_home"),
+    "): one of them was rewritten",
 )
 
 
@@ -54,7 +56,7 @@ def _together(findings: list[Finding]) -> Finding:
 def _input(history: History, entry: Entry, told: Input, logs: AuditedLogs) -> Iterator[Finding]:
     name, place = told.shown, f"entry {entry.number}, input {told.shown}@{told.snapshot}"
 
-    def found(kind: str, detail: str, advice: str = _REWRITTEN) -> Finding:
+    def found(kind: str, detail: str, advice: Hint = _REWRITTEN) -> Finding:
         return Finding("error", kind, history.name, place, detail, advice, entry.number)
 
     origin = logs.of(name)
@@ -81,7 +83,7 @@ def _input(history: History, entry: Entry, told: Input, logs: AuditedLogs) -> It
             "back-dated-entry",
             f"it is of {entry.time:%Y-%m-%d %H:%M:%S}, before its input was made, at "
             f"{made.time:%Y-%m-%d %H:%M:%S}",
-            "find out which of the two has a false time, and whose clock it was",
+            Hint.of("find out which of the two times is false, and whose clock it was"),
         )
         return
     yield from _unpublished(history, entry, origin, made, logs)
@@ -118,8 +120,11 @@ def _unpublished(
         f"entry {entry.number}, input {origin.name}@{made.number}",
         f"{origin.name}@{made.number} was not published when snapshot {entry.snapshot} was made "
         "of it: its checks had not passed",
-        f"see 'shardline log {origin.name}' for what its checks said since; make {history.name} "
-        "anew of a published snapshot, which is what is taken unless told otherwise",
+        Hint.of(
+            "see the checks since then with ",
+            Command.of("log", origin.name),
+            f"; derive {history.name} again from a published snapshot, which is the default",
+        ),
         entry.number,
     )
 

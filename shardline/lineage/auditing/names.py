@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from shardline.errors import ShardlineError
+from shardline.hints import Hint
 from shardline.lineage.findings import Finding
 from shardline.operations.change_shards import changed_identity
 from shardline.operations.combining.grid import Extent, Grid
@@ -78,7 +79,7 @@ def _by_others(version: str, entries: Sequence[int]) -> Finding:
         f"entry {entries[0]}{more}",
         "how their shards were made is told in the form of another program, or of another release: "
         "nothing can be proved by the names of these shards",
-        "nothing, if another program or release wrote there; all else is proved as ever",
+        Hint.of("nothing to do if another program or release writes there"),
         entries[-1],
     )
 
@@ -118,8 +119,10 @@ class _Odd:
                 version,
                 place,
                 self.what,
-                "compare the entry, and those of its inputs, with a copy of the root; then make "
-                "the shard again",
+                Hint.of(
+                    "compare the entry and those of its inputs with a copy of the root, then "
+                    "recreate the shard"
+                ),
                 entry.number,
             )
         return Finding(
@@ -128,8 +131,10 @@ class _Odd:
             version,
             place,
             self.what,
-            "it was written by another program, or the entry was made to tell something else: "
-            "compare it with a copy of the root, or with what Dagster recorded",
+            Hint.of(
+                "compare it with a copy of the root, or with what Dagster recorded: another "
+                "program wrote it, or the entry was changed"
+            ),
             entry.number,
         )
 

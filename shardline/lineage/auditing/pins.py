@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from shardline.hints import Hint
 from shardline.lineage.auditing.below import directly_below, in_use
 from shardline.lineage.findings import Finding
 from shardline.operations.advice.again import again_advice
@@ -40,7 +41,7 @@ def pin_findings(history: History, logs: AuditedLogs) -> Iterator[Finding]:
             f"shard {shard}" + (f" and {others} more" if others else ""),
             f"it cannot be read without {under.row.shard.name} of {owner}, which no pin of "
             f"{history.name} keeps: vacuum may delete it",
-            f"to pin it, {again_advice(logs.store, history.name, history.ledger.snapshot)}",
+            Hint.of("to pin it, ", again_advice(logs.store, history.name, history.ledger.snapshot)),
             history.ledger.number,
         )
 

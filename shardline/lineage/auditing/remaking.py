@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Any
 from shardline.errors import ShardlineError
 from shardline.fields.bound import is_deterministic
 from shardline.files.compression import Compression
+from shardline.hints import Hint, Option
 from shardline.lineage.auditing.below import all_below, versions_below
 from shardline.lineage.auditing.listed import ShardToRead
 from shardline.lineage.auditing.names import steps_of
+from shardline.lineage.auditing.reasons import Reason, UnmakeableError
 from shardline.lineage.auditing.tables import Tables, is_table
 from shardline.log.state import State
 from shardline.operations.change_shards import ChangeTask, make_changed
@@ -44,14 +46,11 @@ if TYPE_CHECKING:
     from shardline.operations.transform import Transform
     from shardline.storage import Store
 
-_VACUUMED = "what it was made of went to vacuum"
-_OTHERWISE = "its entry tells how it was made in a form of another writer"
+_VACUUMED = Reason("vacuumed-input", "vacuum deleted its input")
+_OTHERWISE = Reason("other-writer", "its entry is in the form of another writer")
+_DEFAULTS = Reason("values-not-recorded", "the log does not contain the migration's values")
 _UNTOLD = (AttributeError, KeyError, TypeError, ValueError)
 """What comes of parameters that are not told as we tell them."""
-
-
-class UnmakeableError(Exception):
-    """A shard that cannot be made once more, and why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,48 +62,53 @@ class Remaking:
     limits: Limits
     tables: Tables
 
-    def obstacle(self, one: ShardToRead) -> str:
-        """Why a shard cannot be made once more, as far as logs tell; empty if it can."""
+    def obstacle(self, one: ShardToRead) -> Reason | None:
+        """Return why a shard cannot be recomputed, by the logs; None if it can."""
         try:
             return self._obstacle(one)
         except _UNTOLD:
             return _OTHERWISE
 
-    def _obstacle(self, one: ShardToRead) -> str:
+    def _obstacle(self, one: ShardToRead) -> Reason | None:
         if not one.history.whole:
-            return "its own log is damaged"
+            return Reason("corrupt-log", "its own log is corrupt")
         entry = self._landing(one)
         if entry is None:
-            return "it is what was left of a damaged shard"
+            return Reason("salvaged-shard", "it was salvaged from a corrupt shard")
         if entry.operation == "append":
             batches = {source.key for source in entry.sources if source.batch is not None}
-            return "its rows were in memory" if one.row.shard.source in batches else ""
+            in_memory = one.row.shard.source in batches
+            return Reason("rows-in-memory", "its rows were in memory") if in_memory else None
         if entry.operation not in _HOW:
-            return f"it was made by {entry.operation}, which is not done again from the log"
-        why = self._lacking(entry.parameters)
-        return why or self._lost_inputs(one, entry)
+            what = f"{entry.operation} made it, which cannot run again from the log"
+            return Reason("unknown-operation", what)
+        return self._lacking(entry.parameters) or self._lost_inputs(one, entry)
 
-    def _lacking(self, told: Json) -> str:
-        """What it would take besides the shards, and is not at hand."""
+    def _lacking(self, told: Json) -> Reason | None:
+        """Return what is needed besides the shards and was not given; None if nothing is."""
         if told.get("default"):
-            return "the log does not tell which values the migration gave"
+            return _DEFAULTS
         makers = [*told.get("fields", ()), *_where(told)]
         random = (one for one in makers if one.get("deterministic") is False)
         if (maker := next(random, None)) is not None:
-            return f"{maker['by']} is declared not to be deterministic"
+            return Reason("not-deterministic", f"{maker['by']} is declared not deterministic")
         lacking = (one for one in makers if self._maker(one) is None)
         if (maker := next(lacking, None)) is not None:
             if is_table(maker):
                 return self.tables.lacking(maker)
-            return f"{maker['by']} is not at hand: name it with --fields{_where_it_was(maker)}"
-        return ""
+            return Reason(
+                "udf-missing",
+                f"{maker['by']} was not given",
+                Hint.of("name it with ", Option("fields", _where_it_was(maker))),
+            )
+        return None
 
     def made(self, one: ShardToRead, scratch: Store, running: Running) -> Receipt:
         """Make a shard once more; raises UnmakeableError where that turns out to be impossible."""
         entry = self._landing(one)
         how = _HOW.get("" if entry is None else entry.operation)
         if entry is None or how is None:
-            raise UnmakeableError("no one knows how it was made")
+            raise UnmakeableError(Reason("origin-not-recorded", "its origin is not recorded"))
         try:
             return how(self, _Work(one.history, entry, one.row.shard, scratch, running))
         except ShardlineError:
@@ -124,12 +128,12 @@ class Remaking:
                 return None
             number = old[-1].landed
 
-    def _lost_inputs(self, one: ShardToRead, entry: Entry) -> str:
-        """Why a shard that this one was made of cannot be had any more; empty if it can."""
+    def _lost_inputs(self, one: ShardToRead, entry: Entry) -> Reason | None:
+        """Return why an input of a shard cannot be read any more; None if all can."""
         ledger = one.history.ledger
         if not entry.inputs:
             gone = any(ledger.condemned_in(name) is not None for name in entry.removed)
-            return _VACUUMED if gone else ""
+            return _VACUUMED if gone else None
         base = _base_of(entry, one.row.shard)
         for told in entry.inputs:
             origin = self.logs.of(told.shown)
@@ -137,30 +141,33 @@ class Remaking:
             for name in (told.shown, *lower):
                 log = self.logs.of(name)
                 if log is None or not log.whole:
-                    return f"the log of {name}, of which it was made, is damaged or gone"
+                    what = f"the log of its input {name} is corrupt or missing"
+                    return Reason("input-log-unreadable", what, version=name)
             if origin is None or origin.made(told.snapshot) is None:
-                return f"{told.shown}@{told.snapshot}, of which it was made, is not in the log"
+                what = f"its input {told.shown}@{told.snapshot} is not in the log"
+                return Reason("snapshot-not-found", what, version=told.shown)
             listed = self.logs.shards(origin, told.snapshot)
             if any(self._is_gone(origin, s) for s in listed if base in {None, s.name}):
                 return _VACUUMED
-        return ""
+        return None
 
-    def damaged(self, one: ShardToRead, spoiled: Collection[str]) -> str:
-        """Why a shard cannot be made once more of what was found to be damaged; empty if it can."""
+    def damaged(self, one: ShardToRead, spoiled: Collection[str]) -> Reason | None:
+        """Return which input of a shard was found to be corrupt; None if none was."""
         if not spoiled:
-            return ""
+            return None
         found = (origin for origin, under in self._needed(one) if under.name in spoiled)
-        return next((f"what it was made of, of {origin}, is damaged" for origin in found), "")
+        return next((_corrupt_input(origin) for origin in found), None)
 
-    def told_damage(self, one: ShardToRead) -> str:
-        """What logs tell of damage in what a shard was made of; empty if they tell of none."""
+    def told_damage(self, one: ShardToRead) -> Reason | None:
+        """Return what logs record of corrupt inputs of a shard; None if they record none."""
         for origin, under in self._needed(one):
             repaired = under.history.repairs.get(under.row.shard.name)
             if repaired is not None or under.has_failed:
-                where = f"entry {repaired or under.row.told} of {under.history.name}"
-                says = "repaired that" if repaired is not None else "says so"
-                return f"what it was made of, of {origin}, is damaged: {where} {says}"
-        return ""
+                entry = repaired or under.row.told
+                says = "repaired it" if repaired is not None else "says so"
+                where = f": entry {entry} of {under.history.name} {says}"
+                return _corrupt_input(origin, where, entry)
+        return None
 
     def _needed(self, one: ShardToRead) -> Iterator[tuple[str, ShardToRead]]:
         """What a shard was made of, and that was read from, with the version it was taken of."""
@@ -213,14 +220,14 @@ class Remaking:
     def _appended(self, work: _Work) -> Receipt:
         rows = source_rows(work.history.version, work.shard, self.limits)
         if rows is None:
-            raise UnmakeableError("its source is gone, or another file by now")
+            raise UnmakeableError(Reason("source-changed", "its source is missing, or changed"))
         schema = work.history.version.schema
         return work.filled(RowFilling(rows, schema, work.running))
 
     def _rebuilt(self, work: _Work) -> Receipt:
         slices = input_slices(work.history.version, work.shard, self.limits)
         if slices is None:
-            raise UnmakeableError("what it was rebuilt from cannot be told")
+            raise UnmakeableError(Reason("origin-not-recorded", "its inputs are not recorded"))
         store = self.logs.store
         return work.filled(Copying(store, slices, self.limits, work.running))
 
@@ -237,7 +244,7 @@ class Remaking:
     def _migrated(self, work: _Work) -> Receipt:
         steps = steps_of(work.entry.parameters)
         if steps is None:
-            raise UnmakeableError("the log does not tell which values the migration gave")
+            raise UnmakeableError(_DEFAULTS)
         schema = self._origin(work.entry, 0).snapshot.schema
         return self._changed(work, migration(schema, steps))
 
@@ -316,7 +323,8 @@ class Remaking:
         for one in targets.of(State(log.dataset, log.version)):
             if isinstance(one, CombineTask) and one.plan.stem == stem:
                 return one
-        raise UnmakeableError("which pairs it has cannot be told without the code that chose them")
+        what = "its pairs are not recorded: only the code that chose them can"
+        raise UnmakeableError(Reason("origin-not-recorded", what))
 
     def _origin(self, entry: Entry, place: int) -> Origin:
         told = entry.inputs[place]
@@ -351,11 +359,17 @@ def _place(entry: Entry, shard: Shard) -> int:
     return [one.shard.name for one in entry.added].index(shard.name)
 
 
-def _where_it_was(maker: Json) -> str:
-    """The module and the name of a function, if its entry tells them."""
+def _corrupt_input(version: str, where: str = "", entry: int = 0) -> Reason:
+    return Reason(
+        "corrupt-input", f"its input from {version} is corrupt{where}", None, version, entry
+    )
+
+
+def _where_it_was(maker: Json) -> str | None:
+    """Return the module and the name of a function, if its entry names them."""
     identity = maker["identity"]
     function = identity.get("function") if isinstance(identity, dict) else None
-    return f" {function}" if function else ""
+    return str(function) if function else None
 
 
 def _base_of(entry: Entry, shard: Shard) -> str | None:

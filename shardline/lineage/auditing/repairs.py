@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from shardline.hints import Hint
 from shardline.lineage.findings import Finding
 from shardline.wording import counted
 
@@ -33,7 +34,7 @@ def loss_findings(history: History) -> Iterator[Finding]:
             history.name,
             f"entry {number}, shard {entry.parameters.get('shard')}",
             f"its repair kept what was intact, and lost {counted(lost, 'record')}",
-            "append what was lost from another copy of its source, if there is one",
+            Hint.of("append the lost records from another copy of its source, if there is one"),
             number,
         )
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from shardline.execution.threads import run_tasks
 from shardline.files.reader import DEFAULT_LIMITS
+from shardline.hints import Command, Hint
 from shardline.lineage.auditing.below import all_below, versions_below
 from shardline.lineage.auditing.beside_shards import beside_shard_findings
 from shardline.lineage.auditing.repairs import lost_in
@@ -29,10 +30,6 @@ if TYPE_CHECKING:
     from shardline.log.conform import FeatureKey
     from shardline.operations.inspect import ShardReport
 
-_REPAIR = (
-    "'shardline repair {}' makes it anew of what it was made of, and says what has to follow; then "
-    "find out who wrote it"
-)
 _EMPTY = sha256(b"").hexdigest()
 _TAKEN = "whether vacuum took the shards that are gone"
 
@@ -127,9 +124,9 @@ def _spoiled(
     """What happened to a shard, by what is in its place; None if something else tells it."""
     shard, detail = one.row.shard, "; ".join(report.problems)
     files = logs.files(one.history.dataset, "shards")
-    advice = "nothing: what is in use does not hold it"
+    advice = Hint.of("nothing to do: no snapshot in use contains it")
     if shard.name in files:
-        advice += ", and vacuum deletes it when no snapshot that is kept does"
+        advice = Hint.of(advice, ", and vacuum deletes it once no retained snapshot does")
     if (entry := one.repaired_in) is not None:
         what = f"it is not what was committed: {detail}; entry {entry} repaired that"
         if lost := lost_in(one.history.entry(entry)):
@@ -149,7 +146,7 @@ def _spoiled(
 
 
 def _other(
-    one: ShardToRead, report: ShardReport, found: str | None, other: str | None, advice: str
+    one: ShardToRead, report: ShardReport, found: str | None, other: str | None, advice: Hint
 ) -> Finding:
     """What is in the place of a shard that is there, and not as it should be."""
     shard, detail = one.row.shard, "; ".join(report.problems)
@@ -166,11 +163,12 @@ def _other(
     return _found(one, "damaged-shard", detail, advice)
 
 
-def _again(one: ShardToRead) -> str:
-    """How to have a shard checked anew: in the newest snapshot, or in the last that holds it."""
+def _again(one: ShardToRead) -> Hint:
+    """Return how to check a shard again: in the newest snapshot, or in the last that holds it."""
     name, last = one.history.name, one.row.until - 1
     place = name if last >= one.history.ledger.snapshot else f"{name}@{last}"
-    return f"'shardline check {place} --again' says anew what passes; find out who attested it"
+    check = Command.of("check", place, "--again")
+    return Hint.of("find out who attested it; to attest again what passes, run ", check)
 
 
 def _missing(one: ShardToRead, logs: AuditedLogs) -> Finding:
@@ -206,22 +204,26 @@ def _is_lost(one: ShardToRead, logs: AuditedLogs) -> bool:
     return gone or one.has_failed or file is None or file.size != shard.bytes
 
 
-def _advice(one: ShardToRead, logs: AuditedLogs) -> str:
-    """What makes a shard anew: a repair, or what made it of others, if it was derived."""
+def _advice(one: ShardToRead, logs: AuditedLogs) -> Hint:
+    """Return how to recreate a shard: by repair, or by the operation that derived it."""
     entry = one.history.entry(one.row.landed)
     name = one.history.name
     if one.row.until <= one.history.ledger.snapshot:
-        return (
-            f"the newest snapshot does not hold it: 'shardline check {name}@{one.row.until - 1} "
-            "--again' writes to the log that it is damaged, so that nobody takes it for sound; "
-            "find out who wrote it"
+        check = Command.of("check", f"{name}@{one.row.until - 1}", "--again")
+        return Hint.of(
+            "find out who wrote it; the latest snapshot does not contain it: to record in the log "
+            "that it is corrupt, run ",
+            check,
         )
     if entry is None or entry.operation not in DERIVES:
-        return _REPAIR.format(name)
+        return Hint.of("find out who wrote it; to recreate it, run ", Command.of("repair", name))
     again = again_advice(logs.store, name, one.history.ledger.snapshot)
-    return (
-        f"'shardline check {name} --again' writes to its log that it is damaged; find out who "
-        f"wrote it, and then {again}"
+    check = Command.of("check", name, "--again")
+    return Hint.of(
+        "find out who wrote it; to record in the log that it is corrupt, run ",
+        check,
+        "; then ",
+        again,
     )
 
 
@@ -236,7 +238,7 @@ def _digests(logs: AuditedLogs) -> dict[str, str]:
 
 
 def _found(
-    one: ShardToRead, kind: str, detail: str, advice: str, *, severity: Severity = "error"
+    one: ShardToRead, kind: str, detail: str, advice: Hint, *, severity: Severity = "error"
 ) -> Finding:
     return Finding(
         severity,

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from shardline.errors import ShardlineError
 from shardline.fields import joined_fields
+from shardline.hints import Hint, Option
+from shardline.lineage.auditing.reasons import Reason
 from shardline.log import canonical
 from shardline.log.schema import Feature
 
@@ -40,18 +42,23 @@ class Tables:
             self._known[key] = next(same, None)
         return self._known[key]
 
-    def lacking(self, told: Json) -> str:
-        """Why it is not."""
+    def lacking(self, told: Json) -> Reason:
+        """Return why the table cannot be joined."""
         identity: Any = told["identity"]
         if identity["defaults"]:
-            return (
-                f"the log does not tell which values stand in where a key is not in {told['by']}: "
-                "declare it with joined_fields in a file of Python, and name that with --fields"
+            return Reason(
+                "values-not-recorded",
+                f"the log does not contain the defaults for keys missing from {told['by']}",
+                Hint.of("declare it with joined_fields in a Python file for ", Option("fields")),
             )
         like = [path for path in self.paths if _leaf(path) == _leaf(str(told["by"]))]
         for path in like or (self.paths if len(self.paths) == 1 else ()):
             return _difference(path, told)
-        return f"{told['by']} is not at hand: hand it with --join"
+        return Reason(
+            "table-missing",
+            f"{told['by']} was not given",
+            Hint.of("pass it with ", Option("join")),
+        )
 
 
 def _joined(path: str, told: Json) -> Fields | None:
@@ -72,19 +79,18 @@ def _joined(path: str, told: Json) -> Fields | None:
         return None  # it is another table, whatever is wrong with it
 
 
-def _difference(path: str, told: Json) -> str:
+def _difference(path: str, told: Json) -> Reason:
     identity: Any = told["identity"]
     wanted = str(identity["sha256"])[:_DIGITS]
     made = _joined(path, told)
     found = None if made is None else made.identity()
     if found is None:
-        return (
-            f"the table {path} does not give the columns that {told['by']} gave, whose sha256 was "
-            f"{wanted}…: hand the table as it was then"
-        )
-    return (
-        f"the table {path} is another one than {told['by']} was: its sha256 is "
-        f"{str(found['sha256'])[:_DIGITS]}…, and it was {wanted}…: hand it as it was then"
+        what = f"does not give the columns of {told['by']} (sha256 {wanted}…)"
+    else:
+        now = str(found["sha256"])[:_DIGITS]
+        what = f"differs from {told['by']} (sha256 {now}…, then {wanted}…)"
+    return Reason(
+        "table-mismatch", f"the table {path} {what}", Hint.of("pass the table as it was then")
     )
 
 

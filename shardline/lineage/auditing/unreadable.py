@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from shardline.hints import Command, Hint
 from shardline.lineage.auditing.below import all_below, in_use
 from shardline.lineage.auditing.listed import ShardToRead
 from shardline.lineage.findings import Finding
@@ -74,38 +75,41 @@ def _held_findings(
         found = [one for one in lost if one.kind == _UNREADABLE]
         if found:
             worst, told = _told(history, found)
-            back = f"get the file back from a copy of the root, {worst.shard.name}; without one, "
+            back = f"restore {worst.shard.name} from a copy of the root; without a copy, "
+            released = Hint.join("; ", (advice for _, advice in holders))
             yield Finding(
                 "warning",
                 worst.kind,
                 history.name,
                 f"snapshot {number}",
                 f"it is held by {' and '.join(who for who, _ in holders)}, and read from {told}",
-                ("" if worst.given_up else back) + "; ".join(advice for _, advice in holders),
+                Hint.of("" if worst.given_up else back, released),
             )
 
 
-def _holders(history: History) -> dict[int, list[tuple[str, str]]]:
+def _holders(history: History) -> dict[int, list[tuple[str, Hint]]]:
     """Who holds which snapshot, and how it is let go of.
 
     What other versions hold is told of these.
     """
     ledger, name = history.ledger, history.name
-    found: dict[int, list[tuple[str, str]]] = {}
+    found: dict[int, list[tuple[str, Hint]]] = {}
     for tag in ledger.tags.values():
-        advice = f"'shardline tag {name} {tag.name}' moves the tag to the newest snapshot"
+        move = Command.of("tag", name, tag.name)
+        advice = Hint.of("to move the tag to the latest snapshot, run ", move)
         if tag.snapshot is not None:
             found.setdefault(tag.snapshot, []).append((f"the tag {tag.name}", advice))
     for pin in ledger.pins.values():
         if pin.snapshot is None or holder_of(pin.name) is not None:
             continue
-        who, advice = f"the pin {pin.name!r}", f"let go of the pin {pin.name!r}"
+        who, advice = f"the pin {pin.name!r}", Hint.of(f"release the pin {pin.name!r}")
         if pin.name.startswith(CONSUMER_PREFIX):
             told = pin.name.removeprefix(CONSUMER_PREFIX).rpartition(" on ")[0]
             consumer, _, run = told.partition(" ")
-            place = f"{name}@{pin.snapshot} --release {consumer}" + (f" --run {run}" if run else "")
+            of, by_run = f"{name}@{pin.snapshot}", ("--run", run) if run else ()
+            release = Command.of("consumers", of, "--release", consumer, *by_run)
             who = f"the consumer {consumer}"
-            advice = f"'shardline consumers {place}' lets go of it"
+            advice = Hint.of("to release it, run ", release)
         found.setdefault(pin.snapshot, []).append((who, advice))
     return found
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from shardline.errors import BadNameError, UnreadableSnapshotError
+from shardline.hints import Command, Hint
 from shardline.lineage.exports.about import NOTHING_SAID
 from shardline.lineage.exports.files import path_from, snapshot_files
 from shardline.lineage.exports.gone import refuse_gone
@@ -132,8 +133,14 @@ def _refuse_unpublished(snapshot: Snapshot) -> None:
     refuse_gone(snapshot)
     if not snapshot.published:
         raise UnreadableSnapshotError(
-            f"{snapshot} is not published, and Croissant is for others to read: 'shardline status "
-            f"{snapshot.version}' tells what keeps it, or choose a published snapshot"
+            f"{snapshot}: not published, Croissant describes published snapshots",
+            code="snapshot-unpublished",
+            hint=Hint.of(
+                "choose a published snapshot; to see what blocks this one, run ",
+                Command.of("status", snapshot.version),
+            ),
+            version=snapshot.version,
+            snapshot=snapshot.number,
         )
 
 
@@ -141,8 +148,10 @@ def _refuse_inside(snapshot: Snapshot, folder: Path) -> None:
     inside = snapshot.store.local_path(snapshot.version.partition("/")[0])
     if inside is not None and folder.resolve().is_relative_to(inside.parent.resolve()):
         raise BadNameError(
-            f"{folder} lies in the root: the copy of the records there would be known to no log, "
-            "and stay when records are erased; choose a folder elsewhere, or leave the copy out"
+            f"{folder}: inside the root, where erase cannot find a copy of the records",
+            code="output-in-root",
+            hint=Hint.of("choose a folder outside the root, or leave out the copy"),
+            path=folder,
         )
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from shardline.errors import UnreadableSnapshotError
+from shardline.hints import Command, Hint
 from shardline.log.layers import stacks_of
 from shardline.log.version import Version
 from shardline.operations.combining.virtual import PairPlan
@@ -47,8 +48,11 @@ def _files(snapshot: Snapshot) -> Iterator[SnapshotFile]:
     for stack in stacks_of(snapshot):
         if stack.misfit is not None:
             raise UnreadableSnapshotError(
-                f"{snapshot} cannot be told: {stack.misfit}; 'shardline verify {snapshot}' tells "
-                "more, or choose another snapshot"
+                f"{snapshot}: files cannot be listed: {stack.misfit}",
+                code="layer-mismatch",
+                hint=Hint.of("run ", Command.of("verify", str(snapshot)), ", or choose another"),
+                version=snapshot.version,
+                snapshot=snapshot.number,
             )
         for layer in stack.layers:
             yield SnapshotFile(snapshot.shard_name(layer.shard), layer.shard)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from shardline.errors import ObjectMissingError, UnreadableSnapshotError
+from shardline.hints import Command, Hint
 from shardline.lineage.catalog import Catalog
 from shardline.lineage.exports.files import part_of
 from shardline.log.layers import stacks_of
@@ -72,8 +73,13 @@ def refuse_gone(snapshot: Snapshot) -> None:
         first = gone[0]
         others = f" and {counted(len(gone) - 1, 'other')}" if len(gone) > 1 else ""
         raise UnreadableSnapshotError(
-            f"{snapshot} is not told to others: {words_for(gone)}: {first.shard.name} of "
-            f"{first.version} ({first.why}){others}. Choose a snapshot that was made since"
+            f"{snapshot}: cannot be exported, {words_for(gone)}: {first.shard.name} of "
+            f"{first.version} ({first.why}){others}",
+            code="snapshot-erased",
+            hint=Hint.of("choose a later snapshot: ", Command.of("status", snapshot.version)),
+            path=first.shard.name,
+            version=snapshot.version,
+            snapshot=snapshot.number,
         )
 
 

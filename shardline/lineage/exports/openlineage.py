@@ -15,6 +15,7 @@ from uuid import NAMESPACE_URL, UUID, uuid5
 
 from shardline import __version__
 from shardline.errors import PackageMissingError
+from shardline.hints import Hint
 from shardline.lineage.exports.openlineage_facets import Facets
 from shardline.log.state import RESERVED_CHECKS
 from shardline.operations.consumers import CONSUME
@@ -80,8 +81,8 @@ def _client() -> _Client:
         from openlineage.client import event_v2, facet_v2  # noqa: PLC0415 - optional
     except ImportError:
         raise PackageMissingError(
-            "OpenLineage events need openlineage-python, which is not installed: pip install "
-            "'shardline[lineage]'"
+            "OpenLineage events need openlineage-python, which is not installed",
+            hint=Hint.of("run `pip install 'shardline[lineage]'`"),
         ) from None
     return _Client(event_v2, facet_v2)
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from shardline.errors import BadNameError, UnavailableError
+from shardline.hints import Hint
 from shardline.storage.local import DurableFile
 from shardline.wording import counted
 
@@ -68,8 +69,12 @@ def send_events(told: Iterable[Told], url: str, *, api_key: str = "") -> Sent:
         # What stands before an @ may be a password.
         shown = f"…@{url.rpartition('@')[2]}" if "@" in url else url
         raise BadNameError(
-            f"{shown!r} is no address of a server: write http:// or https:// and its name, as "
-            "https://marquez.example.org, and no password; a key goes into OPENLINEAGE_API_KEY"
+            f"invalid server address {shown!r}: expected http:// or https:// without password",
+            code="invalid-location",
+            hint=Hint.of(
+                "write an address such as https://marquez.example.org; set a key in "
+                "OPENLINEAGE_API_KEY"
+            ),
         )
     auth = ApiKeyTokenProvider({"apiKey": api_key}) if api_key else TokenProvider({})
     config = HttpConfig(
@@ -90,12 +95,16 @@ def send_events(told: Iterable[Told], url: str, *, api_key: str = "") -> Sent:
     except RequestException as error:
         answer = getattr(error, "response", None)
         where, what = f"{config.url}/{config.endpoint}", type(error).__name__
-        told_code = f"{where} could not be reached ({what})"
+        sent = f"after {counted(events, 'event')}"
+        problem, code = f"cannot be reached ({what}) {sent}", "storage-unavailable"
         if answer is not None:
-            told_code = f"{where} did not take an event: it answered {answer.status_code}"
+            problem = f"rejected an event with status {answer.status_code} {sent}"
+            code = "request-rejected"
         raise UnavailableError(
-            f"{told_code}. {counted(events, 'event')} had been taken: look at the server, and send "
-            "all again, which tells nothing twice"
+            f"{where}: {problem}",
+            code=code,
+            hint=Hint.of("check the server and send all events again: none is stored twice"),
+            path=where,
         ) from None
     finally:
         transport.close()

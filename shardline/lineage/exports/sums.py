@@ -24,7 +24,12 @@ def sha256sums(snapshot: Snapshot, folder: Path | None = None) -> str:
     refuse_gone(snapshot)
     files = snapshot_files(snapshot)
     if not files:
-        raise UnreadableSnapshotError(f"{snapshot} has no files: there is nothing to sum up")
+        raise UnreadableSnapshotError(
+            f"{snapshot}: no files to list",
+            code="snapshot-empty",
+            version=snapshot.version,
+            snapshot=snapshot.number,
+        )
     store = snapshot.store
     seen_from = None if store.local_path(files[0].name) is None else folder
     # No name needs to be escaped: neither a root nor a shard can be called what would.

@@ -229,5 +229,5 @@ def _row(finding: Finding) -> FindingRow:
         shown(finding.version),
         shown(finding.place),
         shown(finding.detail, 1000),
-        shown(finding.advice, 1000),
+        shown(str(finding.advice), 1000),
     )

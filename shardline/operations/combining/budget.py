@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from shardline.errors import BudgetError
+from shardline.hints import Hint, Option
+from shardline.operations.arguments import validate_minimum
 from shardline.wording import counted
 
 if TYPE_CHECKING:
@@ -55,20 +57,27 @@ def refuse_over_budget(
     `folder` is where it would be written, None if that is no local disk. Pairs `of_files` cannot
     be left to those who read them.
     """
-    if budget is not None and budget < 1:
-        raise ValueError(f"a budget of {budget} bytes: it must be 1 or more")
-    limit, why = BUDGET_BYTES, "unless more is allowed"
+    validate_minimum("budget_bytes", budget, 1)
+    limit, why = BUDGET_BYTES, "default budget"
     if budget is not None:
-        limit, why = budget, "as told"
+        limit, why = budget, "budget"
     elif folder is not None and (free := shutil.disk_usage(folder).free) < limit:
-        limit, why = free, f"which is what {folder} has free"
+        limit, why = free, f"free space of {folder}"
     if found.bytes > limit:
-        last = "only those that match (on=)"
-        last = f"or {last}" if of_files else f"{last}, or commit the plan alone (mode='virtual')"
+        virtual = () if of_files else (", or set ", Option("mode", "virtual"))
         raise BudgetError(
-            f"{what} would write {found}, over the budget of {limit:,} bytes, {why}: nothing was "
-            "written. Allow more (budget_bytes=, --budget), take some of the pairs (limit=, "
-            f"sample=), {last}",
+            f"{what}: would write {found} ({why}: {limit:,} bytes)",
             found.pairs,
             found.bytes,
+            hint=Hint.of(
+                "raise ",
+                Option("budget_bytes"),
+                ", take fewer pairs with ",
+                Option("limit"),
+                ", ",
+                Option("sample"),
+                " or ",
+                Option("on"),
+                *virtual,
+            ),
         )

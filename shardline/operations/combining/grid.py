@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from shardline.errors import InvalidArgumentError
+from shardline.hints import Hint
 from shardline.kernel.types import FRAME_BYTES
 
 if TYPE_CHECKING:
@@ -105,9 +107,10 @@ class Grid:
     def sample(self, count: int, seed: int) -> IntArray:
         """The places of so many pairs, in order: all alike, and the same on every machine."""
         if self.pairs >= _MOST:
-            raise ValueError(
-                f"a sample of {self.pairs:,} pairs: they are too many to be numbered; take fewer "
-                "records of one side"
+            raise InvalidArgumentError(
+                f"sample: cannot number {self.pairs:,} pairs (limit: {_MOST:,})",
+                code="too-many-pairs",
+                hint=Hint.of("combine fewer records of a side"),
             )
         chosen = random.Random(seed).sample(  # noqa: S311 - it has to be the same again
             range(self.pairs), min(count, self.pairs)

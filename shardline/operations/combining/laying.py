@@ -15,10 +15,12 @@ from shardline.errors import BadRecordsError
 from shardline.execution.shared import shared
 from shardline.execution.threads import ahead, run_tasks
 from shardline.fields.misfits import BatchMisfit
+from shardline.hints import Hint, Option
 from shardline.kernel.types import FOOTER_BYTES, Framed, Insides
 from shardline.operations.transform import unchanged
 from shardline.readers.arrow_columns import schema_of
 from shardline.sources.frames import Rows, encoded
+from shardline.wording import counted
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator, Sequence
@@ -179,11 +181,13 @@ class Laying:
         if len(over):
             at = int(over[0])
             raise BadRecordsError(
-                f"{pairs.shown(at)} would take {framed.lengths[at]} bytes, over the limit of "
-                f"{self.max_record_bytes}: raise the limit, or leave features out",
+                f"{pairs.shown(at)}: the pair takes {framed.lengths[at]} bytes (limit: "
+                f"{self.max_record_bytes})",
                 (pairs.shown(at),),
                 len(over),
                 len(pairs),
+                code="record-too-large",
+                hint=Hint.of("raise ", Option("max_record"), ", or leave features out"),
             )
         return Laid(framed, pairs.numbers() if self.numbered else None)
 
@@ -227,9 +231,9 @@ def _misfit(pairs: Pairs, error: BatchMisfit) -> str:
 def _refused(told: Sequence[str], rows: int) -> BadRecordsError:
     lines = "\n  ".join(told[:_TOLD])
     return BadRecordsError(
-        f"of these pairs nothing can be made, and nothing was written:\n  {lines}\n"
-        "Mend what is given as where= or fields=",
+        f"cannot combine {counted(len(told), 'pair')}, nothing was written:\n  {lines}",
         tuple(told[:_TOLD]),
         len(told),
         rows,
+        hint=Hint.of("fix the function given as ", Option("where"), " or ", Option("fields")),
     )

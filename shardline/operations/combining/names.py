@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 
-from shardline.errors import SchemaMismatchError
+from shardline.errors import InvalidArgumentError, SchemaMismatchError
+from shardline.hints import Hint, Option
 from shardline.log.schema import Schema
+from shardline.operations.arguments import validate_choice
 from shardline.operations.same_names import doubled, refuse_doubled
 
 if TYPE_CHECKING:
@@ -17,9 +19,8 @@ if TYPE_CHECKING:
 
 Key: TypeAlias = tuple[bool, str]
 OnCollision: TypeAlias = Literal["refuse", "prefix", "keep-left", "keep-right"]
-_WAYS_OUT = (
-    "put a prefix before the names of a side (on_collision='prefix', right_prefix='b_'), or keep "
-    "those of one side (on_collision='keep-left' or 'keep-right')"
+_PREFIX = Hint.of(
+    "set ", Option("on_collision", "prefix"), " and, for example, ", Option("right_prefix", "b_")
 )
 
 
@@ -33,20 +34,25 @@ class Naming:
 
     def __post_init__(self) -> None:
         """Refuse what says nothing, or two things."""
-        if self.on_collision not in get_args(OnCollision):
-            raise ValueError(
-                f"on_collision {self.on_collision!r} is none of {', '.join(get_args(OnCollision))}"
-            )
+        validate_choice("on_collision", self.on_collision, get_args(OnCollision))
         given = self.left_prefix or self.right_prefix
         if self.on_collision == "prefix" and not given:
-            raise ValueError(
-                "there is no prefix to put before names: say left_prefix='a_', right_prefix='b_' "
-                "or both"
+            raise InvalidArgumentError(
+                "on_collision: missing prefix",
+                code="missing-argument",
+                hint=Hint.of(
+                    "set ",
+                    Option("left_prefix", "a_"),
+                    ", ",
+                    Option("right_prefix", "b_"),
+                    " or both",
+                ),
             )
         if self.on_collision != "prefix" and given:
-            raise ValueError(
-                f"a prefix is put before names with on_collision='prefix' only, not with "
-                f"{self.on_collision!r}: say that, or leave the prefix out"
+            raise InvalidArgumentError(
+                f"on_collision: a prefix does not fit {self.on_collision!r}",
+                code="conflicting-arguments",
+                hint=Hint.of("set ", Option("on_collision", "prefix"), ", or leave the prefix out"),
             )
 
     def to_json(self) -> Json:
@@ -91,12 +97,26 @@ def name_features(
     if not common:
         return names
     listed = ", ".join(_shown(key) for key in sorted(common, key=lambda key: (key[1], key[0])))
+    first = min(common, key=lambda key: (key[1], key[0]))[1]
     if naming.on_collision == "prefix":
         raise SchemaMismatchError(
-            f"with these prefixes both sides still have {listed}: choose others, or give the "
-            "other side one too"
+            f"both sides have {listed} with these prefixes",
+            code="feature-collision",
+            hint=Hint.of("choose another prefix, or set a prefix for the other side too"),
+            feature=first,
         )
-    raise SchemaMismatchError(f"both sides have {listed}: {_WAYS_OUT}")
+    raise SchemaMismatchError(
+        f"both sides have {listed}",
+        code="feature-collision",
+        hint=Hint.of(
+            _PREFIX,
+            ", or ",
+            Option("on_collision", "keep-left"),
+            " or ",
+            Option("on_collision", "keep-right"),
+        ),
+        feature=first,
+    )
 
 
 def refuse_same_names(names: Names, new: Collection[Key] = ()) -> None:
@@ -111,9 +131,10 @@ def refuse_same_names(names: Names, new: Collection[Key] = ()) -> None:
     known = doubled(sides[0]) | doubled(sides[1])
     refuse_doubled(
         doubled({*sides[0], *sides[1]}) - known,
-        "put a prefix before the names of a side (on_collision='prefix', right_prefix='b_')",
+        _PREFIX,
     )
-    refuse_doubled(doubled({*sides[0], *sides[1], *new}) - known, "give the new field another name")
+    rename = Hint.of("rename the new feature")
+    refuse_doubled(doubled({*sides[0], *sides[1], *new}) - known, rename)
 
 
 def _without(names: Mapping[Key, str | None], left_out: Collection[Key]) -> dict[Key, str | None]:
@@ -146,8 +167,7 @@ def refuse_opaque(shown: str, schema: Schema) -> None:
     """Refuse records that have no features to lay together."""
     if schema.payload == "opaque":
         raise SchemaMismatchError(
-            f"the records of {shown} are opaque: they have no features that could stand in one "
-            "record with those of another"
+            f"{shown}: opaque records have no features to combine", code="opaque-records"
         )
 
 

@@ -162,7 +162,7 @@ class Part:
                     self._decoded[feature.key] = to_column(feature, buffers)
             except ColumnError as error:
                 number = self.first + error.record
-                raise ColumnError(number, error.feature, error.detail) from None
+                raise ColumnError(number, error.feature, error.detail, code=error.code) from None
         return [self._decoded[feature.key] for feature in features]
 
 

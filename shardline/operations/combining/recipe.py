@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from shardline.errors import SchemaMismatchError
+from shardline.hints import Hint
 from shardline.operations.combining.names import (
     combined_schema,
     name_features,
@@ -77,7 +78,10 @@ def make_recipe(rule: Rule, left: Schema, right: Schema) -> tuple[Recipe, Schema
     for feature in new:
         if feature.key in there:
             raise SchemaMismatchError(
-                f"feature {feature.name!r} is there already: give the new field another name"
+                f"feature {feature.name!r} exists already",
+                code="duplicate-feature",
+                hint=Hint.of("rename the new feature"),
+                feature=feature.name,
             )
         there.add(feature.key)
     after = replace(pairs, features=(*pairs.features, *new))

@@ -9,9 +9,11 @@ from inspect import signature
 from numbers import Integral
 from typing import TYPE_CHECKING, Literal, TypeAlias, TypedDict, get_args
 
-from shardline.errors import SchemaMismatchError
+from shardline.errors import InvalidArgumentError, SchemaMismatchError, UnknownArgumentError
 from shardline.fields.bound import is_deterministic, is_maker
+from shardline.hints import Hint, Option
 from shardline.kernel.types import Column
+from shardline.operations.arguments import validate_choice, validate_minimum
 from shardline.operations.combining.names import Naming
 
 if TYPE_CHECKING:
@@ -49,17 +51,18 @@ class Rule:
 
     def __post_init__(self) -> None:
         """Refuse what contradicts itself."""
-        if self.how not in get_args(How):
-            raise ValueError(f"how {self.how!r} is none of {', '.join(get_args(How))}")
+        validate_choice("how", self.how, get_args(How))
         if self.how == "left" and not self.on:
-            raise ValueError(
-                "how='left' keeps records without a match, and nothing says what a match is: name "
-                "the key features with on="
+            raise InvalidArgumentError(
+                "how: a left join needs key features",
+                code="missing-argument",
+                hint=Hint.of("name the key features with ", Option("on")),
             )
         if self.how == "left" and self.once:
-            raise ValueError(
-                "with once=True every record but one is the right of a pair: how='left' says "
-                "nothing there, leave one of the two out"
+            raise InvalidArgumentError(
+                "once: a left join does not fit unordered pairs",
+                code="conflicting-arguments",
+                hint=Hint.of("leave out ", Option("once"), " or ", Option("how")),
             )
         for name, count, least in (
             ("limit", self.limit, 1),
@@ -68,23 +71,28 @@ class Rule:
         ):
             _refuse_no_count(name, count, least)
         if self.sample is not None and (self.on or self.where or self.limit is not None):
-            raise ValueError(
-                "a sample is taken of all pairs: sample= cannot stand with on=, where= or limit="
+            given = [name for name in ("on", "where", "limit") if getattr(self, name)]
+            raise InvalidArgumentError(
+                f"sample: does not fit {' or '.join(given)}",
+                code="conflicting-arguments",
+                hint=Hint.of("a sample is taken of all pairs: leave out ", Option("sample")),
             )
         for option, maker in (("where", self.where), *(("fields", one) for one in self.fields)):
             if maker is not None and not is_maker(maker):
-                raise ValueError(
-                    f"{option}= takes what declares its features: put batch_fields(...) or "
-                    "record_fields(...) before the function"
+                raise InvalidArgumentError(
+                    f"{option}: the function does not declare its features",
+                    code="undeclared-udf",
+                    hint=Hint.of("wrap the function in batch_fields(...) or record_fields(...)"),
                 )
         if self.where is not None and (
             len(self.where.features) != 1
             or self.where.features[0].kind != "int64"
             or self.where.features[0].shape
         ):
-            raise ValueError(
-                f"{self.where.shown} cannot choose pairs: where= declares one feature, an int64 "
-                "that is 1 for a pair that is wanted and 0 for one that is not"
+            raise InvalidArgumentError(
+                f"where: {self.where.shown} must declare a single int64 feature",
+                code="invalid-filter",
+                hint=Hint.of("return 1 for a pair to keep and 0 for a pair to drop"),
             )
 
     @property
@@ -123,9 +131,10 @@ def _refuse_no_count(name: str, given: object, least: int) -> None:
     if given is None:
         return
     if isinstance(given, bool) or not isinstance(given, Integral):
-        raise ValueError(f"{name} is a value of type {type(given).__name__}: give a whole number")
-    if int(given) < least:
-        raise ValueError(f"{name} is {given}: it must be {least} or more")
+        raise InvalidArgumentError(
+            f"{name}: expected a whole number, got {type(given).__name__}", code="invalid-type"
+        )
+    validate_minimum(name, int(given), least)
 
 
 def _identity(fields: Fields, run: str) -> Json:
@@ -163,10 +172,10 @@ def refuse_unknown(function: Callable[..., object], options: Iterable[str]) -> N
     for name in options:
         if name not in known:
             near = get_close_matches(name.lower(), known, 1)
-            meant = f"is {near[0]}= meant? It" if near else "it"
-            raise TypeError(
-                f"{function.__name__} has no option {name}=: {meant} takes "
-                f"{', '.join(f'{one}=' for one in known)}"
+            meant = ("did you mean ", Option(near[0])) if near else ()
+            raise UnknownArgumentError(
+                f"{function.__name__}: unknown argument {name!r} (known: {', '.join(known)})",
+                hint=Hint.of(*meant, "?") if meant else None,
             )
 
 
@@ -203,9 +212,13 @@ def _pairs(on: object) -> tuple[tuple[str, str], ...]:
         (one, other) for one, other in pairs if isinstance(one, str) and isinstance(other, str)
     ]
     if not isinstance(on, Iterable) or len(named) < len(pairs):
-        raise ValueError(
-            "on= takes the name of a feature, several in a list, or a dict of names of the left "
-            "with those of the right"
+        raise InvalidArgumentError(
+            f"on: expected feature names, got {type(on).__name__}",
+            code="invalid-type",
+            hint=Hint.of(
+                "give a name, a list of names, or a dict from names of the left to names of the "
+                "right"
+            ),
         )
     return tuple(named)
 
@@ -225,8 +238,11 @@ def key_columns(rule: Rule, left: Schema, right: Schema) -> KeyColumns:
         pair = [_key(*side) for side in zip(("left", "right"), (left, right), names, strict=True)]
         if pair[0].kind != pair[1].kind:
             raise SchemaMismatchError(
-                f"the key {names[0]!r} of the left holds {pair[0].kind} values and {names[1]!r} of "
-                f"the right {pair[1].kind}: they can never be the same; migrate one of them"
+                f"key {names[0]!r} of the left has type {pair[0].kind}, key {names[1]!r} of the "
+                f"right {pair[1].kind}",
+                code="key-mismatch",
+                hint=Hint.of("migrate a side to the type of the other"),
+                feature=names[0],
             )
         for one, into in zip(pair, columns, strict=True):
             into.append(Column(one.name, one.kind))
@@ -237,9 +253,16 @@ def _key(side: str, schema: Schema, name: str) -> Feature:
     feature = schema.find(name, sequence=False)
     if feature is None:
         known = ", ".join(repr(one.name) for one in schema.features if not one.sequence) or "none"
-        raise SchemaMismatchError(f"the {side} has no feature {name!r} to match by: it has {known}")
+        raise SchemaMismatchError(
+            f"unknown feature {name!r} of the {side} (known: {known})",
+            code="unknown-feature",
+            feature=name,
+        )
     if feature.kind not in _KEY_KINDS or feature.shape:
         raise SchemaMismatchError(
-            f"feature {name!r} of the {side} is {feature}: a key is a single int64 or bytes value"
+            f"feature {name!r} of the {side} cannot be a key ({feature})",
+            code="invalid-key",
+            hint=Hint.of("choose a feature with a single int64 or bytes value"),
+            feature=name,
         )
     return feature

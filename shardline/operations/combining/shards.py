@@ -11,6 +11,7 @@ import numpy as np
 from shardline.errors import IndexMismatchError, UnreadableSnapshotError
 from shardline.files.compression import Compression
 from shardline.files.index import read_offsets
+from shardline.hints import Command, Hint
 from shardline.kernel.types import FRAME_BYTES
 from shardline.operations.combining.grid import extent
 from shardline.operations.combining.laying import Laying
@@ -63,8 +64,14 @@ def shards_of(snapshot: Snapshot, names: Mapping[Key, str | None]) -> Shards:
     """The shards of a snapshot, whatever files their records lie in; no record is read."""
     if any(shard.virtual for shard in snapshot.shards):
         raise UnreadableSnapshotError(
-            f"{snapshot} is virtual itself: make records of its pairs before they are combined, "
-            f"with 'shardline rebuild {snapshot.version} --into' another version"
+            f"{snapshot}: cannot combine a virtual snapshot",
+            code="virtual-snapshot",
+            hint=Hint.of(
+                "write its pairs into a version first: run ",
+                Command.of("rebuild", snapshot.version, "--into", "VERSION"),
+            ),
+            version=snapshot.version,
+            snapshot=snapshot.number,
         )
     found = records_of(snapshot)
     grown = growth(names)

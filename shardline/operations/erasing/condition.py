@@ -11,7 +11,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from shardline.errors import FieldsError, SchemaMismatchError
+from shardline.errors import FieldsError, InvalidArgumentError, SchemaMismatchError
+from shardline.hints import Hint, Option
 from shardline.operations.erasing.predicate import scalar_feature
 from shardline.operations.erasing.predicate_text import parse
 from shardline.readers.arrow_columns import schema_of
@@ -123,7 +124,12 @@ class Keys:
     def __post_init__(self) -> None:
         """Refuse a list of nothing."""
         if not self.values:
-            raise ValueError("there are no values of the key: name one at least")
+            raise InvalidArgumentError(
+                f"key {self.key!r}: missing values",
+                code="missing-argument",
+                hint=Hint.of("set ", Option("values")),
+                feature=self.key,
+            )
 
     @property
     def reads(self) -> tuple[str, ...]:
@@ -158,7 +164,10 @@ class Keys:
         kind = schema_of([feature]).field(0).type
         if feature.kind == "float":
             raise SchemaMismatchError(
-                f"feature {self.key!r} holds floats, which make no key: choose by a predicate"
+                f"feature {self.key!r}: a float feature cannot be a key",
+                code="invalid-key",
+                hint=Hint.of("set ", Option("where"), " to a predicate"),
+                feature=self.key,
             )
         read = _number if feature.kind == "int64" else _bytes
         told = []
@@ -166,8 +175,10 @@ class Keys:
             found = read(value)
             if found is None:
                 raise SchemaMismatchError(
-                    f"value {place} of {len(self.values)} is no whole number, and feature "
-                    f"{self.key!r} holds int64 values"
+                    f"feature {self.key!r}: value {place} of {len(self.values)} is not a whole "
+                    "number",
+                    code="invalid-value",
+                    feature=self.key,
                 )
             told.append(found)
         values = pa.array(told, pa.int64() if feature.kind == "int64" else pa.binary())
@@ -175,7 +186,9 @@ class Keys:
             return values.cast(kind)
         except pa.ArrowInvalid:
             raise SchemaMismatchError(
-                f"a value is not UTF-8, and feature {self.key!r} holds text"
+                f"feature {self.key!r}: a value is not UTF-8 text",
+                code="invalid-value",
+                feature=self.key,
             ) from None
 
 
@@ -220,14 +233,16 @@ class Chosen:
         """Refuse what does not tell just that."""
         made = self.maker.features
         if len(made) != 1 or made[0].kind != "int64" or made[0].shape:
-            raise ValueError(
-                f"{self.maker.shown} cannot choose records: where= declares one feature, an int64 "
-                "that is 1 for a record to erase and 0 for others"
+            raise InvalidArgumentError(
+                f"where: {self.maker.shown} must declare a single int64 feature",
+                code="invalid-filter",
+                hint=Hint.of("return 1 for a record to erase and 0 for others"),
             )
         if self.maker.reads is None:
-            raise ValueError(
-                f"{self.maker.shown} does not say what it reads, and so not in which versions it "
-                "can choose: declare that, reads=[...]"
+            raise InvalidArgumentError(
+                f"where: {self.maker.shown} does not declare the features it reads",
+                code="undeclared-udf",
+                hint=Hint.of("declare ", Option("reads"), " of the function"),
             )
 
     @property
@@ -260,14 +275,15 @@ class _Made:
         ((_, fitted),) = made.columns
         if made.reasons or fitted.bad or fitted.array.null_count:
             raise FieldsError(
-                f"{self._shown} does not say of every record whether it is meant: nothing was "
-                "erased"
+                f"where: {self._shown} has no answer for some records, nothing was erased",
+                code="invalid-filter-result",
             ) from made.error
         told = np.asarray(fitted.array)
         if not np.isin(told, (0, 1)).all():
             raise FieldsError(
-                f"{self._shown} gives other numbers than 1 for a record to erase and 0 for others: "
-                "nothing was erased"
+                f"where: {self._shown} returned a number other than 0 and 1, nothing was erased",
+                code="invalid-filter-result",
+                hint=Hint.of("return 1 for a record to erase and 0 for others"),
             )
         mask: Mask = told == 1
         return mask
@@ -281,12 +297,20 @@ def condition_of(
 ) -> Condition:
     """The condition that a caller told. Raises ValueError if it told none, or two."""
     if (where is None) == (key is None):
-        raise ValueError(
-            "which records? Choose them by a predicate, where=, or by a key and its values, key= "
-            "and values="
+        both = where is not None
+        raise InvalidArgumentError(
+            "where and key exclude each other" if both else "no records chosen",
+            code="conflicting-arguments" if both else "missing-argument",
+            hint=Hint.of(
+                "set either ", Option("where"), ", or ", Option("key"), " and ", Option("values")
+            ),
         )
     if key is not None:
         return Keys(key, tuple(values))
     if values:
-        raise ValueError("values are those of a key: name it with key=")
+        raise InvalidArgumentError(
+            "values: missing key",
+            code="missing-argument",
+            hint=Hint.of("name the key feature with ", Option("key")),
+        )
     return Where(where) if isinstance(where, str) else Chosen(where)  # type: ignore[arg-type]

@@ -59,7 +59,7 @@ class PairedSides:
             yield from self._mapped(RowMap(self.store, name, shard.records, 2), cover)
             return
         if cover is None or estimate(self._grid, cover).pairs != shard.records:
-            raise RowMapError("its entry does not tell which shards it pairs")
+            raise RowMapError("its entry does not list its shard pairs", code="origin-not-recorded")
         before = 0
         if cover.span is not None:
             cut = Cover(cover.left, cover.right, (0, cover.span[0]))

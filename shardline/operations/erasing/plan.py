@@ -133,7 +133,9 @@ def plan_erase(
     store = open_store(root)
     history = read_history(store, check_name(dataset, "dataset"))
     if not history.versions:
-        raise VersionMissingError(f"there is no dataset {dataset} in {store.uri}")
+        raise VersionMissingError(
+            f"{dataset}: no such dataset in {store.uri}", code="dataset-not-found"
+        )
     plans = search_plans(history, condition, limits)
     tasks = [*search_tasks(history, condition, limits), *plans.tasks.values()]
     _refuse_unknown(history, condition, searched=bool(tasks))
@@ -212,7 +214,11 @@ def _refuse_unknown(history: DatasetHistory, condition: Condition, *, searched: 
         ]
         asked = ", ".join(map(repr, unknown or condition.reads))
         together = "" if unknown or len(condition.reads) == 1 else " together"
-        raise SchemaMismatchError(f"no version of {history.dataset} has {asked}{together}: {has}")
+        raise SchemaMismatchError(
+            f"{history.dataset}: no version has {asked}{together} ({has})",
+            code="schema-mismatch" if together else "unknown-feature",
+            feature=(unknown or [*condition.reads])[0],
+        )
 
 
 def _planned(history: DatasetHistory, rows: Rows, unreadable: set[str]) -> Iterator[VersionErasure]:

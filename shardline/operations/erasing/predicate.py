@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from shardline.errors import SchemaMismatchError
+from shardline.hints import Hint, Option
 from shardline.readers.arrow_columns import schema_of
 
 if TYPE_CHECKING:
@@ -170,8 +171,12 @@ def scalar_feature(schema: Schema, name: str) -> Feature:
     feature = schema.feature(name, sequence=False)
     if feature.shape:
         raise SchemaMismatchError(
-            f"feature {name!r} is {feature}, and only single values can be compared: choose the "
-            "records by a function, where='module:object'"
+            f"feature {name!r}: only single values can be compared ({feature})",
+            code="unsupported-feature",
+            hint=Hint.of(
+                "choose the records by a function: set ", Option("where", "MODULE:OBJECT")
+            ),
+            feature=name,
         )
     return feature
 
@@ -191,8 +196,9 @@ def _as_scalars(feature: Feature, values: Sequence[Value]) -> pa.Array:
     except (ValueError, OverflowError, pa.ArrowException):
         wanted = {"int64": "a whole number", "float": "a number", "bytes": "a text in quotes"}
         raise SchemaMismatchError(
-            f"feature {feature.name!r} holds {feature.kind} values: compare it with "
-            f"{wanted[feature.kind]}"
+            f"feature {feature.name!r}: expected {wanted[feature.kind]} ({feature.kind} feature)",
+            code="invalid-value",
+            feature=feature.name,
         ) from None
 
 

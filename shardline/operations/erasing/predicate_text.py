@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from shardline.errors import InvalidArgumentError
+from shardline.hints import Hint
 from shardline.operations.erasing.predicate import COMPARE, Compare, Missing, Not, OneOf, Several
 
 if TYPE_CHECKING:
@@ -24,10 +26,10 @@ _TOKEN = re.compile(
     re.VERBOSE,
 )
 _DEEPEST = 50
-_HOW = (
-    "write comparisons as label == 3, name in ['a', 'b'] or name is missing, put together with "
-    "and, or, not and brackets; texts stand in quotes, and names with other characters than "
-    "letters, digits and ./-_ in backquotes"
+_HOW = Hint.of(
+    "write comparisons like label == 3, name in ['a', 'b'] or name is missing, joined by and, or, "
+    "not and brackets, with text in quotes and names with other characters than letters, digits "
+    "and ./-_ in backquotes"
 )
 
 
@@ -36,7 +38,7 @@ def parse(text: str) -> Node:
     parser = _Parser(text)
     found = parser.any_of()
     if parser.here is not None:
-        raise parser.wrong("there is something behind its end")
+        raise parser.wrong("unexpected text after its end")
     return found
 
 
@@ -50,9 +52,14 @@ class _Parser:
         self.here: re.Match[str] | None = None
         self._go_on()
 
-    def wrong(self, what: str) -> ValueError:
+    def wrong(self, what: str) -> InvalidArgumentError:
         at = self._end if self.here is None else self.here.start() + 1
-        return ValueError(f"the predicate cannot be read at character {at}: {what}; {_HOW}")
+        return InvalidArgumentError(
+            f"invalid predicate at character {at}: {what}",
+            code="invalid-predicate",
+            hint=_HOW,
+            offset=at,
+        )
 
     def _go_on(self) -> None:
         self.here = None
@@ -60,7 +67,7 @@ class _Parser:
             return
         found = _TOKEN.match(self._text, self._end)
         if found is None:
-            raise self.wrong("this is no name, number, text or sign")
+            raise self.wrong("expected a name, number, text or sign")
         self.here, self._end = found, found.end()
 
     def _take(self, *words: str) -> str | None:
@@ -88,7 +95,7 @@ class _Parser:
     def _one(self) -> Node:
         self._deep += 1
         if self._deep > _DEEPEST:
-            raise self.wrong("it is nested too deeply")
+            raise self.wrong("nested too deeply")
         try:
             if self._take("not"):
                 return Not(self._one())
@@ -109,11 +116,11 @@ class _Parser:
         if self._take("is"):
             negated = self._take("not")
             if not self._take("missing"):
-                raise self.wrong("behind 'is' stands 'missing' or 'not missing'")
+                raise self.wrong("expected 'missing' or 'not missing' after 'is'")
             return Not(Missing(name)) if negated else Missing(name)
         if negated := self._take("not"):
             if not self._take("in"):
-                raise self.wrong("'in' is missing behind 'not'")
+                raise self.wrong("expected 'in' after 'not'")
             return Not(OneOf(name, self._values()))
         if self._take("in"):
             return OneOf(name, self._values())
@@ -122,20 +129,20 @@ class _Parser:
     def _name(self) -> str:
         found = self.here and (self.here["name"] or self.here["quoted"])
         if not found:
-            raise self.wrong("the name of a feature should stand here")
+            raise self.wrong("expected the name of a feature")
         self._go_on()
         return found
 
     def _sign(self) -> Sign:
         found = self._take(*COMPARE)
         if found is None:
-            raise self.wrong("== or another comparison should stand here")
+            raise self.wrong("expected == or another comparison")
         return found  # type: ignore[return-value] # it is one of them
 
     def _value(self) -> Value:
         here = self.here
         if here is None or not (here["number"] or here["text"]):
-            raise self.wrong("a number, or a text in quotes, should stand here")
+            raise self.wrong("expected a number or a text in quotes")
         self._go_on()
         if here["text"]:
             return re.sub(r"\\(.)", r"\1", here["text"][1:-1], flags=re.DOTALL)
@@ -145,7 +152,7 @@ class _Parser:
     def _values(self) -> tuple[Value, ...]:
         begin = self._take("[", "(")
         if begin is None:
-            raise self.wrong("behind 'in' stands a list, as [1, 2]")
+            raise self.wrong("expected a list like [1, 2] after 'in'")
         values = [self._value()]
         while self._take(","):
             values.append(self._value())

@@ -168,7 +168,9 @@ def prove_erasure(
     store = open_store(root)
     history = read_history(store, check_name(dataset, "dataset"))
     if not history.versions:
-        raise VersionMissingError(f"there is no dataset {dataset} in {store.uri}")
+        raise VersionMissingError(
+            f"{dataset}: no such dataset in {store.uri}", code="dataset-not-found"
+        )
     asked = [
         (one, entry)
         for one in history.versions.values()

@@ -14,6 +14,7 @@ from shardline.errors import (
 )
 from shardline.files.compression import Compression
 from shardline.files.stored import StoredFile
+from shardline.hints import Hint
 from shardline.operations.origin import SourceRows
 from shardline.operations.receipt import Receipt
 from shardline.operations.repairing.old_places import OldPlaces
@@ -203,7 +204,13 @@ def _is_gone(task: MendTask) -> bool:
 
 def _hopeless(task: MendTask) -> WrongShardError:
     return WrongShardError(
-        f"{task.label}: it holds other records than those that were committed, or was cut off "
-        "behind a record, and neither its source nor its inputs are there to make it anew. Put "
-        "the right file back, or restore a snapshot without it and append its source again"
+        f"{task.label}: the file is cut off or contains other records, and its source and inputs "
+        "are missing",
+        code="unrepairable-shard",
+        hint=Hint.of(
+            "put the committed file back, or restore a snapshot without the shard and append its "
+            "source again"
+        ),
+        path=task.name,
+        version=f"{task.dataset}/{task.version}",
     )

@@ -83,5 +83,9 @@ class RowFilling:
             if end is not None and chunk.end >= end:
                 break
         if self.rows.records not in {None, records}:
-            raise SourceError(f"{self.rows.source.shown} does not give the records that it gave")
+            raise SourceError(
+                f"{self.rows.source.shown}: gives other records than before",
+                code="source-changed",
+                path=self.rows.source.shown,
+            )
         return True

@@ -1,0 +1,68 @@
+"""Validation of the arguments that several operations share."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from shardline.errors import InvalidArgumentError
+from shardline.files.compression import Compression
+from shardline.hints import Hint, Option
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from shardline.log.version import Version
+
+
+def validate_choice(name: str, value: object, known: Sequence[str]) -> None:
+    """Raise InvalidArgumentError if the value is not among the known values."""
+    if value not in known:
+        raise InvalidArgumentError(
+            f"invalid {name} {value!r}: expected {', '.join(known)}", code="invalid-choice"
+        )
+
+
+def validate_minimum(name: str, value: int | None, least: int) -> None:
+    """Raise InvalidArgumentError if a number is given and less than the minimum."""
+    if value is not None and value < least:
+        raise InvalidArgumentError(
+            f"{name}: expected {least} or more, got {value}", code="out-of-range"
+        )
+
+
+def validate_share(name: str, value: float) -> None:
+    """Raise InvalidArgumentError if a share is not from 0 to 1."""
+    if not 0 <= value <= 1:
+        raise InvalidArgumentError(f"{name}: expected 0 to 1, got {value}", code="out-of-range")
+
+
+def parse_compression(value: Compression | str) -> Compression:
+    """Return the compression of this name. Raises InvalidArgumentError if there is none."""
+    try:
+        return Compression(value)
+    except ValueError:
+        validate_choice("compression", value, [one.value for one in Compression])
+        raise
+
+
+def validate_shard_compression(compression: Compression | None) -> None:
+    """Raise InvalidArgumentError for ZLIB, whose files cannot be concatenated."""
+    if compression is Compression.ZLIB:
+        raise InvalidArgumentError(
+            "compression: shards cannot be ZLIB",
+            code="unsupported-compression",
+            hint=Hint.of(
+                "set ", Option("compression", "gzip"), " or ", Option("compression", "none")
+            ),
+        )
+
+
+def validate_same_root(into: Version, base: Version) -> None:
+    """Raise InvalidArgumentError if two versions are in different roots."""
+    if into.store.uri != base.store.uri:
+        raise InvalidArgumentError(
+            f"{into.name}: root {into.store.uri} differs from {base.store.uri} of {base.name}",
+            code="root-mismatch",
+            hint=Hint.of(f"write {into.name} into the root of {base.name}, then copy it"),
+            version=into.name,
+        )
