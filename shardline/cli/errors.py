@@ -180,7 +180,9 @@ def _render_option(option: Option) -> str:
 
 def _running_command() -> click.Command | None:
     """Return the command that runs, or ran: an error leaves its context."""
-    context = click.get_current_context()
+    context = click.get_current_context(silent=True)
+    if context is None:
+        return None
     if not isinstance(context.command, click.Group):
         return context.command
     arguments: tuple[str, ...] = context.meta.get(_ARGUMENTS, ())
@@ -189,9 +191,13 @@ def _running_command() -> click.Command | None:
 
 def _root_for(command: Command) -> str | None:
     """Return the root to add: given as an option now, and taken by that command."""
-    context = click.get_current_context()
-    root = context.meta.get(TOLD_ROOT)
-    if not isinstance(root, str) or {"--root", "--help"} & set(command.arguments):
+    context = click.get_current_context(silent=True)
+    root = None if context is None else context.meta.get(TOLD_ROOT)
+    if (
+        context is None
+        or not isinstance(root, str)
+        or {"--root", "--help"} & set(command.arguments)
+    ):
         return None
     group = context.find_root().command
     target = group.commands.get(command.arguments[0]) if isinstance(group, click.Group) else None

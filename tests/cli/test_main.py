@@ -272,7 +272,7 @@ def test_the_reference_kernel_says_that_it_will_be_slow(tmp_path: Path) -> None:
 def test_an_unknown_kernel_is_refused(tmp_path: Path) -> None:
     path = made(tmp_path / "a.tfrecord", framed(b"x"))
     result = shardline("verify", path, "--json", SHARDLINE_KERNEL="fastest")
-    assert result.problem == (2, "kernel-unavailable")
+    assert result.problem == (2, "unknown-kernel")
     assert "'fastest'" in result.error["message"]
 
 
