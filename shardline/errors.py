@@ -369,12 +369,6 @@ class NotAFileError(ShardlineError, OSError):
     code = "not-a-file"
 
 
-class RecordMissingError(ShardlineError, IndexError):
-    """A record number outside a file or snapshot."""
-
-    code = "record-not-found"
-
-
 class IndexMismatchError(ShardlineError, ValueError):
     """An offset index that does not belong to the file beside it."""
 

@@ -19,7 +19,7 @@ from shardline import kernel
 from shardline.errors import (
     DamagedFileError,
     IndexMismatchError,
-    RecordMissingError,
+    RecordNotFoundError,
     StorageError,
 )
 from shardline.files.compression import Compression, CompressionError
@@ -261,7 +261,7 @@ class IndexedFile:
         """One record's payload, checked; negative numbers count from the end."""
         number = record + len(self) if record < 0 else record
         if not 0 <= number < len(self):
-            raise RecordMissingError(
+            raise RecordNotFoundError(
                 f"{self.path}: record {record} not found ({counted(len(self), 'record')})",
                 path=self.path,
                 record=record,

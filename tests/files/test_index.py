@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from shardline.errors import DamagedFileError, IndexMismatchError, RecordMissingError
+from shardline.errors import DamagedFileError, IndexMismatchError, RecordNotFoundError
 from shardline.files.index import IndexedFile, index_path, write_index
 from shardline.files.reader import Limits
 from shardline.files.writer import write_records
@@ -100,7 +100,7 @@ def test_a_number_out_of_range_is_an_index_error_that_says_the_range(tmp_path: P
     write_index(path)
     with IndexedFile(path) as file:
         for number in (3, -4, 10**9):
-            with raises(RecordMissingError, "record-not-found", record=number) as caught:
+            with raises(RecordNotFoundError, "record-not-found", record=number) as caught:
                 file[number]
             assert isinstance(caught.value, IndexError)
             assert "3 records" in str(caught.value)
