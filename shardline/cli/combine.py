@@ -70,6 +70,7 @@ SNAPSHOT is a number, a tag, 'published' (the default), 'newest' or a time (UTC)
     "with --on, --where, --fields, --limit or --sample.",
 )
 @click.option(
+    "budget_bytes",
     "--budget",
     type=Size(least=1),
     help="Refuse to write more than this.  [default: what the disk has free, at most 100 GB]",

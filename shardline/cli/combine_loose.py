@@ -37,7 +37,7 @@ def combine_loose(asked: CombineOptions, output: Path, rule: Options) -> None:
     if not asked.as_json:
         _print_plan(plan, sides, output, whole=asked.dry_run)
     folder = output.absolute().parent
-    refuse_over_budget(str(output), plan.estimate, asked.budget, folder, of_files=True)
+    refuse_over_budget(str(output), plan.estimate, asked.budget_bytes, folder, of_files=True)
     if asked.dry_run:
         if asked.as_json:
             tell_json(_plan_json(plan, output))
@@ -61,7 +61,7 @@ def _write(
             *sides,
             output,
             compression=asked.compression,
-            budget_bytes=asked.budget,
+            budget_bytes=asked.budget_bytes,
             overwrite=asked.overwrite,
             limits=asked.limits,
             workers=asked.workers,

@@ -26,7 +26,7 @@ class CombineOptions:
     output: Path | None
     overwrite: bool
     mode: CombineMode
-    budget: int | None
+    budget_bytes: int | None
     target_size: int | None
     compression: str
     dry_run: bool

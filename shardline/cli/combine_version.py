@@ -57,7 +57,7 @@ def combine_versions(asked: CombineOptions, into: str, rule: Options) -> NoRetur
         plan = plan_combine(left, right, target, **more, **rule)
     if not asked.as_json:
         _print_plan(plan, target, rule, whole=asked.dry_run)
-    refuse_over_budget(target.name, plan.estimate, asked.budget, spool_folder(target.store))
+    refuse_over_budget(target.name, plan.estimate, asked.budget_bytes, spool_folder(target.store))
     if asked.dry_run:
         if asked.as_json:
             tell_json(_plan_json(plan, target))
@@ -67,7 +67,7 @@ def combine_versions(asked: CombineOptions, into: str, rule: Options) -> NoRetur
     began = time.perf_counter()
     with drawing_engine(asked.workers) as engine:
         report = combine(
-            left, right, target, budget_bytes=asked.budget, engine=engine, **more, **rule
+            left, right, target, budget_bytes=asked.budget_bytes, engine=engine, **more, **rule
         )
     seconds = time.perf_counter() - began
     if not asked.as_json:

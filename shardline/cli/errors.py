@@ -170,8 +170,10 @@ def render_command(command: Command) -> str:
 def _render_option(option: Option) -> str:
     """Write an option as a flag of the running command, or as a keyword if it has none."""
     command = _running_command()
+    spelled = f"--{option.keyword.replace('_', '-')}"
     for parameter in () if command is None else command.params:
-        if parameter.name == option.keyword and isinstance(parameter, click.Option):
+        named = parameter.name == option.keyword or spelled in parameter.opts
+        if named and isinstance(parameter, click.Option):
             flag = max(parameter.opts, key=len)
             plain = option.value is None or option.value is True
             return flag if plain else f"{flag} {shlex.quote(str(option.value))}"

@@ -50,7 +50,7 @@ class Naming:
             )
         if self.on_collision != "prefix" and given:
             raise InvalidArgumentError(
-                f"on_collision: a prefix does not fit {self.on_collision!r}",
+                f"on_collision: {self.on_collision!r} takes no prefix",
                 code="conflicting-arguments",
                 hint=Hint.of("set ", Option("on_collision", "prefix"), ", or leave the prefix out"),
             )

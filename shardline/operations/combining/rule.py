@@ -60,7 +60,7 @@ class Rule:
             )
         if self.how == "left" and self.once:
             raise InvalidArgumentError(
-                "once: a left join does not fit unordered pairs",
+                "once: cannot be combined with a left join",
                 code="conflicting-arguments",
                 hint=Hint.of("leave out ", Option("once"), " or ", Option("how")),
             )
@@ -73,7 +73,7 @@ class Rule:
         if self.sample is not None and (self.on or self.where or self.limit is not None):
             given = [name for name in ("on", "where", "limit") if getattr(self, name)]
             raise InvalidArgumentError(
-                f"sample: does not fit {' or '.join(given)}",
+                f"sample: cannot be combined with {' or '.join(given)}",
                 code="conflicting-arguments",
                 hint=Hint.of("a sample is taken of all pairs: leave out ", Option("sample")),
             )
