@@ -315,8 +315,11 @@ def test_whoever_asks_for_a_snapshot_that_is_gone_hears_why_and_nothing_is_begun
     ):
         result = here(root, *command, *(() if "--python" in command else ("--json",)))
         assert result.code == 2
+        assert "entry 9" in result.err
         if "--python" not in command:
-            assert result.error["code"] in {"tombstoned-shard", "snapshot-unreadable"}
+            assert result.error["code"] == "tombstoned-shard"
+            assert result.error["version"] == "digits/v1"
+            assert all(name.startswith("v1.") for name in result.error["names"])
     out = tmp_path / "out.tfrecord"
     exported = here(root, "export", "digits/v1@1", out, "--json")
     assert exported.problem == (2, "object-not-found")
