@@ -19,7 +19,7 @@ import shardline
 from assets.metadata import Made, snapshot_metadata
 from shardline import Category, Embedding, Feature, Image, Schema, Text, Version
 from tests.assets.landings import NAME, appended, code_blocks, image_folder, read_back
-from tests.cli.command import inside
+from tests.cli.command import shardline as run_command
 from tests.files.samples import made, sequence_of
 from tests.kernel.frames import framed
 
@@ -65,7 +65,7 @@ def test_the_numbers_are_those_that_the_command_line_prints(tmp_path: Path) -> N
     done = appended(version, image_folder(tmp_path / "tuesday", each=2))
     told = read_back(snapshot_metadata(version, done))
     root = str(tmp_path / "root")
-    (status,) = inside("status", NAME, "--json", "--root", root).json["versions"]
+    (status,) = run_command("status", NAME, "--json", "--root", root).json["versions"]
     newest = status["newest"]
     assert told["dagster/row_count"].value == newest["records"] == 18
     assert told["bytes"].value == newest["bytes"]
@@ -73,7 +73,7 @@ def test_the_numbers_are_those_that_the_command_line_prints(tmp_path: Path) -> N
     assert told["snapshot"].value == newest["snapshot"] == 2
     assert told["entry"].value == newest["entry"]
     assert told["digest"].value == newest["content"]
-    entry = inside("log", NAME, "--json", "--root", root).json["entries"][0]
+    entry = run_command("log", NAME, "--json", "--root", root).json["entries"][0]
     assert entry["number"] == newest["entry"]
     assert told["added_rows"].value == sum(one["records"] for one in entry["added"]) == 6
     assert told["added_bytes"].value == sum(one["bytes"] for one in entry["added"])
@@ -283,7 +283,7 @@ def test_the_code_reads_many_files_by_the_list_that_its_command_makes(tmp_path: 
     ours, plain = code_blocks(text_of(read_back(snapshot_metadata(version, done))["read_it"].value))
     (line,) = [line for line in plain.splitlines() if "shardline files" in line]
     listing, into = line.split(": ", 1)[1].split(" > ")
-    result = inside(*shlex.split(listing)[1:])
+    result = run_command(*shlex.split(listing)[1:])
     assert result.code == 0, result.err
     (tmp_path / into).write_text(result.out)
     assert run_pasted(plain, tmp_path) == run_pasted(ours, tmp_path)
@@ -336,7 +336,7 @@ def test_the_commands_that_are_told_can_be_run(tmp_path: Path) -> None:
         ["shardline", "verify", f"{NAME}@1"],
     ]
     for command in commands:
-        result = inside(*command[1:])
+        result = run_command(*command[1:])
         assert result.code == 0, result.err
 
 

@@ -1,4 +1,4 @@
-"""The `shardline` command as a person runs it: a process of its own; and quicker, in this one."""
+"""The `shardline` command: in this process, which is quick, or as a process of its own."""
 
 from __future__ import annotations
 
@@ -78,19 +78,6 @@ def _environment(**more: str) -> dict[str, str]:
 
 
 def shardline(*arguments: str | Path, cwd: Path | None = None, **environment: str) -> Result:
-    """Run the command with its output in pipes."""
-    result = subprocess.run(
-        [sys.executable, "-m", "shardline", *map(str, arguments)],
-        check=False,
-        capture_output=True,
-        text=True,
-        cwd=cwd or ROOT,
-        env=_environment(**environment),
-    )
-    return Result(result.returncode, result.stdout, result.stderr)
-
-
-def inside(*arguments: str | Path, cwd: Path | None = None, **environment: str) -> Result:
     """Run the command in this process: all of it but the interpreter's start and end."""
     out, err = io.StringIO(), io.StringIO()
     listed = list(map(str, arguments))
@@ -104,12 +91,25 @@ def inside(*arguments: str | Path, cwd: Path | None = None, **environment: str) 
         redirect_stderr(err),
     ):
         try:
-            main(listed)
+            main(listed, prog_name="shardline")
         except SystemExit as end:
             code = end.code
         finally:
             signal.signal(signal.SIGTERM, before)
     return Result(code if isinstance(code, int) else 0, out.getvalue(), err.getvalue())
+
+
+def process(*arguments: str | Path, cwd: Path | None = None, **environment: str) -> Result:
+    """Run the command in a process of its own, with its output in pipes."""
+    result = subprocess.run(
+        [sys.executable, "-m", "shardline", *map(str, arguments)],
+        check=False,
+        capture_output=True,
+        text=True,
+        cwd=cwd or ROOT,
+        env=_environment(**environment),
+    )
+    return Result(result.returncode, result.stdout, result.stderr)
 
 
 def on_terminal(*arguments: str | Path, both: bool = False) -> tuple[int, str]:

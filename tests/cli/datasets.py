@@ -12,7 +12,7 @@ import tensorflow as tf
 from shardline.log.facts import Shard
 from shardline.log.landing import Append
 from shardline.operations.check import check_version
-from tests.cli.command import inside, shardline
+from tests.cli.command import shardline
 from tests.files.samples import example_of, flipped, read_by_tensorflow
 from tests.kernel.frames import framed
 from tests.log.versions import NAME, make_version, shard_name, source_of
@@ -66,14 +66,11 @@ def damage(path: Path, bit: int = 13 * 8) -> None:
     path.write_bytes(flipped(path.read_bytes(), bit))
 
 
-def on(root: Path | str, *arguments: str | Path, **environment: str) -> Result:
-    """Run the command on the datasets of a root."""
-    return shardline(*arguments, cwd=None, SHARDLINE_ROOT=str(root), **environment)
-
-
-def here(root: Path | str, *arguments: str | Path, cwd: Path | None = None) -> Result:
+def on(
+    root: Path | str, *arguments: str | Path, cwd: Path | None = None, **environment: str
+) -> Result:
     """Run the command on the datasets of a root, in this process."""
-    return inside(*arguments, cwd=cwd, SHARDLINE_ROOT=str(root))
+    return shardline(*arguments, cwd=cwd, SHARDLINE_ROOT=str(root), **environment)
 
 
 def write_rows(path: Path, numbers: Iterable[object]) -> Path:
@@ -81,6 +78,11 @@ def write_rows(path: Path, numbers: Iterable[object]) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("".join(json.dumps({"x": number}) + "\n" for number in numbers))
     return path
+
+
+def file_names(folder: Path) -> list[str]:
+    """Return the names of all files in a folder, except the bytecode of imported functions."""
+    return sorted(file.name for file in folder.iterdir() if file.name != "__pycache__")
 
 
 def numbers_of(version: Version, which: str = "newest") -> list[int]:

@@ -14,7 +14,7 @@ import pytest
 from shardline.log.version import Version
 from shardline.operations.check import check_version
 from tests.cli.command import ROOT, on_terminal
-from tests.cli.datasets import HOSTILE, damage, here, numbers_of, write_rows
+from tests.cli.datasets import HOSTILE, damage, numbers_of, on, write_rows
 from tests.files.samples import big_file, bulk_needs_the_compiled_kernel, example_of, made
 from tests.kernel.frames import framed
 from tests.log.versions import NAME, make_version
@@ -30,7 +30,7 @@ PACE = r"  \d+\.\d\d s, [\d,]+ records/s, [\d.]+ \w+/s"
 def test_the_first_append_makes_root_and_version_and_publishes(tmp_path: Path) -> None:
     root = tmp_path / "root"
     write_rows(tmp_path / "a.jsonl", range(3))
-    result = here(root, "append", NAME, "a.jsonl", cwd=tmp_path)
+    result = on(root, "append", NAME, "a.jsonl", cwd=tmp_path)
     assert result.code == 0, result.err
     assert result.err.startswith(f"warning: {root}: ")
     assert re.search(PACE, result.out)
@@ -43,16 +43,16 @@ def test_the_first_append_makes_root_and_version_and_publishes(tmp_path: Path) -
 
 def test_a_source_lands_once_and_nothing_new_is_code_0(tmp_path: Path) -> None:
     write_rows(tmp_path / "a.jsonl", range(3))
-    assert here(tmp_path, "append", NAME, tmp_path / "a.jsonl").code == 0
+    assert on(tmp_path, "append", NAME, tmp_path / "a.jsonl").code == 0
     write_rows(tmp_path / "b.jsonl", range(3, 5))
-    result = here(tmp_path, "append", NAME, "*.jsonl", "--json", cwd=tmp_path)
+    result = on(tmp_path, "append", NAME, "*.jsonl", "--json", cwd=tmp_path)
     assert (result.code, result.err) == (0, "")
     report = result.json
     assert (report["snapshot"]["snapshot"], report["records"], len(report["landed"])) == (2, 2, 1)
     assert [one["path"] for one in report["skipped"]] == [str(tmp_path / "a.jsonl")]
-    result = here(tmp_path, "append", NAME, "a.jsonl", "b.jsonl", cwd=tmp_path)
+    result = on(tmp_path, "append", NAME, "a.jsonl", "b.jsonl", cwd=tmp_path)
     assert (result.code, result.err, result.commands) == (0, "", [])
-    report = here(tmp_path, "append", NAME, "a.jsonl", "b.jsonl", "--json", cwd=tmp_path).json
+    report = on(tmp_path, "append", NAME, "a.jsonl", "b.jsonl", "--json", cwd=tmp_path).json
     assert (report["ok"], report["entry"], report["landed"]) == (True, None, [])
     assert [re.findall(r"\d+", one["why"]) for one in report["skipped"]] == [["2"], ["4"]]
     assert numbers_of(Version(tmp_path, NAME)) == [0, 1, 2, 3, 4]
@@ -62,7 +62,7 @@ def test_json_tells_all_of_it(tmp_path: Path) -> None:
     path = write_rows(tmp_path / "a.jsonl", [0, 1, "two", 3])
     schema = made(tmp_path / "s.json", DECLARED)
     arguments = ("--schema", schema, "--quarantine-share", "50%", "--json")
-    result = here(tmp_path / "root", "append", NAME, path, *arguments)
+    result = on(tmp_path / "root", "append", NAME, path, *arguments)
     assert result.code == 0, result.err
     told = result.json
     version = Version(tmp_path / "root", NAME)
@@ -80,7 +80,7 @@ def test_json_tells_all_of_it(tmp_path: Path) -> None:
     )  # fmt: skip
     quarantine = told["quarantine"]
     assert (quarantine["rows"], len(quarantine["files"]), len(quarantine["reasons"])) == (1, 1, 1)
-    again = here(tmp_path / "root", "append", NAME, path, *arguments).json
+    again = on(tmp_path / "root", "append", NAME, path, *arguments).json
     assert (again["ok"], again["snapshot"], again["entry"], again["check"]) == (
         True, None, None, None,
     )  # fmt: skip
@@ -93,9 +93,9 @@ def test_rows_that_do_not_fit_are_told_with_code_1_and_nothing_is_committed(
     tmp_path: Path,
 ) -> None:
     write_rows(tmp_path / "a.jsonl", range(3))
-    assert here(tmp_path, "append", NAME, tmp_path / "a.jsonl").code == 0
+    assert on(tmp_path, "append", NAME, tmp_path / "a.jsonl").code == 0
     write_rows(tmp_path / "bad.jsonl", [7, "seven", 8])
-    result = here(tmp_path, "append", NAME, "bad.jsonl", "--json", cwd=tmp_path)
+    result = on(tmp_path, "append", NAME, "bad.jsonl", "--json", cwd=tmp_path)
     assert result.problem == (1, "invalid-rows")
     error = result.error
     assert (error["bad"], error["rows"]) == (1, 3)
@@ -109,7 +109,7 @@ def test_rows_that_do_not_fit_are_told_with_code_1_and_nothing_is_committed(
 def test_quarantined_rows_are_told_with_their_file_and_in_the_log(tmp_path: Path) -> None:
     make_version(tmp_path)
     write_rows(tmp_path / "a.jsonl", [*range(98), "x", "y"])
-    result = here(tmp_path, "append", NAME, tmp_path / "a.jsonl", "--quarantine-share", "0.02")
+    result = on(tmp_path, "append", NAME, tmp_path / "a.jsonl", "--quarantine-share", "0.02")
     assert result.code == 0, result.err
     assert all(words in result.out for words in ("(2.00%)", "line 99", "feature 'x'"))
     (file,) = (tmp_path / "digits" / "quarantine").iterdir()
@@ -117,13 +117,13 @@ def test_quarantined_rows_are_told_with_their_file_and_in_the_log(tmp_path: Path
     assert len(file.read_text().splitlines()) == 2
     (entry,) = (
         one
-        for one in here(tmp_path, "log", NAME, "--json").json["entries"]
+        for one in on(tmp_path, "log", NAME, "--json").json["entries"]
         if one["operation"] == "append"
     )
     assert [shard["records"] for shard in entry["added"]] == [98]
     write_rows(tmp_path / "a.jsonl", [*range(98), "z", "y"])
     share = ("--quarantine-share", "1%")
-    result = here(tmp_path, "append", NAME, tmp_path / "a.jsonl", *share, "--json")
+    result = on(tmp_path, "append", NAME, tmp_path / "a.jsonl", *share, "--json")
     assert result.problem == (1, "invalid-rows")
     assert (result.error["bad"], result.error["rows"]) == (2, 100)
 
@@ -132,7 +132,7 @@ def test_no_row_and_no_name_can_command_the_terminal(tmp_path: Path) -> None:
     path = tmp_path / f"{HOSTILE.replace('/', '')}.jsonl"
     write_rows(path, [1, HOSTILE])
     for arguments in (["append"], ["append", "--quarantine-share", "90%"], ["append", "--dry-run"]):
-        result = here(tmp_path / "root", *arguments, NAME, path)
+        result = on(tmp_path / "root", *arguments, NAME, path)
         assert "\x1b" not in result.out + result.err
         assert "\x07" not in result.out + result.err
         assert "\\x1b[31mred" in result.out + result.err
@@ -141,31 +141,31 @@ def test_no_row_and_no_name_can_command_the_terminal(tmp_path: Path) -> None:
 def test_a_dry_run_tells_what_is_new_and_changes_nothing(tmp_path: Path) -> None:
     root = tmp_path / "root"
     write_rows(tmp_path / "a.jsonl", range(3))
-    result = here(root, "append", NAME, "a.jsonl", "--dry-run", cwd=tmp_path)
+    result = on(root, "append", NAME, "a.jsonl", "--dry-run", cwd=tmp_path)
     assert result.code == 0
     assert "  a.jsonl\n" in result.out
-    told = here(root, "append", NAME, "a.jsonl", "--dry-run", "--json", cwd=tmp_path).json
+    told = on(root, "append", NAME, "a.jsonl", "--dry-run", "--json", cwd=tmp_path).json
     assert (told["dry_run"], len(told["new"]), told["landed"]) == (True, 1, [])
     assert not root.exists()
 
 
 def test_without_a_check_it_is_not_published_and_the_next_step_is_told(tmp_path: Path) -> None:
     path = write_rows(tmp_path / "a.jsonl", range(3))
-    result = here(tmp_path, "append", NAME, path, "--no-check")
+    result = on(tmp_path, "append", NAME, path, "--no-check")
     assert result.code == 0
     assert result.commands == [["check", "digits/v1@1"]]
     assert Version(tmp_path, NAME).state.published is None
-    result = here(tmp_path, "append", NAME, path)
+    result = on(tmp_path, "append", NAME, path)
     assert result.commands == [["status", NAME]]
 
 
 def test_a_check_that_fails_is_code_1_and_says_what_mends_it(tmp_path: Path) -> None:
     path = write_rows(tmp_path / "a.jsonl", range(3))
-    assert here(tmp_path, "append", NAME, path).code == 0
+    assert on(tmp_path, "append", NAME, path).code == 0
     version = Version(tmp_path, NAME)
     damage(tmp_path / version.shard_name(version.newest().shards[0]))
-    assert here(tmp_path, "check", NAME, "--again").code == 1
-    result = here(tmp_path, "append", NAME, write_rows(tmp_path / "b.jsonl", range(3)))
+    assert on(tmp_path, "check", NAME, "--again").code == 1
+    result = on(tmp_path, "append", NAME, write_rows(tmp_path / "b.jsonl", range(3)))
     assert result.code == 1
     version.refresh()
     assert (version.newest().number, version.newest().published) == (2, False)
@@ -179,7 +179,7 @@ SHARES = {"1": 2, "101%": 2, "-1%": 2, "many": 2, "1.5": 2, "": 2, "100%": 0, "0
 def test_a_share_is_written_with_a_percent_sign_or_below_one(tmp_path: Path, share: str) -> None:
     path = write_rows(tmp_path / "a.jsonl", range(3))
     arguments = ("--quarantine-share", share, "--dry-run", "--json")
-    result = here(tmp_path, "append", NAME, path, *arguments)
+    result = on(tmp_path, "append", NAME, path, *arguments)
     assert result.code == SHARES[share]
     if result.code:
         assert result.error["code"] == "invalid-option-value"
@@ -187,26 +187,26 @@ def test_a_share_is_written_with_a_percent_sign_or_below_one(tmp_path: Path, sha
 
 def test_shards_have_the_size_and_packing_that_are_asked_for(tmp_path: Path) -> None:
     path = write_rows(tmp_path / "a.jsonl", range(1000))
-    told = here(tmp_path, "append", NAME, path, "--target-size", "4KB", "-j", "1", "--json").json
+    told = on(tmp_path, "append", NAME, path, "--target-size", "4KB", "-j", "1", "--json").json
     sizes = [shard["bytes"] for shard in told["shards"]]
     assert (len(sizes) > 2, max(sizes) <= 4096) == (True, True)
     assert numbers_of(Version(tmp_path, NAME)) == list(range(1000))
-    told = here(tmp_path, "append", "digits/v2", path, "--compression", "gzip", "--json").json
+    told = on(tmp_path, "append", "digits/v2", path, "--compression", "gzip", "--json").json
     assert [shard["compression"] for shard in told["shards"]] == ["gzip"]
     assert numbers_of(Version(tmp_path, "digits/v2")) == list(range(1000))
 
 
 def test_a_declared_schema_is_used_and_must_be_that_of_the_version(tmp_path: Path) -> None:
     path = write_rows(tmp_path / "a.jsonl", range(3))
-    told = here(tmp_path, "schema", path, "--declare")
+    told = on(tmp_path, "schema", path, "--declare")
     declared = made(tmp_path / "s.json", told.out.replace("int64", "float").encode())
-    assert here(tmp_path, "append", NAME, path, "--schema", declared).code == 0
+    assert on(tmp_path, "append", NAME, path, "--schema", declared).code == 0
     assert Version(tmp_path, NAME).schema.feature("x").kind == "float"
     other = made(tmp_path / "t.json", told.out.encode())
-    result = here(tmp_path, "append", NAME, write_rows(path, range(4)), "--schema", other, "--json")
+    result = on(tmp_path, "append", NAME, write_rows(path, range(4)), "--schema", other, "--json")
     assert result.problem == (1, "schema-mismatch")
     entry = next((tmp_path / NAME / "log").glob("*1.json"))
-    assert here(tmp_path, "append", NAME, path, "--schema", entry).code == 0
+    assert on(tmp_path, "append", NAME, path, "--schema", entry).code == 0
 
 
 BAD_SCHEMAS = {
@@ -238,7 +238,7 @@ def test_a_bad_schema_is_told_with_code_2_before_anything_is_made(
     schema = tmp_path / "s.json"
     if data is not None:
         made(schema, data)
-    result = here(tmp_path / "root", "append", NAME, path, "--schema", schema, "--json")
+    result = on(tmp_path / "root", "append", NAME, path, "--schema", schema, "--json")
     assert result.problem == (2, code)
     assert result.error["path"] == str(schema)
     assert word in result.error["message"]
@@ -266,7 +266,7 @@ def test_what_cannot_be_appended_is_told_with_code_2(tmp_path: Path, what: str) 
     write_rows(tmp_path / "a.jsonl", range(3))
     made(tmp_path / "noise", b"noise that is nothing at all")
     arguments, code = WRONG[what]
-    result = here(tmp_path / "root", "append", NAME, *arguments, "--json", cwd=tmp_path)
+    result = on(tmp_path / "root", "append", NAME, *arguments, "--json", cwd=tmp_path)
     assert result.problem == (2, code)
     assert not (tmp_path / "root").exists()
 
@@ -276,23 +276,23 @@ def test_the_version_comes_first_and_is_written_name_slash_version(
     tmp_path: Path, name: str
 ) -> None:
     path = write_rows(tmp_path / "a.jsonl", range(3))
-    result = here(tmp_path / "root", "append", name, path)
+    result = on(tmp_path / "root", "append", name, path)
     assert (result.code, result.out) == (2, "")
     assert not (tmp_path / "root").exists()
 
 
 def test_an_append_to_another_schema_and_damage_are_code_1(tmp_path: Path) -> None:
-    assert here(tmp_path, "append", NAME, write_rows(tmp_path / "a.jsonl", range(3))).code == 0
+    assert on(tmp_path, "append", NAME, write_rows(tmp_path / "a.jsonl", range(3))).code == 0
     other = made(tmp_path / "b.tfrecord", framed(example_of(y=1.5)))
-    result = here(tmp_path, "append", NAME, other, "--json")
+    result = on(tmp_path, "append", NAME, other, "--json")
     assert result.problem == (1, "schema-mismatch")
     damaged = made(tmp_path / "c.tfrecord", framed(*[example_of(x=n) for n in range(9)]))
     damage(damaged)
-    result = here(tmp_path, "append", NAME, damaged, "--json")
+    result = on(tmp_path, "append", NAME, damaged, "--json")
     assert result.problem == (1, "corrupt-file")
     assert (result.error["kind"], result.error["path"]) == ("data-crc", str(damaged))
     assert Version(tmp_path, NAME).state.number == 3
-    result = here(tmp_path, "append", NAME, damaged, "--salvage", "--json")
+    result = on(tmp_path, "append", NAME, damaged, "--salvage", "--json")
     assert result.code == 0, result.err
     assert (result.json["snapshot"]["snapshot"], result.json["records"]) == (2, 8)
 
@@ -300,16 +300,16 @@ def test_an_append_to_another_schema_and_damage_are_code_1(tmp_path: Path) -> No
 def test_what_was_rejected_or_rolled_back_is_skipped_until_it_is_relanded(tmp_path: Path) -> None:
     write_rows(tmp_path / "a.jsonl", range(3))
     write_rows(tmp_path / "b.jsonl", range(3, 5))
-    assert here(tmp_path, "append", NAME, "a.jsonl", cwd=tmp_path).code == 0
-    assert here(tmp_path, "append", NAME, "b.jsonl", cwd=tmp_path).code == 0
+    assert on(tmp_path, "append", NAME, "a.jsonl", cwd=tmp_path).code == 0
+    assert on(tmp_path, "append", NAME, "b.jsonl", cwd=tmp_path).code == 0
     version = Version(tmp_path, NAME)
     version.reject(2, reason="not wanted")
-    result = here(tmp_path, "append", NAME, "a.jsonl", "b.jsonl", cwd=tmp_path)
+    result = on(tmp_path, "append", NAME, "a.jsonl", "b.jsonl", cwd=tmp_path)
     assert result.code == 0
     assert result.commands == [["reland", NAME, "b.jsonl"]]
-    report = here(tmp_path, "append", NAME, "b.jsonl", "--json", cwd=tmp_path).json
+    report = on(tmp_path, "append", NAME, "b.jsonl", "--json", cwd=tmp_path).json
     assert [re.findall(r"\d+", one["why"]) for one in report["skipped"]] == [["6"]]
-    result = here(tmp_path, "reland", NAME, "a.jsonl", "b.jsonl", "--json", cwd=tmp_path)
+    result = on(tmp_path, "reland", NAME, "a.jsonl", "b.jsonl", "--json", cwd=tmp_path)
     assert result.code == 0, result.err
     report = result.json
     assert (report["snapshot"]["snapshot"], report["records"], len(report["landed"])) == (4, 2, 1)
@@ -317,18 +317,18 @@ def test_what_was_rejected_or_rolled_back_is_skipped_until_it_is_relanded(tmp_pa
     assert numbers_of(Version(tmp_path, NAME)) == [0, 1, 2, 3, 4]
     version.refresh()
     version.restore(1)
-    result = here(tmp_path, "append", NAME, "b.jsonl", cwd=tmp_path)
+    result = on(tmp_path, "append", NAME, "b.jsonl", cwd=tmp_path)
     assert "rolled back" in result.out
-    told = here(tmp_path, "reland", NAME, "b.jsonl", "--json", cwd=tmp_path).json
+    told = on(tmp_path, "reland", NAME, "b.jsonl", "--json", cwd=tmp_path).json
     assert (told["records"], told["published"]) == (2, True)
     assert check_version(Version(tmp_path, NAME)).ok
 
 
 def test_what_changed_is_another_source(tmp_path: Path) -> None:
     path = write_rows(tmp_path / "a.jsonl", range(3))
-    assert here(tmp_path, "append", NAME, path).code == 0
+    assert on(tmp_path, "append", NAME, path).code == 0
     write_rows(path, range(3, 5))
-    assert "+2 records" in here(tmp_path, "append", NAME, path).out
+    assert "+2 records" in on(tmp_path, "append", NAME, path).out
 
 
 def test_a_terminal_gets_a_bar_for_each_step(tmp_path: Path) -> None:
@@ -341,13 +341,13 @@ def test_a_terminal_gets_a_bar_for_each_step(tmp_path: Path) -> None:
 
 def test_objects_are_sources_and_roots_may_be_stores(s3_root: str, tmp_path: Path) -> None:
     path = write_rows(tmp_path / "a.jsonl", range(3))
-    assert here(s3_root, "append", NAME, path).code == 0
-    (file,) = here(s3_root, "files", NAME).out.splitlines()
+    assert on(s3_root, "append", NAME, path).code == 0
+    (file,) = on(s3_root, "files", NAME).out.splitlines()
     assert file.startswith("s3://")
-    result = here(tmp_path, "append", "copy/v1", file, "--json")
+    result = on(tmp_path, "append", "copy/v1", file, "--json")
     assert result.code == 0, result.err
     assert (result.json["landed"][0]["path"], result.json["records"]) == (file, 3)
-    result = here(tmp_path, "append", "copy/v1", f"{file}-missing.tfrecord", "--json")
+    result = on(tmp_path, "append", "copy/v1", f"{file}-missing.tfrecord", "--json")
     assert result.problem == (2, "file-not-found")
 
 
@@ -390,15 +390,15 @@ def test_with_set_aside_a_bad_source_holds_up_no_other_and_is_told(tmp_path: Pat
     (tmp_path / "b.jsonl").write_text('{"y": 1.5}\n')
     arguments = ("append", NAME, "a.jsonl", "b.jsonl", "--set-aside")
     made(tmp_path / "schema.json", DECLARED)
-    result = here(tmp_path, *arguments, "--schema", "schema.json", "--json", cwd=tmp_path)
+    result = on(tmp_path, *arguments, "--schema", "schema.json", "--json", cwd=tmp_path)
     assert result.code == 1, "something is wrong with the data"
     report = result.json
     assert (report["records"], len(report["landed"]), report["published"]) == (3, 1, True)
     assert [one["path"] for one in report["set_aside"]] == [str(tmp_path / "b.jsonl")]
-    assert "set aside" in here(tmp_path, "log", NAME).out
-    again = here(tmp_path, *arguments, "--json", cwd=tmp_path)
+    assert "set aside" in on(tmp_path, "log", NAME).out
+    again = on(tmp_path, *arguments, "--json", cwd=tmp_path)
     assert (again.code, again.json["ok"], again.json["set_aside"]) == (0, True, [])
-    relanded = here(tmp_path, "reland", *arguments[1:], "--json", cwd=tmp_path)
+    relanded = on(tmp_path, "reland", *arguments[1:], "--json", cwd=tmp_path)
     assert (relanded.code, relanded.json["ok"]) == (1, False)
     (one,) = relanded.json["set_aside"]
     assert (one["path"], one["check"]) == (str(tmp_path / "b.jsonl"), "schema")

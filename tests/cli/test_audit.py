@@ -13,7 +13,7 @@ from dagster_project.naming import asset_key
 from shardline.log.version import Version
 from shardline.operations.extend import extend
 from tests.cli.command import shardline
-from tests.cli.datasets import entry_file, here, narrow
+from tests.cli.datasets import entry_file, narrow, on
 from tests.operations.extensions import base_of, double, grown, version_in
 
 if TYPE_CHECKING:
@@ -32,16 +32,16 @@ def root(tmp_path: Path) -> Path:
 
 
 def test_a_history_in_order_is_told_so_with_exit_code_0(root: Path) -> None:
-    result = here(root, "audit")
+    result = on(root, "audit")
     assert (result.code, result.err) == (0, "")
     assert result.out.startswith("ok: 2 versions")
-    quick = here(root, "audit", "digits/v1", "--quick")
+    quick = on(root, "audit", "digits/v1", "--quick")
     assert quick.code == 0
     assert all(words in quick.out for words in ("1 version", "6 entries", "2 shards", "not read"))
 
 
 def test_json_tells_all_of_it(root: Path) -> None:
-    told = here(root, "audit", "digits", "--json").json
+    told = on(root, "audit", "digits", "--json").json
     assert told.pop("time")
     assert told.pop("bytes") > 0
     assert told == {
@@ -59,24 +59,24 @@ def test_json_tells_all_of_it(root: Path) -> None:
 
 
 def test_versions_that_were_not_asked_are_counted_below_the_result(root: Path) -> None:
-    alone = here("/nowhere", "audit", "digits/v1", "--root", root)
+    alone = on("/nowhere", "audit", "digits/v1", "--root", root)
     assert alone.code == 0
     assert alone.commands == [["audit", "--root", str(root)]]
-    assert here(root, "audit", "digits/v1", "--json").json["not_asked"] == ["digits/v2"]
+    assert on(root, "audit", "digits/v1", "--json").json["not_asked"] == ["digits/v2"]
     for name in ("digits", "digits/v2"):
-        assert "not asked" not in here(root, "audit", name).out
+        assert "not asked" not in on(root, "audit", name).out
 
 
 def test_a_finding_is_told_with_place_and_advice_and_exit_code_1(root: Path) -> None:
     path = entry_file(root, 2, "digits/v1")
     path.write_bytes(path.read_bytes().replace(b'"append"', b'"apbend"'))
-    result = here(root, "audit", "digits/v1")
+    result = on(root, "audit", "digits/v1")
     assert result.code == 1
     assert result.out.splitlines()[0].split() == [
         *("ERROR", "edited-entry:", "digits/v1,", "entry", "2"),
     ]
     assert "NOT PROVED: " in result.out
-    (found,) = here(root, "audit", "digits/v1", "--json").json["findings"]
+    (found,) = on(root, "audit", "digits/v1", "--json").json["findings"]
     assert (found["severity"], found["kind"], found["entry"]) == ("error", "edited-entry", 2)
     assert found["detail"] in result.out
     assert found["advice"] in result.out
@@ -86,10 +86,10 @@ def test_advice_has_the_root_if_it_was_given_and_is_not_told_twice(root: Path) -
     entry_file(root, 3, "digits/v1").unlink()
     verify = ["verify", "digits/v1", "--root", str(root)]
     for command in (["status"], ["report", "-o", str(root.parent / "page.html")]):
-        told = here("/nowhere", *command, "--root", root)
+        told = on("/nowhere", *command, "--root", root)
         assert told.code == 1
         assert [one for one in told.commands if one[0] == "verify"] == [verify]
-    refused = here("/nowhere", "head", "digits/v1", "--root", root, "--json")
+    refused = on("/nowhere", "head", "digits/v1", "--root", root, "--json")
     assert refused.problem == (1, "corrupt-log")
     assert refused.hint == [verify]
 
@@ -103,13 +103,13 @@ def test_the_process_ends_with_the_exit_code(root: Path) -> None:
 
 
 def test_deep_makes_shards_again_and_lists_what_it_cannot(root: Path) -> None:
-    result = here(root, "audit", "--deep")
+    result = on(root, "audit", "--deep")
     assert result.code == 0
     assert f"--fields {DOUBLE}" in result.out
-    report = here(root, "audit", "--deep", "--json").json
+    report = on(root, "audit", "--deep", "--json").json
     assert report["recomputed"] == 2
     assert [(one["version"], one["shards"]) for one in report["left_out"]] == [("digits/v2", 2)]
-    told = here(root, "audit", "--deep", "--fields", DOUBLE, "--sample", "3", "--json").json
+    told = on(root, "audit", "--deep", "--fields", DOUBLE, "--sample", "3", "--json").json
     assert (told["recomputed"], told["left_out"]) == (3, [])
 
 
@@ -119,12 +119,12 @@ def test_deep_joins_a_table_again_if_it_is_the_one_that_was_joined(tmp_path: Pat
     names.write_text("id,word\n" + "".join(f"{number},w{number}\n" for number in range(5)))
     other.parent.mkdir()
     other.write_text(names.read_text().replace("w3", "w4"))
-    extended = here(root, "extend", "digits/v1", "--into", "v2", "--join", names, "--key", "id")
+    extended = on(root, "extend", "digits/v1", "--into", "v2", "--join", names, "--key", "id")
     assert extended.code == 0
 
     def told(*tables: Path) -> tuple[int, list[str]]:
         joins = [part for table in tables for part in ("--join", table)]
-        found = here(root, "audit", "digits/v2", "--deep", *joins, "--json").json
+        found = on(root, "audit", "digits/v2", "--deep", *joins, "--json").json
         assert found["ok"]
         return found["recomputed"], [one["why"] for one in found["left_out"]]
 
@@ -136,7 +136,7 @@ def test_deep_joins_a_table_again_if_it_is_the_one_that_was_joined(tmp_path: Pat
     (recomputed, (why,)) = told(other)
     assert recomputed == 0
     assert all(words in why for words in (str(other), str(names), "sha256"))
-    refused = here(root, "audit", "--deep", "--fields", moved, "--json")
+    refused = on(root, "audit", "--deep", "--fields", moved, "--json")
     assert refused.problem == (2, "invalid-udf")
     assert "--join" in refused.error["hint"]["text"]
 
@@ -144,18 +144,18 @@ def test_deep_joins_a_table_again_if_it_is_the_one_that_was_joined(tmp_path: Pat
 def test_sources_may_be_gone_if_told(root: Path, tmp_path: Path) -> None:
     for source in (tmp_path / "landing").iterdir():
         source.unlink()
-    told = here(root, "audit", "--json")
+    told = on(root, "audit", "--json")
     assert told.code == 1
     assert {found["kind"] for found in told.json["findings"]} == {"missing-source"}
-    assert here(root, "audit", "--no-sources").code == 0
+    assert on(root, "audit", "--no-sources").code == 0
 
 
 def test_since_leaves_out_what_was_before(root: Path, tmp_path: Path) -> None:
     (tmp_path / "landing/000000-000005.jsonl").unlink()
-    assert here(root, "audit", "digits/v1").code == 1
-    assert here(root, "audit", "digits/v1", "--since", "2").code == 0
-    assert here(root, "audit", "--since", "2020-01-01").code == 1
-    assert here(root, "audit", "--since", "2999-01-01T04:00").code == 0
+    assert on(root, "audit", "digits/v1").code == 1
+    assert on(root, "audit", "digits/v1", "--since", "2").code == 0
+    assert on(root, "audit", "--since", "2020-01-01").code == 1
+    assert on(root, "audit", "--since", "2999-01-01T04:00").code == 0
 
 
 def test_dagster_home_is_compared_with(root: Path, tmp_path: Path) -> None:
@@ -169,15 +169,15 @@ def test_dagster_home_is_compared_with(root: Path, tmp_path: Path) -> None:
                 asset_key("digits/v1"), version, version.snapshot(number), added_rows=0, drawn=False
             )
             instance.report_runless_asset_event(event)
-    result = here(root, "audit", "--dagster-home", home)
+    result = on(root, "audit", "--dagster-home", home)
     assert result.code == 0
     assert "digits/v2" in result.out
-    report = here(root, "audit", "--dagster-home", home, "--json").json
+    report = on(root, "audit", "--dagster-home", home, "--json").json
     assert report["not_in_dagster"] == ["digits/v2"]
     copy = tmp_path / "copy"
     shutil.copytree(root, copy)
-    assert "other-root" in here(copy, "audit", "--dagster-home", home).out
-    named = here(copy, "audit", "--dagster-home", home, "--recorded-root", root)
+    assert "other-root" in on(copy, "audit", "--dagster-home", home).out
+    named = on(copy, "audit", "--dagster-home", home, "--recorded-root", root)
     assert (named.code, "other-root" in named.out) == (0, False)
 
 
@@ -190,7 +190,7 @@ def test_a_folder_without_a_record_is_refused_and_none_is_made_there(
     if config is not None:
         (home / "dagster.yaml").write_text(config)
     before = list(home.iterdir())
-    result = here(root, "audit", "--dagster-home", home, "--json")
+    result = on(root, "audit", "--dagster-home", home, "--json")
     assert result.problem == (2, "dagster-record-not-found")
     assert str(home) in result.error["message"]
     assert list(home.iterdir()) == before
@@ -215,7 +215,7 @@ def test_a_folder_without_a_record_is_refused_and_none_is_made_there(
     ],
 )
 def test_wrong_usage_is_told_with_exit_code_2(root: Path, arguments: list[str], code: str) -> None:
-    result = here(root, "audit", *arguments, "--json")
+    result = on(root, "audit", *arguments, "--json")
     assert result.problem == (2, code)
 
 
@@ -227,16 +227,16 @@ def test_the_report_page_has_the_findings_and_other_files_are_left_alone(root: P
     page, other = root.parent / "report.html", root.parent / "mine.txt"
     path = entry_file(root, 2, "digits/v1")
     path.write_bytes(path.read_bytes().replace(b'"append"', b'"apbend"'))
-    told = here(root, "audit", "--report", str(page))
+    told = on(root, "audit", "--report", str(page))
     assert told.code == 1
     assert f" {page}\n" in told.out
-    assert here(root, "audit", "--report", page, "--json").json["page"] == str(page)
+    assert on(root, "audit", "--report", page, "--json").json["page"] == str(page)
     assert "edited-entry" in page.read_text()
     for inside in (root / "page.html", root / "digits" / "page.html"):
-        refused = here(root, "audit", "--report", inside, "--json")
+        refused = on(root, "audit", "--report", inside, "--json")
         assert refused.problem == (2, "output-in-root")
         assert not inside.exists()
     other.write_text("mine")
-    refused = here(root, "audit", "--report", str(other), "--json")
+    refused = on(root, "audit", "--report", str(other), "--json")
     assert refused.problem == (2, "file-exists")
     assert other.read_text() == "mine"

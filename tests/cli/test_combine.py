@@ -10,8 +10,8 @@ import pytest
 import tensorflow as tf
 
 from shardline.log.version import Version
-from tests.cli.command import inside, on_terminal
-from tests.cli.datasets import damage, file_of, here, land, landed, squeezed
+from tests.cli.command import on_terminal, shardline
+from tests.cli.datasets import damage, file_names, file_of, land, landed, on, squeezed
 from tests.files.samples import example_of, made, read_by_tensorflow
 from tests.kernel.frames import framed
 from tests.log.versions import NAME
@@ -70,13 +70,13 @@ def pairs_in(path: Path, *names: str, compression: str = "") -> list[tuple[Any, 
 def test_files_are_combined_in_the_order_of_nested_loops(tmp_path: Path) -> None:
     two_files(tmp_path)
     command = ("combine", "left-*", "right.tfrecord", "--output", "out", *PREFIXED)
-    result = inside(*command, "--dry-run", cwd=tmp_path)
+    result = shardline(*command, "--dry-run", cwd=tmp_path)
     lines = result.out.splitlines()
     assert (result.code, lines[2:4]) == (0, ["  a_x", "  b_x"])
     assert "(3 records)" in lines[0]
     assert "6 pairs" in lines[4]
     assert not (tmp_path / "out").exists()
-    result = inside(*command, cwd=tmp_path)
+    result = shardline(*command, cwd=tmp_path)
     assert (result.code, result.err) == (0, "")
     written = result.out.splitlines()
     assert written[:2] == [lines[0], lines[4]]
@@ -108,7 +108,7 @@ def test_files_are_combined_as_asked(tmp_path: Path, what: str) -> None:
     two_files(tmp_path)
     options, names, pairs = OF_FILES[what]
     command = ("combine", "left-0.tfrecord", "right.tfrecord", "--output", "out", *options)
-    told = inside(*command, "--compression", "gzip", "--json", cwd=tmp_path).json
+    told = shardline(*command, "--compression", "gzip", "--json", cwd=tmp_path).json
     assert (told["ok"], told["records"], told["compression"]) == (True, len(pairs), "gzip")
     assert pairs_in(tmp_path / "out", *names, compression="GZIP") == pairs
 
@@ -119,11 +119,11 @@ def test_a_sample_is_the_same_for_the_same_seed_and_each_two_are_paired_once(
     two_files(tmp_path)
     for out, seed in (("one", "7"), ("two", "7")):
         options = ("--output", out, "--sample", "4", "--seed", seed, *PREFIXED)
-        assert inside("combine", "left-*", "right.tfrecord", *options, cwd=tmp_path).code == 0
+        assert shardline("combine", "left-*", "right.tfrecord", *options, cwd=tmp_path).code == 0
     assert len(pairs_in(tmp_path / "one", "a_x", "b_x")) == 4
     assert (tmp_path / "one").read_bytes() == (tmp_path / "two").read_bytes()
     once = ("--output", "three", "--once", *PREFIXED)
-    assert inside("combine", "left-*", "left-*", *once, cwd=tmp_path).code == 0
+    assert shardline("combine", "left-*", "left-*", *once, cwd=tmp_path).code == 0
     assert pairs_in(tmp_path / "three", "a_x", "b_x") == [(0, 1), (0, 2), (1, 2)]
 
 
@@ -133,7 +133,7 @@ def test_versions_are_combined_and_published_and_followed(tmp_path: Path) -> Non
     landed(root, "three", name="other/v1")
     command = ("combine", NAME, "other/v1", "--into", "pairs/v1", *PREFIXED)
     options = ("--target-size", "600")
-    result = here(root, *command, *options)
+    result = on(root, *command, *options)
     assert (result.code, result.err) == (0, "")
     assert result.commands == [["files", "pairs/v1"]]
     first = Version(root, "pairs/v1").published()
@@ -142,13 +142,13 @@ def test_versions_are_combined_and_published_and_followed(tmp_path: Path) -> Non
     pairs = table(first)
     assert list(zip(pairs["a_x"], pairs["b_x"], strict=True)) == of_shard * 2
     land(left, "four", [example_of(x=9)])
-    assert here(root, "check", NAME).code == 0
-    again = here(root, *command, *options, "--json").json
+    assert on(root, "check", NAME).code == 0
+    again = on(root, *command, *options, "--json").json
     assert (again["records"], again["reused_shards"]) == (3, len(first.shards))
     assert (again["published"], again["incremental"]) == (True, True)
-    log = squeezed(here(root, "log", "pairs/v1").out)
+    log = squeezed(on(root, "log", "pairs/v1").out)
     assert all(words in log for words in ("1 shard computed", "2 reused", "digits/v1@3"))
-    done = here(root, *command, *options, "--json").json
+    done = on(root, *command, *options, "--json").json
     assert (done["ok"], done["snapshot"], done["reused_shards"]) == (True, None, 3)
 
 
@@ -157,14 +157,14 @@ def test_a_dry_run_of_versions_tells_pairs_and_bytes_and_changes_nothing(tmp_pat
     made(tmp_path / "pairing.py", PAIR_MAKERS)
     command = ("combine", f"{NAME}@1", NAME, "--into", "pairs/v1", *PREFIXED, "--dry-run")
     fields = ("--fields", "pairing.py:total", "--limit", "5")
-    result = here(root, *command, *fields, cwd=tmp_path)
+    result = on(root, *command, *fields, cwd=tmp_path)
     assert (result.code, result.err) == (0, "")
     lines = result.out.splitlines()
     assert [line.split()[0] for line in lines[2:5]] == ["a_x:", "b_x:", "sum:"]
     assert "5 pairs" in lines[5]
     assert "--limit" in lines[6]
     assert "'total'" in lines[7]
-    told = here(root, *command, "--where", "pairing.py:ascending", "--json", cwd=tmp_path).json
+    told = on(root, *command, "--where", "pairing.py:ascending", "--json", cwd=tmp_path).json
     assert (told["ok"], told["new"], told["compute_shards"]) == (True, True, 1)
     assert (told["estimate"]["pairs"], told["estimate"]["most"]) == (18, True)
     assert not Version(root, "pairs/v1").exists
@@ -179,8 +179,8 @@ def test_the_log_tells_which_pairs_were_taken(tmp_path: Path) -> None:
         ("some/v1", [*PREFIXED, "--sample", "2"], "2 pairs)"),
         ("left/v1", [*PREFIXED, "--on", "x", "--how", "left"], "the left)"),
     ):
-        assert here(root, "combine", NAME, NAME, "--into", name, *options).code == 0
-        log = squeezed(here(root, "log", name).out)
+        assert on(root, "combine", NAME, NAME, "--into", name, *options).code == 0
+        log = squeezed(on(root, "log", name).out)
         assert words in log
         assert "1 shard computed" in log
         assert "digits/v1@1 and itself" in log
@@ -195,7 +195,7 @@ def test_over_the_budget_nothing_is_written(tmp_path: Path) -> None:
         ["combine", "left-*", "right.tfrecord", "--output", "out"],
         ["combine", "left-*", "right.tfrecord", "--output", "out", "--dry-run"],
     ):
-        result = here(root, *command, *PREFIXED, "--budget", "100", "--json", cwd=tmp_path)
+        result = on(root, *command, *PREFIXED, "--budget", "100", "--json", cwd=tmp_path)
         assert result.problem == (2, "budget-exceeded")
         error = result.error
         assert (error["pairs"] in {6, 9}, error["bytes"] > 100) == (True, True)
@@ -211,13 +211,13 @@ def test_damage_is_code_1_and_leaves_nothing(tmp_path: Path) -> None:
     two_files(tmp_path)
     damage(file_of(root, "one"))
     damage(tmp_path / "right.tfrecord")
-    result = here(root, "combine", NAME, NAME, "--into", "pairs/v1", *PREFIXED, "--json")
+    result = on(root, "combine", NAME, NAME, "--into", "pairs/v1", *PREFIXED, "--json")
     assert result.problem == (1, "corrupt-file")
     assert (result.error["record"], result.error["offset"]) == (0, 0)
     assert result.hint == [["repair", NAME]]
     assert not Version(root, "pairs/v1").exists
     command = ("combine", "left-*", "right.tfrecord", "--output", "out", *PREFIXED, "--json")
-    result = inside(*command, cwd=tmp_path)
+    result = shardline(*command, cwd=tmp_path)
     assert result.problem == (1, "corrupt-file")
     assert (result.error["kind"], result.error["record"]) == ("data-crc", 0)
     assert not (tmp_path / "out").exists()
@@ -225,7 +225,7 @@ def test_damage_is_code_1_and_leaves_nothing(tmp_path: Path) -> None:
 
 def test_without_a_check_it_is_not_published(tmp_path: Path) -> None:
     landed(tmp_path, "one")
-    result = here(tmp_path, "combine", NAME, NAME, "--into", "p/v1", *PREFIXED, "--no-check")
+    result = on(tmp_path, "combine", NAME, NAME, "--into", "p/v1", *PREFIXED, "--no-check")
     assert result.commands == [["check", "p/v1@1"]]
     assert Version(tmp_path, "p/v1").state.published is None
 
@@ -322,13 +322,13 @@ def test_what_is_mixed_up_is_told_with_code_2(tmp_path: Path, what: str) -> None
     landed(root, "one")
     landed(root, "two", name="other/v1")
     two_files(tmp_path)
-    before = sorted(file.name for file in tmp_path.iterdir())
+    before = file_names(tmp_path)
     arguments, code, word = MIXED_UP[what]
-    result = here(root, "combine", *arguments, "--json", cwd=tmp_path)
+    result = on(root, "combine", *arguments, "--json", cwd=tmp_path)
     assert result.problem == (2, code)
     assert word in result.err
     assert not Version(root, "pairs/v1").exists
-    assert sorted(file.name for file in tmp_path.iterdir()) == before
+    assert file_names(tmp_path) == before
 
 
 def test_a_terminal_gets_progress_bars(tmp_path: Path) -> None:
@@ -346,14 +346,14 @@ def test_a_virtual_combination_writes_a_plan_that_is_read_as_the_pairs(tmp_path:
     version = landed(tmp_path, "one", "two")
     prefixes = ("--on-collision", "prefix", "--left-prefix", "a_", "--right-prefix", "b_")
     asked = ("combine", NAME, NAME, "--into", "pairs/v1", *prefixes, "--once", "--mode", "virtual")
-    result = here(tmp_path, *asked)
+    result = on(tmp_path, *asked)
     assert result.code == 0, result.err
     records = version.newest().records
     assert f"{records * (records - 1) // 2} pairs" in result.out
     assert result.shows("rebuild", "pairs/v1", "--into", "v1-plain")
-    told = here(tmp_path, "head", "pairs/v1", "-n", "1")
+    told = on(tmp_path, "head", "pairs/v1", "-n", "1")
     assert told.code == 0, told.err
     assert "a_" in told.out
-    assert here(tmp_path, *asked, "--json").json["snapshot"] is None
-    refused = here(tmp_path, *asked[:-3], "--limit", "3", "--mode", "virtual")
+    assert on(tmp_path, *asked, "--json").json["snapshot"] is None
+    refused = on(tmp_path, *asked[:-3], "--limit", "3", "--mode", "virtual")
     assert (refused.code, "--limit" in refused.err) == (2, True)

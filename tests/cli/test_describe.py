@@ -11,7 +11,7 @@ import mlcroissant as mlc
 import pytest
 
 from shardline.log.version import Version
-from tests.cli.datasets import entry_file, file_of, here, landed
+from tests.cli.datasets import entry_file, file_of, landed, on
 from tests.lineage.told_roots import grown, make_history
 from tests.log.versions import NAME
 
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 
 def test_a_card_is_shown_or_written(tmp_path: Path) -> None:
     root = make_history(tmp_path)
-    shown = here(root, "describe", "numbers/v1")
+    shown = on(root, "describe", "numbers/v1")
     assert (shown.code, shown.err) == (0, "")
     assert shown.out.startswith('---\npretty_name: "numbers')
     assert "numbers/v1, snapshot 4" in shown.out
     assert "by parity" in shown.out
     file = tmp_path / "README.md"
     about = ("--license", "mit", "--creator", "Us", "--cite", "Us, 2026", "--url", "https://x.org")
-    told = here(root, "describe", "numbers/v1@2", "-o", file, "--no-count", *about)
+    told = on(root, "describe", "numbers/v1@2", "-o", file, "--no-count", *about)
     size = f"{file.stat().st_size / 1024:.1f} KB"
     assert all(words in told.out for words in (str(file), "numbers/v1@2", size))
     text = file.read_text()
@@ -39,7 +39,7 @@ def test_a_card_is_shown_or_written(tmp_path: Path) -> None:
 def test_sums_are_taken_by_sha256sum(tmp_path: Path) -> None:
     landed(tmp_path, "one", "two")
     file = tmp_path / "digits" / "SHA256SUMS"
-    assert here(tmp_path, "describe", NAME, "--as", "sha256sums", "-o", file).code == 0
+    assert on(tmp_path, "describe", NAME, "--as", "sha256sums", "-o", file).code == 0
     checked = subprocess.run(
         ["sha256sum", "-c", "SHA256SUMS"],  # noqa: S607 - the tool that people have
         cwd=file.parent,
@@ -48,13 +48,13 @@ def test_sums_are_taken_by_sha256sum(tmp_path: Path) -> None:
         check=True,
     )
     assert checked.stdout.count(": OK") == 2
-    lines = here(tmp_path, "describe", f"{NAME}@1", "--as", "sha256sums").out.splitlines()
+    lines = on(tmp_path, "describe", f"{NAME}@1", "--as", "sha256sums").out.splitlines()
     assert [line.split("  ")[1].rpartition("/")[0] for line in lines] == ["digits/shards"]
 
 
 def test_croissant_is_written_into_a_folder_with_what_it_is_read_with(tmp_path: Path) -> None:
     version = grown(Version(tmp_path / "root", "numbers/v1"), tmp_path / "landing", 0, 4)
-    told = here(
+    told = on(
         version.store.uri, "describe", "numbers/v1", "--as", "croissant", "-o", tmp_path / "told"
     )
     assert [line.split(":")[0].rpartition("/")[2] for line in told.out.splitlines()] == [
@@ -63,7 +63,7 @@ def test_croissant_is_written_into_a_folder_with_what_it_is_read_with(tmp_path: 
     ]
     records = list(mlc.Dataset(tmp_path / "told" / "croissant.json").records("records"))
     assert [int(one["records/id"]) for one in records] == [0, 1, 2, 3]
-    alone = here(version.store.uri, "describe", "numbers/v1", "--as", "croissant", "--no-copy")
+    alone = on(version.store.uri, "describe", "numbers/v1", "--as", "croissant", "--no-copy")
     (file,) = json.loads(alone.out)["distribution"]
     assert file["contentUrl"] == version.shard_name(version.newest().shards[0])
 
@@ -72,9 +72,9 @@ def test_json_tells_what_was_written_and_holds_what_was_not(tmp_path: Path) -> N
     landed(tmp_path, "one")
     told = {"ok": True, "version": NAME, "snapshot": 1, "as": "card"}
     file = tmp_path / "card.md"
-    written = here(tmp_path, "describe", NAME, "-o", file, "--json")
+    written = on(tmp_path, "describe", NAME, "-o", file, "--json")
     assert written.json == {**told, "files": [str(file)]}
-    assert here(tmp_path, "describe", NAME, "--json").json == {**told, "text": file.read_text()}
+    assert on(tmp_path, "describe", NAME, "--json").json == {**told, "text": file.read_text()}
 
 
 @pytest.mark.parametrize("form", ["card", "sha256sums"])
@@ -82,10 +82,10 @@ def test_a_file_that_is_there_is_replaced_only_if_told(tmp_path: Path, form: str
     landed(tmp_path / "root", "one")
     file = tmp_path / "README.md"
     file.write_text("mine")
-    refused = here(tmp_path / "root", "describe", NAME, "--as", form, "-o", file, "--json")
+    refused = on(tmp_path / "root", "describe", NAME, "--as", form, "-o", file, "--json")
     assert refused.problem == (2, "file-exists")
     assert (refused.error["path"], file.read_text()) == (str(file), "mine")
-    told = here(tmp_path / "root", "describe", NAME, "--as", form, "-o", file, "--overwrite")
+    told = on(tmp_path / "root", "describe", NAME, "--as", form, "-o", file, "--overwrite")
     assert told.code == 0
     assert NAME.partition("/")[0] in file.read_text()
     assert list(tmp_path.glob(".*.tmp")) == []
@@ -100,11 +100,11 @@ def test_what_lies_in_the_folder_of_croissant_is_replaced_only_if_told(
     file.parent.mkdir()
     file.write_text("mine")
     asked = ("describe", NAME, "--as", "croissant", "-o", file.parent)
-    refused = here(root, *asked, "--json")
+    refused = on(root, *asked, "--json")
     assert refused.problem == (2, "file-exists")
     assert file.read_text() == "mine"
     assert [one.name for one in file.parent.iterdir()] == [name]
-    assert here(root, *asked, "--overwrite").code == 0
+    assert on(root, *asked, "--overwrite").code == 0
     assert file.read_bytes() != b"mine"
 
 
@@ -112,12 +112,12 @@ def test_data_and_devices_are_never_replaced(tmp_path: Path) -> None:
     landed(tmp_path, "one")
     for place in (file_of(tmp_path, "one"), entry_file(tmp_path, 1)):
         before = place.read_bytes()
-        refused = here(tmp_path, "describe", NAME, "-o", place, "--overwrite", "--json")
+        refused = on(tmp_path, "describe", NAME, "-o", place, "--overwrite", "--json")
         assert refused.problem == (2, "output-in-root")
         assert place.read_bytes() == before
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
-    refused = here(tmp_path, "describe", NAME, "-o", pipe, "--overwrite", "--json")
+    refused = on(tmp_path, "describe", NAME, "-o", pipe, "--overwrite", "--json")
     assert refused.problem == (2, "output-not-regular")
     assert pipe.is_fifo()
 
@@ -141,5 +141,5 @@ def test_what_cannot_be_done_is_told_with_code_2(
     tmp_path: Path, arguments: list[str], code: str
 ) -> None:
     landed(tmp_path, "one")
-    result = here(tmp_path, "describe", *arguments, "--json")
+    result = on(tmp_path, "describe", *arguments, "--json")
     assert result.problem == (2, code)

@@ -19,7 +19,7 @@ from shardline.operations.combine import combine
 from shardline.operations.extend import extend
 from shardline.operations.rebuild import rebuild
 from tests.cli.command import ROOT
-from tests.cli.datasets import here
+from tests.cli.datasets import on
 from tests.lineage.histories import PREFIXES
 from tests.operations.extensions import double
 
@@ -130,7 +130,7 @@ def test_the_commands_of_a_page_run_on_a_history_as_it_tells_of(
     assert listed
     for words in listed:
         if set(words).isdisjoint(_NOT_TO_RUN):
-            result = here(root, *words, cwd=tmp_path)
+            result = on(root, *words, cwd=tmp_path)
             assert result.code == 0, (words, result.err)
 
 
@@ -138,7 +138,7 @@ def test_the_commands_of_a_page_run_on_a_history_as_it_tells_of(
 def test_the_snippets_of_a_page_run_one_after_the_other(
     tmp_path: Path, root: Path, name: str
 ) -> None:
-    told = here(root, "describe", "digits/v1", "--as", "croissant", "-o", tmp_path / "told")
+    told = on(root, "describe", "digits/v1", "--as", "croissant", "-o", tmp_path / "told")
     assert told.code == 0
     (tmp_path / "root").symlink_to(root)
     page = ROOT / "docs" / name

@@ -12,8 +12,8 @@ from shardline.operations.append import append
 from shardline.operations.check import check_version
 from shardline.operations.extend import extend
 from shardline.operations.rebuild import rebuild
-from tests.cli.command import inside
-from tests.cli.datasets import damage, here, on
+from tests.cli.command import process, shardline
+from tests.cli.datasets import damage, on
 from tests.operations.erasures import files_with, landed, marker
 from tests.operations.extensions import double
 from tests.operations.landings import ids, json_lines
@@ -36,14 +36,14 @@ def test_an_erase_from_the_first_look_to_the_proof(root: Path, tmp_path: Path) -
     values = tmp_path / "ids.txt"
     values.write_text("5\n\n99\n7\n")
     chosen = ("--key", "id", "--values", values)
-    looked = here(root, "erase", "digits", *chosen, "--dry-run")
+    looked = on(root, "erase", "digits", *chosen, "--dry-run")
     assert looked.code == 0
-    plan = here(root, "erase", "digits", *chosen, "--dry-run", "--json").json
+    plan = on(root, "erase", "digits", *chosen, "--dry-run", "--json").json
     assert (plan["records"], plan["features"], plan["unmet"]) == (4, ["id"], [2])
     values.write_text("5\n\n7\n")
     assert ids(Version(root, "digits/v1")) == list(range(8))
 
-    done = here(root, "erase", "digits", *chosen, "--request", "ticket 81", "--yes")
+    done = on(root, "erase", "digits", *chosen, "--request", "ticket 81", "--yes")
     assert done.code == 0, done.err
     assert done.shows("vacuum", "digits", "--delete", "--keep", "0")
     assert done.shows("erase", "digits", "--proof", "proof.md")
@@ -51,21 +51,21 @@ def test_an_erase_from_the_first_look_to_the_proof(root: Path, tmp_path: Path) -
     assert (v1.newest().number, v1.newest().published) == (2, True)
     assert (v2.newest().number, v2.newest().published) == (2, True)
     assert ids(v1) == [0, 1, 2, 3, 4, 6]
-    entries = here(root, "log", "digits/v1", "--json").json["entries"]
+    entries = on(root, "log", "digits/v1", "--json").json["entries"]
     (entry,) = [one for one in entries if one["operation"] == "erase"]
     assert entry["parameters"]["request"] == "ticket 81"
     assert len(entry["added"]) == len(entry["removed"]) == 1
 
     proof = tmp_path / "proof.md"
-    early = here(root, "erase", "digits", "--proof", proof)
+    early = on(root, "erase", "digits", "--proof", proof)
     assert early.code == 1
     as_data = tmp_path / "early.json"
-    stated = here(root, "erase", "digits", "--proof", as_data, "--json").json
+    stated = on(root, "erase", "digits", "--proof", as_data, "--json").json
     assert (stated["complete"], len(stated["still_there"])) == (False, 4)
     assert [one["records"] for one in stated["entries"]] == [2, 2]
     early_page = proof.read_text()
-    assert here(root, "vacuum", "digits", "--delete", "--keep", "0").code == 0
-    late = here(root, "erase", "digits", "--proof", proof, *chosen)
+    assert on(root, "vacuum", "digits", "--delete", "--keep", "0").code == 0
+    late = on(root, "erase", "digits", "--proof", proof, *chosen)
     assert late.code == 0, late.out
     text = proof.read_text()
     assert text != early_page
@@ -74,25 +74,26 @@ def test_an_erase_from_the_first_look_to_the_proof(root: Path, tmp_path: Path) -
     assert "ticket 81" in text
     assert files_with(root, marker(5)) == files_with(root, marker(7)) == []
     told = tmp_path / "proof.json"
-    assert here(root, "erase", "digits", "--proof", told, "--request", "ticket 81").code == 0
+    assert on(root, "erase", "digits", "--proof", told, "--request", "ticket 81").code == 0
     assert json.loads(told.read_text())["ok"]
-    assert here(root, "erase", "digits", "--proof", told, "--request", "another").code == 1
+    assert on(root, "erase", "digits", "--proof", told, "--request", "another").code == 1
 
 
 def test_an_erase_for_machines(root: Path) -> None:
-    plan = here(root, "erase", "digits", "--where", "id == 5", "--dry-run", "--json").json
+    plan = on(root, "erase", "digits", "--where", "id == 5", "--dry-run", "--json").json
     assert (plan["records"], plan["dry_run"]) == (2, True)
     assert [one["version"] for one in plan["versions"]] == ["digits/v1", "digits/v2"]
-    done = here(root, "erase", "digits", "--where", "id == 5", "--yes", "--json").json
+    done = on(root, "erase", "digits", "--where", "id == 5", "--yes", "--json").json
     assert (done["ok"], done["records"]) == (True, 2)
     assert [one["snapshot"]["published"] for one in done["done"]] == [True, True]
     assert marker(5) not in json.dumps(done)
-    again = here(root, "erase", "digits", "--where", "id == 5", "--yes", "--json").json
+    again = on(root, "erase", "digits", "--where", "id == 5", "--yes", "--json").json
     assert (again["records"], again["versions"]) == (0, [])
 
 
 def test_it_asks_before_it_erases(root: Path) -> None:
-    refused = on(root, "erase", "digits", "--where", "id == 5")
+    choice = ("--where", "id == 5")
+    refused = process("erase", "digits", *choice, "--root", root)
     assert refused.code == 2
     question, *_, error, hint = refused.err.splitlines()
     assert question.endswith("[y/N]: ")
@@ -109,7 +110,7 @@ def test_a_function_of_a_file_may_choose(root: Path, tmp_path: Path) -> None:
         "def last(batch):\n"
         "    return {'meant': pc.cast(pc.greater(batch['id'], 6), 'int64')}\n"
     )
-    result = here(root, "erase", "digits", "--where", "choose.py:last", "--yes", cwd=tmp_path)
+    result = on(root, "erase", "digits", "--where", "choose.py:last", "--yes", cwd=tmp_path)
     assert result.code == 0, result.err
     assert ids(Version(root, "digits/v1")) == list(range(7))
 
@@ -129,30 +130,30 @@ def test_a_function_of_a_file_may_choose(root: Path, tmp_path: Path) -> None:
     ],
 )
 def test_wrong_usage_is_told(root: Path, arguments: tuple[str, ...], code: str) -> None:
-    result = here(root, "erase", *arguments, "--json")
+    result = on(root, "erase", *arguments, "--json")
     assert result.problem == (2, code)
     assert ids(Version(root, "digits/v1")) == list(range(8))
 
 
 def test_a_search_that_finds_nothing_says_so_and_promises_nothing(root: Path) -> None:
     for arguments in (("--dry-run",), ("--yes",)):
-        result = here(root, "erase", "digits", "--where", "id == 99", *arguments, "--json")
+        result = on(root, "erase", "digits", "--where", "id == 99", *arguments, "--json")
         assert result.code == 0
         plan = result.json
         assert (plan["ok"], plan["records"], plan["features"]) == (True, 0, ["id"])
         assert plan["versions"] == plan["holders"] == plan["quarantine"] == []
-        shown = here(root, "erase", "digits", "--where", "id == 99", *arguments)
+        shown = on(root, "erase", "digits", "--where", "id == 99", *arguments)
         assert (shown.code, shown.commands, shown.out.count("\n")) == (0, [], 1)
 
 
 def test_a_proof_without_an_erasure_says_that_there_was_none(root: Path, tmp_path: Path) -> None:
     proof = tmp_path / "proof.md"
-    result = here(root, "erase", "digits", "--proof", proof)
+    result = on(root, "erase", "digits", "--proof", proof)
     assert (result.code, result.err) == (1, "")
     assert "entries" not in result.out
-    asked = here(root, "erase", "digits", "--proof", proof, "--request", "ticket 9")
+    asked = on(root, "erase", "digits", "--proof", proof, "--request", "ticket 9")
     assert "'ticket 9'" in asked.out
-    stated = here(root, "erase", "digits", "--proof", tmp_path / "proof.json", "--json").json
+    stated = on(root, "erase", "digits", "--proof", tmp_path / "proof.json", "--json").json
     assert (stated["ok"], stated["entries"], stated["still_there"]) == (False, [], [])
 
 
@@ -164,9 +165,9 @@ def test_what_still_holds_the_records_is_told_with_commands_for_this_root(
     v1.tag("paper", 1)
     append(Version(root, "digits/other"), json_lines(tmp_path / "other.jsonl", [{"x": 1}]))
     arguments = ("erase", "digits", "--key", "id", "--value", "5", "--root", root)
-    looked = inside(*arguments, "--dry-run")
+    looked = shardline(*arguments, "--dry-run")
     assert looked.code == 0
-    holders = inside(*arguments, "--dry-run", "--json").json["holders"]
+    holders = shardline(*arguments, "--dry-run", "--json").json["holders"]
     kinds = [(one["kind"], one["where"], one["certain"]) for one in holders]
     assert kinds == [
         ("tag", "digits/v1@1", True),
@@ -176,15 +177,15 @@ def test_what_still_holds_the_records_is_told_with_commands_for_this_root(
     for tag in ("train", "paper"):
         assert looked.shows("tag", "digits/v1@published", tag, "--root", root)
     assert looked.out.count(holders[0]["advice"]) == 1, "what is advised is told once"
-    done = inside(*arguments, "--yes")
+    done = shardline(*arguments, "--yes")
     assert done.code == 1, "something may hold them, and something does"
     assert done.shows("vacuum", "digits", "--delete", "--keep", "0", "--root", root)
-    vacuumed = inside("vacuum", "digits", "--delete", "--keep", "0", "--root", root)
+    vacuumed = shardline("vacuum", "digits", "--delete", "--keep", "0", "--root", root)
     assert vacuumed.shows("tag", "digits/v1", "--delete", "train", "--root", root)
-    keepers = inside("vacuum", "digits", "--root", root, "--json").json["keepers"]
+    keepers = shardline("vacuum", "digits", "--root", root, "--json").json["keepers"]
     assert [one["where"] for one in keepers] == ["digits/v1@1"] * 2
     page = tmp_path / "proof.md"
-    early = inside("erase", "digits", "--proof", page, "--root", root)
+    early = shardline("erase", "digits", "--proof", page, "--root", root)
     assert early.code == 1
     assert page.read_text().lower().count(holders[0]["advice"].lower()) == 1
     rows = [line.split("|")[1:4] for line in page.read_text().splitlines() if "v1@1`" in line]
@@ -192,10 +193,10 @@ def test_what_still_holds_the_records_is_told_with_commands_for_this_root(
         ["yes", "a tag", "`digits/v1@1`"]
     ] * 2
     for tag in ("train", "paper"):
-        assert inside("tag", "digits/v1", "--delete", tag, "--root", root).code == 0
-    assert inside("vacuum", "digits", "--delete", "--keep", "0", "--root", root).code == 0
-    assert inside("erase", "digits", "--proof", page, "--root", root).code == 0
-    again = inside(*arguments[:-2], "--proof", page, "--root", root)
+        assert shardline("tag", "digits/v1", "--delete", tag, "--root", root).code == 0
+    assert shardline("vacuum", "digits", "--delete", "--keep", "0", "--root", root).code == 0
+    assert shardline("erase", "digits", "--proof", page, "--root", root).code == 0
+    again = shardline(*arguments[:-2], "--proof", page, "--root", root)
     assert again.code == 1, "with the search, what cannot be searched counts"
     assert "**Complete: " not in page.read_text()
     rows = [line.split("|")[1:4] for line in page.read_text().splitlines() if "other@1" in line]
@@ -207,7 +208,7 @@ def test_what_still_holds_the_records_is_told_with_commands_for_this_root(
 def test_a_damaged_shard_is_told_with_the_command_that_repairs_it(root: Path) -> None:
     v1 = Version(root, "digits/v1")
     damage(root / v1.shard_name(v1.newest().shards[1]))
-    result = inside("erase", "digits", "--where", "id == 5", "--yes", "--root", root, "--json")
+    result = shardline("erase", "digits", "--where", "id == 5", "--yes", "--root", root, "--json")
     assert result.problem == (1, "corrupt-shard")
     assert (result.error["record"], result.error["offset"]) == (0, 0)
     assert result.error["version"] == "digits/v1"
@@ -229,32 +230,32 @@ def test_a_proof_replaces_nothing_but_an_earlier_proof_of_the_same_dataset(
         (values, "file-exists"),
         (tmp_path, "invalid-option-value"),
     ):
-        refused = here(root, "erase", "digits", "--proof", place, "--json")
+        refused = on(root, "erase", "digits", "--proof", place, "--json")
         assert refused.problem == (2, code)
     chosen = ("--key", "id", "--values", values)
     for forced in ((entry,), (values, *chosen)):
-        refused = here(root, "erase", "digits", "--overwrite", "--proof", *forced)
+        refused = on(root, "erase", "digits", "--overwrite", "--proof", *forced)
         assert refused.code == 2
     assert {path: path.read_bytes() for path in kept} == kept
     assert not (root / "digits" / "proof.md").exists()
 
     for name in ("proof.md", "proof.json"):
         proof = tmp_path / name
-        assert here(root, "erase", "digits", "--proof", proof).code == 1
-        assert here(root, "erase", "digits", "--proof", proof).code == 1
+        assert on(root, "erase", "digits", "--proof", proof).code == 1
+        assert on(root, "erase", "digits", "--proof", proof).code == 1
         proof.write_bytes(proof.read_bytes().replace(b"digits", b"faces"))
-        assert here(root, "erase", "digits", "--proof", proof).code == 2
-        assert here(root, "erase", "digits", "--proof", proof, "--overwrite").code == 1
+        assert on(root, "erase", "digits", "--proof", proof).code == 2
+        assert on(root, "erase", "digits", "--proof", proof, "--overwrite").code == 1
         assert b"faces" not in proof.read_bytes()
-    alone = here(root, "erase", "digits", "--overwrite", "--json")
+    alone = on(root, "erase", "digits", "--overwrite", "--json")
     assert alone.problem == (2, "missing-option")
 
 
 def test_a_snapshot_that_was_erased_says_so_when_it_is_read(root: Path) -> None:
-    assert here(root, "erase", "digits", "--where", "id == 5", "--yes").code == 0
-    assert here(root, "vacuum", "digits", "--delete", "--keep", "0").code == 0
+    assert on(root, "erase", "digits", "--where", "id == 5", "--yes").code == 0
+    assert on(root, "vacuum", "digits", "--delete", "--keep", "0").code == 0
     for version in ("digits/v1", "digits/v2"):
-        read = here(root, "head", f"{version}@1", "-n", "8", "--json")
+        read = on(root, "head", f"{version}@1", "-n", "8", "--json")
         assert read.problem == (2, "object-not-found")
         assert f"{version}@1" in read.error["message"]
         assert "erased" in read.error["message"]
@@ -265,7 +266,7 @@ def test_a_list_of_numbers_may_have_blanks_and_line_ends_of_any_kind(
 ) -> None:
     values = tmp_path / "ids.txt"
     values.write_bytes("\ufeff5 \r\n \r\n\t7\r\n".encode())
-    done = here(root, "erase", "digits", "--key", "id", "--values", values, "--yes")
+    done = on(root, "erase", "digits", "--key", "id", "--values", values, "--yes")
     assert done.code == 0, done.err
     assert ids(Version(root, "digits/v1")) == [0, 1, 2, 3, 4, 6]
 
@@ -276,7 +277,7 @@ def test_what_is_told_is_what_is_done_in_old_snapshots_and_quarantine_files(
     bad = json_lines(tmp_path / "bad.jsonl", [{"id": 20, "name": "x"}, {"id": 9, "name": {}}])
     append(Version(root, "digits/v1"), bad, quarantine_share=0.9)
     bad.unlink()
-    done = here(root, "erase", "digits", "--where", "id == 9", "--yes", "--json")
+    done = on(root, "erase", "digits", "--where", "id == 9", "--yes", "--json")
     assert done.code == 0, done.out
     report = done.json
     assert (report["records"], report["lines"], report["done"]) == (0, 1, [])
@@ -287,7 +288,7 @@ def test_what_is_told_is_what_is_done_in_old_snapshots_and_quarantine_files(
     check_version(v1)
     v1.reject(3)
     v1.restore(2)
-    report = here(root, "erase", "digits", "--where", "id == 5", "--yes", "--json").json
+    report = on(root, "erase", "digits", "--where", "id == 5", "--yes", "--json").json
     first = report["done"][0]
     assert (first["version"], first["snapshot"]["snapshot"]) == ("digits/v1", 5)
     assert len(first["shards"]) == len(report["versions"][0]["given_up"]) == 1
@@ -295,7 +296,7 @@ def test_what_is_told_is_what_is_done_in_old_snapshots_and_quarantine_files(
     v3 = Version(root, "digits/v3")
     append(v3, json_lines(tmp_path / "b.jsonl", [{"id": 31}]))
     v3.restore(1)
-    report = here(root, "erase", "digits", "--where", "id == 31", "--yes", "--json").json
+    report = on(root, "erase", "digits", "--where", "id == 31", "--yes", "--json").json
     (last,) = report["done"]
     assert (last["version"], last["snapshot"], last["shards"]) == ("digits/v3", None, [])
     assert len(report["versions"][0]["given_up"]) == 1
@@ -304,8 +305,8 @@ def test_what_is_told_is_what_is_done_in_old_snapshots_and_quarantine_files(
 def test_whoever_asks_for_a_snapshot_that_is_gone_hears_why_and_nothing_is_begun(
     root: Path, tmp_path: Path
 ) -> None:
-    assert here(root, "erase", "digits", "--where", "id == 5", "--yes").code == 0
-    assert here(root, "vacuum", "digits", "--delete", "--keep", "0").code == 0
+    assert on(root, "erase", "digits", "--where", "id == 5", "--yes").code == 0
+    assert on(root, "vacuum", "digits", "--delete", "--keep", "0").code == 0
     before = sorted(root.rglob("*"))
     for command in (
         ("files", "digits/v1@1"),
@@ -313,7 +314,7 @@ def test_whoever_asks_for_a_snapshot_that_is_gone_hears_why_and_nothing_is_begun
         ("rebuild", "digits/v1@1", "--into", "one"),
         ("extend", "digits/v1@1", "--into", "v3", "--fields", "tests.operations.extensions:double"),
     ):
-        result = here(root, *command, *(() if "--python" in command else ("--json",)))
+        result = on(root, *command, *(() if "--python" in command else ("--json",)))
         assert result.code == 2
         assert "entry 9" in result.err
         if "--python" not in command:
@@ -321,7 +322,7 @@ def test_whoever_asks_for_a_snapshot_that_is_gone_hears_why_and_nothing_is_begun
             assert result.error["version"] == "digits/v1"
             assert all(name.startswith("v1.") for name in result.error["names"])
     out = tmp_path / "out.tfrecord"
-    exported = here(root, "export", "digits/v1@1", out, "--json")
+    exported = on(root, "export", "digits/v1@1", out, "--json")
     assert exported.problem == (2, "object-not-found")
     assert not out.exists()
     assert sorted(root.rglob("*")) == before

@@ -10,15 +10,16 @@ import pytest
 import tensorflow as tf
 
 from shardline.log.version import Version
-from tests.cli.command import inside, on_terminal
+from tests.cli.command import on_terminal, shardline
 from tests.cli.datasets import (
     FITTING,
     damage,
+    file_names,
     file_of,
-    here,
     land,
     landed,
     numbers_of,
+    on,
     squeezed,
 )
 from tests.cli.makers import write_makers
@@ -44,7 +45,7 @@ def test_an_overlay_is_made_and_published_and_follows_its_base(tmp_path: Path) -
     version = landed(root, "one", "two")
     makers = write_makers(tmp_path)
     command = ("extend", NAME, "--into", "v2", "--fields", f"{makers}:double")
-    result = here(root, *command)
+    result = on(root, *command)
     assert (result.code, result.err) == (0, "")
     assert "  + double: int64" in result.out
     assert re.search(r"\d s, [\d,]+ records/s", result.out)
@@ -55,16 +56,16 @@ def test_an_overlay_is_made_and_published_and_follows_its_base(tmp_path: Path) -
     assert Version(root, "digits/v2").state.published == 1
     assert contents(root) == {"double": [0, 2, 4] * 2, "x": [0, 1, 2] * 2}
     land(version, "three", [example_of(x=9)])
-    assert here(root, "check", NAME).code == 0
-    result = here(root, *command, "--json")
+    assert on(root, "check", NAME).code == 0
+    result = on(root, *command, "--json")
     assert result.code == 0, result.err
     report = result.json
     assert (report["snapshot"]["snapshot"], report["source"]["snapshot"]) == (2, 3)
     assert (len(report["shards"]), report["reused_shards"], report["records"]) == (1, 2, 1)
     assert contents(root)["double"] == [0, 2, 4, 0, 2, 4, 18]
-    log = squeezed(here(root, "log", "digits/v2").out)
+    log = squeezed(on(root, "log", "digits/v2").out)
     assert all(words in log for words in ("by double", "1 shard computed", "digits/v1@3"))
-    result = here(root, *command, "--json")
+    result = on(root, *command, "--json")
     assert (result.code, result.json["entry"], result.json["snapshot"]) == (0, None, None)
 
 
@@ -72,31 +73,31 @@ def test_an_overlay_is_read_by_the_other_commands(tmp_path: Path) -> None:
     root = tmp_path / "root"
     landed(root, "one")
     makers = write_makers(tmp_path)
-    assert here(root, "extend", NAME, "--into", "v2", "--fields", f"{makers}:double").code == 0
-    shown = here(root, "head", "digits/v2", "-n", "2", "--skip", "1").out
+    assert on(root, "extend", NAME, "--into", "v2", "--fields", f"{makers}:double").code == 0
+    shown = on(root, "head", "digits/v2", "-n", "2", "--skip", "1").out
     values = [line.split() for line in shown.splitlines()]
     assert [row for row in values if row[:1] in (["double"], ["x"])][:2] == [
         ["double", "int64", "2"],
         ["x", "int64", "1"],
     ]
-    result = here(root, "files", "digits/v2", "--json")
+    result = on(root, "files", "digits/v2", "--json")
     assert result.problem == (2, "overlay-snapshot")
     assert result.hint[0][:2] == ["rebuild", "digits/v2"]
-    text = here(root, "files", "digits/v2", "--python").out
+    text = on(root, "files", "digits/v2", "--python").out
     names: dict[str, tf.data.Dataset] = {}
     exec(text, names)  # noqa: S102 - that is what it is for
     assert [int(record["double"]) for record in names["dataset"]] == [0, 2, 4]
-    assert here(root, "export", "digits/v2", tmp_path / "out").code == 0
+    assert on(root, "export", "digits/v2", tmp_path / "out").code == 0
     whole = [tf.train.Example.FromString(one) for one in read_by_tensorflow(tmp_path / "out")]
     assert [one.features.feature["double"].int64_list.value[0] for one in whole] == [0, 2, 4]
-    assert here(root, "verify", "digits/v2").code == 0
-    assert here(root, "check", "digits/v2", "--again").code == 0
+    assert on(root, "verify", "digits/v2").code == 0
+    assert on(root, "check", "digits/v2", "--again").code == 0
 
 
 def test_a_module_is_found_in_the_current_folder_and_json_tells_all(tmp_path: Path) -> None:
     landed(tmp_path, "one")
     write_makers(tmp_path, "makers_found_here.py")
-    result = here(
+    result = on(
         tmp_path, "extend", f"{NAME}@1", "--into", "digits/v2", "--mode", "rewrite",
         "--fields", "makers_found_here:both", "--json", cwd=tmp_path,
     )  # fmt: skip
@@ -124,24 +125,24 @@ def test_a_dry_run_tells_the_plan_and_changes_nothing(tmp_path: Path) -> None:
     landed(root, "one", "two")
     makers = write_makers(tmp_path)
     command = ("extend", NAME, "--into", "v2", "--fields", f"{makers}:both", "--dry-run")
-    result = here(root, *command)
+    result = on(root, *command)
     assert (result.code, result.err) == (0, "")
     size = sum(file_of(root, label).stat().st_size for label in ("one", "two"))
     lines = result.out.splitlines()
     assert lines[0].startswith("digits/v1@2 → digits/v2")
     assert [line.split()[1:3] for line in lines[2:4]] == [["double:", "int64"], ["half:", "float"]]
     assert "'half'" in lines[5]
-    told = here(root, *command, "--mode", "rewrite", "--json").json
+    told = on(root, *command, "--mode", "rewrite", "--json").json
     assert [feature["name"] for feature in told["schema"]["features"]] == ["double", "half", "x"]
     kept = ("ok", "dry_run", "version", "new", "mode", "compute_shards", "reuse_shards", "records")
     assert [told[name] for name in kept] == [True, True, "digits/v2", True, "rewrite", 2, 0, 6]
     assert (told["read_bytes"], told["write_bytes"]) == (size, size)
-    lines = here(root, *command, "--mode", "rewrite").out.splitlines()
+    lines = on(root, *command, "--mode", "rewrite").out.splitlines()
     assert f"{size} bytes" in lines[-2]
-    packed_anew = here(root, *command, "--mode", "rewrite", "--compression", "gzip", "--json")
+    packed_anew = on(root, *command, "--mode", "rewrite", "--compression", "gzip", "--json")
     assert packed_anew.json["write_bytes"] is None
-    assert here(root, *command, "--json").json["write_bytes"] == 372
-    zipped = here(root, *command, "--compression", "gzip", "--json").json
+    assert on(root, *command, "--json").json["write_bytes"] == 372
+    zipped = on(root, *command, "--compression", "gzip", "--json").json
     assert zipped["write_bytes"] is None
     assert not Version(root, "digits/v2").exists
 
@@ -152,16 +153,16 @@ def test_a_rewrite_replaces_and_drops(tmp_path: Path) -> None:
     makers = write_makers(tmp_path)
     options = ("--mode", "rewrite", "--compression", "gzip")
     fields = ("--fields", f"{makers}:x", "--fields", f"{makers}:double")
-    result = here(root, "extend", NAME, "--into", "v2", *fields, "--replace", "x", *options)
+    result = on(root, "extend", NAME, "--into", "v2", *fields, "--replace", "x", *options)
     assert result.code == 0, result.err
     changes = [line for line in result.out.splitlines() if line.startswith("  ~")]
     assert [line.split() for line in changes] == [["~", "x:", "int64", "→", "float"]]
     assert result.commands == [["files", "digits/v2"]]
     assert contents(root) == {"double": [0, 2, 4], "x": [0.5, 1.5, 2.5]}
     dropping = ("--mode", "rewrite", "--fields", f"{makers}:double", "--drop", "x")
-    assert here(root, "extend", NAME, "--into", "other/v1", *dropping).code == 0
+    assert on(root, "extend", NAME, "--into", "other/v1", *dropping).code == 0
     assert contents(root, "other/v1") == {"double": [0, 2, 4]}
-    log = squeezed(here(root, "log", "other/v1").out)
+    log = squeezed(on(root, "log", "other/v1").out)
     assert all(words in log for words in ("double without x", "1 shard computed", "digits/v1@1"))
 
 
@@ -178,7 +179,7 @@ def test_a_table_is_joined_by_its_key(tmp_path: Path, what: str) -> None:
     land(version, "two", [example_of(x=2)])
     made(tmp_path / "w.csv", b"number,word,size\n2,two,3\n0,zero,4\n1,one,3\n")
     command = ("extend", f"{NAME}@newest", "--into", "v2", "--join", "w.csv", "--key", "x")
-    result = here(root, *command, "--table-key", "number", *options, cwd=tmp_path)
+    result = on(root, *command, "--table-key", "number", *options, cwd=tmp_path)
     assert result.code == 0, result.err
     assert contents(root) == {"x": [0, 1, 2, 2], **fields}
 
@@ -196,15 +197,15 @@ def test_a_key_that_is_missing_is_given_what_was_asked_for(tmp_path: Path, what:
     made(tmp_path / "in.tfrecord", framed(example_of(x=1), example_of(x=5)))
     made(tmp_path / "w.csv", b"x,word,size\n1,one,3\n")
     command = ("extend", "in.tfrecord", "--output", "out.tfrecord", "--join", "w.csv", "--key", "x")
-    refused = inside(*command, "--json", cwd=tmp_path)
+    refused = shardline(*command, "--json", cwd=tmp_path)
     assert refused.problem == (1, "invalid-rows")
     (reason,) = refused.error["reasons"]
     assert all(words in reason for words in ("in.tfrecord", "record 1", "feature 'x'", "w.csv"))
     assert "--default" in refused.err
     assert "--missing absent" in refused.err
-    assert inside(*command, *options, cwd=tmp_path).code == 0
+    assert shardline(*command, *options, cwd=tmp_path).code == 0
     root = tmp_path / "root"
-    assert here(root, "append", NAME, tmp_path / "out.tfrecord").code == 0
+    assert on(root, "append", NAME, tmp_path / "out.tfrecord").code == 0
     told = contents(root, NAME)
     assert told["word"] == [None if word is None else word.encode() for word in words]
     assert told["size"] == sizes
@@ -215,11 +216,11 @@ def test_a_doubled_key_is_refused_unless_it_is_told_which_row_counts(tmp_path: P
     landed(root, "one")
     made(tmp_path / "w.csv", WORDS + b"1,eins\n")
     command = ("extend", NAME, "--into", "v2", "--join", "w.csv", "--key", "x")
-    result = here(root, *command, cwd=tmp_path)
+    result = on(root, *command, cwd=tmp_path)
     assert result.code == 2
     assert "line 3" in result.err
     assert "line 5" in result.err
-    assert here(root, *command, "--doubled", "last", cwd=tmp_path).code == 0
+    assert on(root, *command, "--doubled", "last", cwd=tmp_path).code == 0
     assert contents(root)["word"] == ["zero", "eins", "two"]
 
 
@@ -228,12 +229,12 @@ def test_a_function_that_raises_is_code_1_and_commits_nothing(tmp_path: Path) ->
     landed(root, "one")
     makers = write_makers(tmp_path)
     command = ("extend", NAME, "--into", "v2", "--fields", f"{makers}:inverse")
-    result = here(root, *command, "--json")
+    result = on(root, *command, "--json")
     assert result.problem == (1, "invalid-rows")
     (reason,) = result.error["reasons"]
     assert all(words in reason for words in ("record 0", "'inverse'", "ZeroDivisionError"))
     assert not Version(root, "digits/v2").exists
-    result = here(root, *command, "--quarantine-share", "40%")
+    result = on(root, *command, "--quarantine-share", "40%")
     assert result.code == 0, result.err
     lines = result.out.splitlines()
     at = next(number for number, line in enumerate(lines) if "(33.33%)" in line)
@@ -245,9 +246,9 @@ def test_what_a_run_before_had_made_is_told(tmp_path: Path) -> None:
     root = tmp_path / "root"
     landed(root, "one")
     command = ("extend", NAME, "--into", "v2", "--fields", f"{write_makers(tmp_path)}:inverse")
-    assert here(root, *command, "--quarantine-share", "30%").code == 1
-    assert "run before" in here(root, *command, "--quarantine-share", "40%").out
-    told = squeezed(here(root, "log", "digits/v2").out)
+    assert on(root, *command, "--quarantine-share", "30%").code == 1
+    assert "run before" in on(root, *command, "--quarantine-share", "40%").out
+    told = squeezed(on(root, "log", "digits/v2").out)
     assert all(words in told for words in ("0 shards computed", "0 reused", "run before"))
 
 
@@ -255,7 +256,7 @@ def test_a_function_that_wants_to_exit_is_code_1_and_told(tmp_path: Path) -> Non
     root = tmp_path / "root"
     landed(root, "one")
     makers = write_makers(tmp_path)
-    result = here(root, "extend", NAME, "--into", "v2", "--fields", f"{makers}:leaves", "--json")
+    result = on(root, "extend", NAME, "--into", "v2", "--fields", f"{makers}:leaves", "--json")
     assert result.problem == (1, "invalid-rows")
     assert all(words in result.err for words in ("record 0", "'leaves'", "SystemExit: 0"))
     assert not Version(root, "digits/v2").exists
@@ -267,7 +268,7 @@ def test_a_function_that_gives_too_few_rows_is_code_1_and_told_with_its_records(
     root = tmp_path / "root"
     landed(root, "one")
     makers = write_makers(tmp_path)
-    result = here(root, "extend", NAME, "--into", "v2", "--fields", f"{makers}:first", "--json")
+    result = on(root, "extend", NAME, "--into", "v2", "--fields", f"{makers}:first", "--json")
     assert result.problem == (1, "length-mismatch")
     assert all(words in result.err for words in (".tfrecord", "0 to 2", "'first'", "1 row"))
     assert not Version(root, "digits/v2").exists
@@ -278,10 +279,10 @@ def test_without_a_check_it_is_not_published_and_told_so_again(tmp_path: Path) -
     landed(root, "one")
     makers = write_makers(tmp_path)
     command = ("extend", NAME, "--into", "v2", "--fields", f"{makers}:double", "--no-check")
-    result = here(root, *command)
+    result = on(root, *command)
     assert result.commands == [["check", "digits/v2@1"]]
     assert Version(root, "digits/v2").state.published is None
-    assert here(root, *command).commands == [["status", "digits/v2"]]
+    assert on(root, *command).commands == [["status", "digits/v2"]]
 
 
 @pytest.mark.parametrize("compression", ["none", "gzip"])
@@ -290,13 +291,13 @@ def test_a_loose_file_is_extended(tmp_path: Path, compression: str) -> None:
     made(tmp_path / "w.csv", WORDS)
     write_makers(tmp_path)
     command = ("extend", "in.tfrecord", "--output", "out.tfrecord", "--fields", "makers.py:double")
-    result = inside(*command, "--dry-run", cwd=tmp_path)
+    result = shardline(*command, "--dry-run", cwd=tmp_path)
     size = (tmp_path / "in.tfrecord").stat().st_size
     lines = result.out.splitlines()
     assert (lines[0], lines[2].split()[1]) == ("in.tfrecord → out.tfrecord", "double:")
     assert all(words in lines[3] for words in ("3 records", f"{size} bytes"))
     assert not (tmp_path / "out.tfrecord").exists()
-    result = inside(*command, "--join", "w.csv", "--key", "x", cwd=tmp_path)
+    result = shardline(*command, "--join", "w.csv", "--key", "x", cwd=tmp_path)
     assert (result.code, result.err) == (0, "")
     name = "" if compression == "none" else "GZIP"
     records = [
@@ -311,7 +312,7 @@ def test_an_empty_file_becomes_an_empty_file_and_that_is_told(tmp_path: Path) ->
     made(tmp_path / "in.tfrecord", b"")
     write_makers(tmp_path)
     command = ("extend", "in.tfrecord", "--output", "out.tfrecord", "--fields", "makers.py:double")
-    result = inside(*command, "--replace", "x", cwd=tmp_path)
+    result = shardline(*command, "--replace", "x", cwd=tmp_path)
     assert (result.code, result.err) == (0, "")
     assert all(words in result.out for words in ("0 records", "no records"))
     assert (tmp_path / "out.tfrecord").read_bytes() == b""
@@ -322,12 +323,12 @@ def test_a_file_is_overwritten_only_if_asked_and_never_read_and_written(tmp_path
     made(tmp_path / "out", b"precious")
     write_makers(tmp_path)
     command = ("extend", "in", "--fields", "makers.py:double", "--output")
-    result = inside(*command, "out", "--json", cwd=tmp_path)
+    result = shardline(*command, "out", "--json", cwd=tmp_path)
     assert result.problem == (2, "file-exists")
     assert (tmp_path / "out").read_bytes() == b"precious"
-    result = inside(*command, "in", "--overwrite", "--json", cwd=tmp_path)
+    result = shardline(*command, "in", "--overwrite", "--json", cwd=tmp_path)
     assert result.problem == (2, "output-is-input")
-    told = inside(*command, "out", "--overwrite", "--json", cwd=tmp_path).json
+    told = shardline(*command, "out", "--overwrite", "--json", cwd=tmp_path).json
     assert (told["ok"], told["records"], told["compression"]) == (True, 3, "none")
     assert len(read_by_tensorflow(tmp_path / "out")) == 3
 
@@ -338,13 +339,13 @@ def test_damage_is_code_1_and_leaves_nothing(tmp_path: Path) -> None:
     makers = write_makers(tmp_path)
     file = file_of(root, "one")
     damage(file)
-    result = here(root, "extend", NAME, "--into", "v2", "--fields", f"{makers}:double", "--json")
+    result = on(root, "extend", NAME, "--into", "v2", "--fields", f"{makers}:double", "--json")
     assert result.problem == (1, "corrupt-file")
     error = result.error
     assert (error["kind"], error["record"], error["offset"]) == ("data-crc", 0, 0)
     assert (error["path"], result.hint) == (str(file), [["repair", NAME]])
     assert not Version(root, "digits/v2").exists
-    result = inside("extend", file, "--output", tmp_path / "o", "--fields", f"{makers}:double")
+    result = shardline("extend", file, "--output", tmp_path / "o", "--fields", f"{makers}:double")
     assert (result.code, (tmp_path / "o").exists()) == (1, False)
 
 
@@ -523,12 +524,12 @@ def test_what_is_mixed_up_is_told_with_code_2(tmp_path: Path, what: str) -> None
     made(tmp_path / "w.txt", WORDS)
     write_makers(tmp_path)
     arguments, code, word = MIXED_UP[what]
-    result = here(root, "extend", *arguments, "--json", cwd=tmp_path)
+    result = on(root, "extend", *arguments, "--json", cwd=tmp_path)
     assert result.problem == (2, code)
     assert word in result.err
     assert not Version(root, "digits/v2").exists
     there = ["a", "makers.py", "root", "w.csv", "w.txt"]
-    assert sorted(file.name for file in tmp_path.iterdir()) == there
+    assert file_names(tmp_path) == there
 
 
 def test_a_terminal_gets_progress_bars(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from shardline.log.facts import Checks
 from shardline.log.schema import Feature, Schema
 from shardline.log.tf_spec import from_tf_spec, to_tf_spec
 from shardline.log.version import Version
-from tests.cli.datasets import file_of, here, land, landed, write_rows
+from tests.cli.datasets import file_of, land, landed, on, write_rows
 from tests.files.samples import made, sequence_of
 from tests.kernel.frames import framed
 from tests.log.versions import NAME, make_version
@@ -25,15 +25,15 @@ def test_the_published_files_are_listed_in_order_ready_for_a_shell(tmp_path: Pat
     version = landed(tmp_path, "one", "two")
     land(version, "three")
     paths = [str(file_of(tmp_path, label)) for label in ("one", "two", "three")]
-    result = here(tmp_path, "files", NAME)
+    result = on(tmp_path, "files", NAME)
     assert (result.code, result.err, result.out.splitlines()) == (0, "", paths[:2])
-    assert here(tmp_path, "files", f"{NAME}@newest").out.splitlines() == paths
-    assert here(tmp_path, "files", f"{NAME}@1", "-0").out == f"{paths[0]}\0"
+    assert on(tmp_path, "files", f"{NAME}@newest").out.splitlines() == paths
+    assert on(tmp_path, "files", f"{NAME}@1", "-0").out == f"{paths[0]}\0"
 
 
 def test_json_tells_records_bytes_and_digest(tmp_path: Path) -> None:
     (shard,) = landed(tmp_path, "one").newest().shards
-    told = here(tmp_path, "files", NAME, "--json").json
+    told = on(tmp_path, "files", NAME, "--json").json
     assert (told["ok"], told["snapshot"]["snapshot"]) == (True, 1)
     assert told["files"] == [
         {
@@ -49,8 +49,8 @@ def test_json_tells_records_bytes_and_digest(tmp_path: Path) -> None:
 @pytest.mark.parametrize("compression", ["none", "gzip"])
 def test_the_python_that_is_printed_reads_the_records(tmp_path: Path, compression: str) -> None:
     rows = write_rows(tmp_path / "a.jsonl", range(5))
-    assert here(tmp_path, "append", NAME, rows, "--compression", compression).code == 0
-    result = here(tmp_path, "files", NAME, "--python")
+    assert on(tmp_path, "append", NAME, rows, "--compression", compression).code == 0
+    result = on(tmp_path, "files", NAME, "--python")
     names: dict[str, Any] = {}
     exec(result.out, names)  # noqa: S102 - it is meant to be pasted and run
     assert [int(record["x"]) for record in names["dataset"]] == list(range(5))
@@ -58,23 +58,23 @@ def test_the_python_that_is_printed_reads_the_records(tmp_path: Path, compressio
 
 def test_the_python_reads_sequences_and_opaque_records_too(tmp_path: Path) -> None:
     source = made(tmp_path / "a.tfrecord", framed(sequence_of({"id": 1}, tokens=[[1], [2]])))
-    assert here(tmp_path, "append", NAME, source).code == 0
+    assert on(tmp_path, "append", NAME, source).code == 0
     names: dict[str, Any] = {}
-    exec(here(tmp_path, "files", NAME, "--python").out, names)  # noqa: S102
+    exec(on(tmp_path, "files", NAME, "--python").out, names)  # noqa: S102
     ((context, lists),) = list(names["dataset"])
     assert int(context["id"]) == 1
     assert tf.squeeze(lists["tokens"]).numpy().tolist() == [1, 2]
     opaque = made(tmp_path / "s.json", b'{"payload": "opaque", "features": []}')
     anything = made(tmp_path / "b.tfrecord", framed(b"any", b"thing"))
-    assert here(tmp_path, "append", "digits/v2", anything, "--schema", opaque).code == 0
-    exec(here(tmp_path, "files", "digits/v2", "--python").out, names)  # noqa: S102
+    assert on(tmp_path, "append", "digits/v2", anything, "--schema", opaque).code == 0
+    exec(on(tmp_path, "files", "digits/v2", "--python").out, names)  # noqa: S102
     assert list(names["dataset"].as_numpy_iterator()) == [b"any", b"thing"]
 
 
 def test_of_an_object_store_the_python_reads_through_us(s3_root: str, tmp_path: Path) -> None:
     rows = write_rows(tmp_path / "a.jsonl", range(5))
-    assert here(s3_root, "append", NAME, rows).code == 0
-    result = here(s3_root, "files", NAME, "--python")
+    assert on(s3_root, "append", NAME, rows).code == 0
+    result = on(s3_root, "files", NAME, "--python")
     assert "tensorflow as tf" not in result.out
     names: dict[str, Any] = {}
     exec(result.out, names)  # noqa: S102 - it is meant to be pasted and run
@@ -85,12 +85,12 @@ def test_files_packed_in_two_ways_have_no_python_and_are_told_with_code_2(tmp_pa
     for name, compression in (("a", "none"), ("b", "gzip")):
         rows = write_rows(tmp_path / f"{name}.jsonl", range(len(name), 5))
         options = ("--compression", compression)
-        assert here(tmp_path, "append", NAME, rows, *options).code == 0
+        assert on(tmp_path, "append", NAME, rows, *options).code == 0
         write_rows(tmp_path / "b.jsonl", range(9))
-    result = here(tmp_path, "files", NAME, "--python")
+    result = on(tmp_path, "files", NAME, "--python")
     assert (result.code, result.out) == (2, "")
     assert "(gzip, none)" in result.err
-    assert len(here(tmp_path, "files", NAME).out.splitlines()) == 2
+    assert len(on(tmp_path, "files", NAME).out.splitlines()) == 2
 
 
 def test_what_has_no_files_to_read_is_told_with_code_2(tmp_path: Path) -> None:
@@ -103,7 +103,7 @@ def test_what_has_no_files_to_read_is_told_with_code_2(tmp_path: Path) -> None:
         (["digits"], "missing-version"),
         ([f"{NAME}@1", "-0"], "conflicting-options"),
     ):
-        result = here(tmp_path, "files", *arguments, "--json")
+        result = on(tmp_path, "files", *arguments, "--json")
         assert result.problem == (2, code), arguments
 
 
@@ -138,7 +138,7 @@ def test_the_spec_in_words_is_the_spec_itself() -> None:
 
 
 def test_a_version_that_is_not_there_is_not_made(tmp_path: Path) -> None:
-    result = here(tmp_path, "files", NAME, "--json")
+    result = on(tmp_path, "files", NAME, "--json")
     assert result.problem == (2, "dataset-not-found")
     assert list(tmp_path.iterdir()) == []
     assert not Version(tmp_path, NAME).exists

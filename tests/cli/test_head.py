@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.cli.command import inside, shardline
-from tests.cli.datasets import damage, file_of, here, landed, write_rows
+from tests.cli.command import shardline
+from tests.cli.datasets import damage, file_of, landed, on, write_rows
 from tests.files.samples import example_of, made, packed, sequence_of
 from tests.kernel.frames import framed
 from tests.log.versions import NAME
@@ -105,20 +105,20 @@ def test_damage_is_told_after_the_records_before_it(tmp_path: Path) -> None:
 def test_of_a_version_records_are_numbered_throughout(tmp_path: Path) -> None:
     for number in range(3):
         rows = write_rows(tmp_path / f"{number}.jsonl", range(10 * number, 10 * number + 10))
-        assert here(tmp_path, "append", NAME, rows, "--no-check").code == 0
-    lines = here(tmp_path, "head", NAME, "--json", "-n", "13", "--skip", "8").out.splitlines()
+        assert on(tmp_path, "append", NAME, rows, "--no-check").code == 0
+    lines = on(tmp_path, "head", NAME, "--json", "-n", "13", "--skip", "8").out.splitlines()
     told = [json.loads(line) for line in lines]
     assert [one["record"] for one in told] == list(range(8, 21))
     assert [one["features"]["x"]["values"] for one in told] == [[n] for n in range(8, 21)]
-    assert "record 0: Example" in here(tmp_path, "head", f"{NAME}@1", "-n", "1").out
-    result = here(tmp_path, "head", NAME, "--skip", "1000")
+    assert "record 0: Example" in on(tmp_path, "head", f"{NAME}@1", "-n", "1").out
+    result = on(tmp_path, "head", NAME, "--skip", "1000")
     assert (result.code, result.out.count("\n"), result.out[:12]) == (0, 1, "digits/v1@3:")
-    result = here(tmp_path, "head", f"{NAME}@published", "--json")
+    result = on(tmp_path, "head", f"{NAME}@published", "--json")
     assert result.problem == (2, "version-unpublished")
 
 
 def test_a_version_without_a_root_is_told_how_to_find_it() -> None:
-    result = inside("head", NAME, "--json")
+    result = shardline("head", NAME, "--json")
     assert result.problem == (2, "file-not-found")
     assert "--root" in result.error["hint"]["text"]
 
@@ -126,14 +126,14 @@ def test_a_version_without_a_root_is_told_how_to_find_it() -> None:
 def test_a_shard_that_is_damaged_or_gone_is_told(tmp_path: Path) -> None:
     landed(tmp_path, "one", "two")
     damage(file_of(tmp_path, "one"))
-    assert here(tmp_path, "head", NAME).code == 1
-    assert here(tmp_path, "head", NAME, "--skip", "3").code == 0
+    assert on(tmp_path, "head", NAME).code == 1
+    assert on(tmp_path, "head", NAME, "--skip", "3").code == 0
     file_of(tmp_path, "two").unlink()
-    assert here(tmp_path, "head", NAME, "--skip", "3").code == 2
+    assert on(tmp_path, "head", NAME, "--skip", "3").code == 2
 
 
 def test_the_root_may_be_an_object_store(s3_root: str, tmp_path: Path) -> None:
     rows = write_rows(tmp_path / "a.jsonl", range(10))
-    assert here(s3_root, "append", NAME, rows).code == 0
-    result = here(s3_root, "head", NAME, "-n", "1", "--skip", "7", "--json")
+    assert on(s3_root, "append", NAME, rows).code == 0
+    result = on(s3_root, "head", NAME, "-n", "1", "--skip", "7", "--json")
     assert json.loads(result.out)["features"]["x"]["values"] == [7]

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.cli.command import inside, shardline
-from tests.cli.datasets import FITTING, here, landed
+from tests.cli.command import process, shardline
+from tests.cli.datasets import FITTING, landed, on
 from tests.files.samples import made
 from tests.kernel.frames import framed
 from tests.log.versions import NAME
@@ -77,34 +77,34 @@ def root(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("what", COMMANDS)
 def test_what_functions_print_goes_to_stderr(root: Path, what: str) -> None:
-    result = inside(*COMMANDS[what], "--json", cwd=root.parent, SHARDLINE_ROOT=str(root))
+    result = shardline(*COMMANDS[what], "--json", cwd=root.parent, SHARDLINE_ROOT=str(root))
     assert result.json["ok"], result.err
     assert result.err.startswith("imported\ncalled\n")
 
 
 def test_what_functions_print_when_an_audit_calls_them_goes_to_stderr(root: Path) -> None:
-    assert here(root, *COMMANDS["extend"], cwd=root.parent).code == 0
-    result = here(root, "audit", "--deep", "--fields", "loud.py:here", "--json", cwd=root.parent)
+    assert on(root, *COMMANDS["extend"], cwd=root.parent).code == 0
+    result = on(root, "audit", "--deep", "--fields", "loud.py:here", "--json", cwd=root.parent)
     assert result.json["ok"], result.err
     assert "called" in result.err
 
 
 def test_what_functions_print_in_processes_of_their_own_goes_to_stderr(root: Path) -> None:
     arguments = ("extend", NAME, "--into", "v2", "--fields", "loud.py:away", "--json")
-    result = shardline(*arguments, cwd=root.parent, SHARDLINE_ROOT=str(root))
+    result = process(*arguments, cwd=root.parent, SHARDLINE_ROOT=str(root))
     assert result.json["ok"], result.err
     assert result.err.count("called\n") == len(FITTING)
 
 
 def test_an_error_is_all_that_stdout_gets(root: Path) -> None:
     command = ("extend", NAME, "--into", "v2", "--fields", "loud.py:fails", "--json")
-    result = here(root, *command, cwd=root.parent)
+    result = on(root, *command, cwd=root.parent)
     assert result.json["error"]["code"] == "invalid-rows"
     assert result.problem == (1, "invalid-rows")
     assert "called" in result.err
 
 
 def test_without_json_functions_print_to_stdout(root: Path) -> None:
-    result = here(root, *COMMANDS["extend"], cwd=root.parent)
+    result = on(root, *COMMANDS["extend"], cwd=root.parent)
     assert (result.code, result.err) == (0, "")
     assert result.out.startswith("imported\ncalled\n")

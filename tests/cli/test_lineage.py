@@ -10,8 +10,8 @@ import pytest
 from shardline.log.version import Version
 from shardline.operations.extend import extend
 from shardline.operations.rebuild import rebuild
-from tests.cli.command import inside, on_terminal
-from tests.cli.datasets import damage, entry_file, here, narrow, on, squeezed
+from tests.cli.command import on_terminal, shardline
+from tests.cli.datasets import damage, entry_file, narrow, on, squeezed
 from tests.operations.extensions import base_of, double, version_in
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ def root(tmp_path: Path) -> Path:
 
 
 def test_a_tree_shows_both_ways(root: Path) -> None:
-    result = here(root, "lineage", "digits/v2")
+    result = on(root, "lineage", "digits/v2")
     assert (result.code, result.err) == (0, "")
     lines = [line.lstrip("│├└─ ") for line in result.out.splitlines()]
     starts = (
@@ -43,22 +43,22 @@ def test_a_tree_shows_both_ways(root: Path) -> None:
     )
     found = [start for line in lines for start in starts if line.startswith(start)]
     assert found == list(starts)
-    up = here(root, "lineage", "digits/v2", "--up").out
+    up = on(root, "lineage", "digits/v2", "--up").out
     assert "made into" not in up
-    down = here(root, "lineage", "other/v1", "--down", "--json").json
+    down = on(root, "lineage", "other/v1", "--down", "--json").json
     assert (down["ok"], down["edges"]) == (True, [])
 
 
 @pytest.mark.parametrize("level", ["versions", "snapshots", "shards", "fields"])
 def test_every_level_has_a_tree_json_and_dot(root: Path, level: str) -> None:
     asked = ("lineage", "digits/v2@1", "--level", level)
-    assert "made of" in here(root, *asked).out
-    told = here(root, *asked, "--json").json
+    assert "made of" in on(root, *asked).out
+    told = on(root, *asked, "--json").json
     assert told["ok"]
     assert told["level"] == level
     names = {node["id"] for node in told["nodes"]}
     assert {end for edge in told["edges"] for end in (edge["of"], edge["made"])} <= names
-    dot = here(root, *asked, "--dot").out
+    dot = on(root, *asked, "--dot").out
     assert dot.startswith("digraph lineage {\n")
     assert dot.count(" -> ") == len(told["edges"])
 
@@ -73,17 +73,17 @@ def test_a_long_history_is_cut_off_and_that_is_said(tmp_path: Path) -> None:
     for turn in range(14):
         rebuild(version, "newest", compression="none" if turn % 2 else "gzip")
     root = tmp_path / "root"
-    shown = here(root, "lineage", "digits/v1@15", "--level", "snapshots").out
+    shown = on(root, "lineage", "digits/v1@15", "--level", "snapshots").out
     assert "digits/v1@3:" in shown
     assert "digits/v1@2:" not in shown
     assert "… and more" in shown
-    told = here(root, "lineage", "digits/v1@15", "--level", "snapshots", "--json").json
+    told = on(root, "lineage", "digits/v1@15", "--level", "snapshots", "--json").json
     assert len(told["nodes"]) == 16
 
 
 def test_what_is_gone_is_said(root: Path) -> None:
     shutil.rmtree(root / "digits/v1")
-    result = here(root, "lineage", "digits/v2")
+    result = on(root, "lineage", "digits/v2")
     assert result.code == 0
     assert "digits/v1 [GONE: " in result.out
 
@@ -91,29 +91,29 @@ def test_what_is_gone_is_said(root: Path) -> None:
 def test_a_damaged_log_is_said_and_is_a_problem(root: Path) -> None:
     damage(entry_file(root, 2, "digits/v1"), 40 * 8)
     for level in ("versions", "snapshots", "shards"):
-        result = here(root, "lineage", "digits/v2", "--level", level)
+        result = on(root, "lineage", "digits/v2", "--level", level)
         assert (result.code, result.err) == (1, "")
         assert "[DAMAGED: " in result.out.replace("\n", " ")
-    told = here(root, "lineage", "digits/v2", "--json")
+    told = on(root, "lineage", "digits/v2", "--json")
     assert (told.code, told.json["ok"]) == (1, False)
     assert list(told.json["unread"]) == ["digits/v1"]
-    assert here(root, "lineage", "digits/v2", "--down").code == 1
+    assert on(root, "lineage", "digits/v2", "--down").code == 1
 
 
 def test_a_damaged_log_that_may_have_read_it_is_named(root: Path) -> None:
     damage(entry_file(root, 2, "other/v1"), 40 * 8)
-    result = inside("lineage", "digits/v2", "--down", "--root", root)
+    result = shardline("lineage", "digits/v2", "--down", "--root", root)
     assert result.code == 1
     lines = result.err.splitlines()
     assert lines[0].startswith("warning: other/v1: ")
     assert result.commands == [["verify", "other/v1", "--root", str(root)]]
-    assert here(root, "lineage", "digits/v2", "--up").code == 0
+    assert on(root, "lineage", "digits/v2", "--up").code == 0
 
 
 def test_wrong_usage_is_said(root: Path) -> None:
-    assert here(root, "lineage", "digits/v9").code == 2
-    assert here(root, "lineage", "digits/v1@9").code == 2
-    assert here(root, "lineage", "digits/v1", "--dot", "--json").code == 2
+    assert on(root, "lineage", "digits/v9").code == 2
+    assert on(root, "lineage", "digits/v1@9").code == 2
+    assert on(root, "lineage", "digits/v1", "--dot", "--json").code == 2
     assert Version(root, "digits/v9").exists is False
 
 

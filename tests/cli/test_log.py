@@ -19,7 +19,6 @@ from tests.cli.datasets import (
     MISFIT,
     damage,
     entry_file,
-    here,
     land,
     landed,
     narrow,
@@ -120,7 +119,7 @@ def test_what_others_write_into_parameters_is_no_trouble(tmp_path: Path) -> None
         )
         version.commit(change)
     version.commit(Replace(removed=[shard_name("a")], added=[], operation="repair"))
-    result = here(tmp_path, "log", NAME)
+    result = on(tmp_path, "log", NAME)
     assert (result.code, "\x1b" in result.out) == (0, False)
     assert "made anew" in result.out
     assert "quarantine" not in result.out
@@ -160,7 +159,7 @@ def test_what_others_say_of_what_they_derived_is_no_trouble(tmp_path: Path, what
     version.commit(
         Derive(head=1, removed=names, added=[], operation=operation, parameters=parameters)
     )
-    result = here(tmp_path, "log", NAME)
+    result = on(tmp_path, "log", NAME)
     assert result.code == 0
     assert words in squeezed(result.out)
     assert "\x1b" not in result.out

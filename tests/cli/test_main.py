@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from shardline import __version__
-from tests.cli.command import ROOT, inside, on_terminal, shardline
+from tests.cli.command import ROOT, on_terminal, process, shardline
 from tests.files.samples import big_file, bulk_needs_the_compiled_kernel, example_of, made
 from tests.kernel.frames import framed
 
@@ -36,7 +36,7 @@ def test_help_lists_every_command_the_exit_codes_and_examples() -> None:
 
 @pytest.mark.parametrize("command", [*COMMANDS, *WITH_OUTPUT])
 def test_help_of_each_command_has_examples_and_its_options(command: str) -> None:
-    result = inside(command, "--help")
+    result = shardline(command, "--help")
     assert result.code == 0
     assert "Examples:" in result.out
     assert f"shardline {command} " in result.out
@@ -263,15 +263,15 @@ def test_the_reference_kernel_says_that_it_will_be_slow(tmp_path: Path) -> None:
     path = big_file(tmp_path / "a.tfrecord", 9 * 2**20, bytes(2**20))
     with path.open("r+b") as file:
         file.write(b"\xff")
-    result = shardline("verify", path, SHARDLINE_KERNEL="reference")
+    result = process("verify", path, SHARDLINE_KERNEL="reference")
     assert result.err.startswith("warning: ")
     assert "shardline.kernel" in result.err
-    assert "kernel" not in shardline("verify", path).err
+    assert "kernel" not in process("verify", path).err
 
 
 def test_an_unknown_kernel_is_refused(tmp_path: Path) -> None:
     path = made(tmp_path / "a.tfrecord", framed(b"x"))
-    result = shardline("verify", path, "--json", SHARDLINE_KERNEL="fastest")
+    result = process("verify", path, "--json", SHARDLINE_KERNEL="fastest")
     assert result.problem == (2, "unknown-kernel")
     assert "'fastest'" in result.error["message"]
 
@@ -332,7 +332,7 @@ AS_A_VALUE = {
 
 @pytest.mark.parametrize("what", AS_A_VALUE)
 def test_json_as_the_value_of_an_option_does_not_ask_for_json(what: str) -> None:
-    result = inside(*AS_A_VALUE[what])
+    result = shardline(*AS_A_VALUE[what])
     assert (result.code, result.out) == (2, "")
     assert result.err.startswith("error: ")
 
@@ -346,13 +346,13 @@ def test_json_is_found_before_and_behind_what_is_wrong() -> None:
         ["vacuum", "digits", "--keep", "soon", "--json"],
         ["verify", "--max-record", "--json", "--json"],
     ):
-        assert inside(*arguments).error["code"]
+        assert shardline(*arguments).error["code"]
 
 
 def test_no_usage_line_is_printed_with_an_error() -> None:
     for arguments in (["--frobnicate"], ["verify"], ["frobnicate"], ["head", "a", "b"]):
-        assert "Usage:" not in inside(*arguments).err
-    assert inside("verify", "--help").out.startswith("Usage: shardline verify")
+        assert "Usage:" not in shardline(*arguments).err
+    assert shardline("verify", "--help").out.startswith("Usage: shardline verify")
 
 
 def test_an_empty_name_is_not_the_current_folder() -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 import tensorflow as tf
 
-from tests.cli.command import inside
+from tests.cli.command import shardline
 from tests.cli.datasets import FITTING, squeezed
 from tests.cli.makers import write_makers
 from tests.files.samples import made, read_by_tensorflow
@@ -77,7 +77,7 @@ def test_what_names_no_maker_of_fields_is_told_with_code_2(tmp_path: Path, what:
         b"from shardline import record_fields\n@record_fields()\ndef x(record):\n    return {}\n",
     )
     argument, code, words = NO_MAKERS[what]
-    result = inside("extend", "a", "--output", "o", "--fields", argument, "--json", cwd=tmp_path)
+    result = shardline("extend", "a", "--output", "o", "--fields", argument, "--json", cwd=tmp_path)
     assert result.problem == (2, code)
     assert words.format(folder=tmp_path.resolve()) in squeezed(result.err)
     assert f"error: --fields {argument}" in result.err
@@ -97,7 +97,7 @@ def test_a_file_of_makers_may_import_what_lies_beside_it(tmp_path: Path) -> None
         b"    return {'at': name()}\n",
     )
     made(tmp_path / "a", framed(*FITTING))
-    result = inside("extend", "a", "--output", "o", "--fields", "code/json.py:at", cwd=tmp_path)
+    result = shardline("extend", "a", "--output", "o", "--fields", "code/json.py:at", cwd=tmp_path)
     assert (result.code, result.err) == (0, "")
     payload = read_by_tensorflow(tmp_path / "o")[0]
     feature = tf.train.Example.FromString(payload).features.feature["at"]

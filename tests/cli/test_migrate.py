@@ -8,8 +8,8 @@ import pytest
 import tensorflow as tf
 
 from shardline.log.version import Version
-from tests.cli.command import inside, on_terminal
-from tests.cli.datasets import damage, here, squeezed, write_rows
+from tests.cli.command import on_terminal, shardline
+from tests.cli.datasets import damage, on, squeezed, write_rows
 from tests.files.samples import example_of, made, packed, read_by_tensorflow
 from tests.kernel.frames import framed
 from tests.log.versions import NAME
@@ -27,7 +27,7 @@ STEPS = ("--rename", "name=title", "--drop", "id", "--cast", "age=float")
 def people(root: Path, folder: Path, rows: list[dict[str, Any]] | None = None) -> Path:
     """A published version of people, in a root."""
     source = json_lines(folder / f"{len(rows or [])}.jsonl", rows or PEOPLE)
-    assert here(root, "append", NAME, source).code == 0
+    assert on(root, "append", NAME, source).code == 0
     return root
 
 
@@ -42,7 +42,7 @@ def contents(root: Path, name: str = "digits/v2") -> dict[str, list[Any]]:
 
 def test_the_plan_is_shown_and_then_done_and_the_new_version_follows(tmp_path: Path) -> None:
     root = people(tmp_path / "root", tmp_path)
-    result = here(root, "migrate", NAME, "--into", "v2", *STEPS)
+    result = on(root, "migrate", NAME, "--into", "v2", *STEPS)
     assert (result.code, result.err) == (0, "")
     assert result.out.startswith("digits/v1@1 → digits/v2")
     assert changes_in(result.out) == CHANGES
@@ -50,23 +50,23 @@ def test_the_plan_is_shown_and_then_done_and_the_new_version_follows(tmp_path: P
     assert Version(root, "digits/v2").state.published == 1
     assert contents(root) == {"age": [30.0, None], "title": ["Ann", "Bob"]}
     people(root, tmp_path, [{"id": 3, "name": "Cid", "age": 7}])
-    again = here(root, "migrate", NAME, "--into", "v2", *STEPS, "--json").json
+    again = on(root, "migrate", NAME, "--into", "v2", *STEPS, "--json").json
     assert (again["snapshot"]["snapshot"], again["source"]["snapshot"]) == (2, 2)
     assert (len(again["shards"]), again["reused_shards"], again["records"]) == (1, 1, 1)
     assert contents(root)["title"] == ["Ann", "Bob", "Cid"]
-    log = squeezed(here(root, "log", "digits/v2").out)
+    log = squeezed(on(root, "log", "digits/v2").out)
     for words in ("name → title", "without id", "age as float", "1 reused", "digits/v1@2"):
         assert words in log
-    done = here(root, "migrate", NAME, "--into", "v2", *STEPS, "--json").json
+    done = on(root, "migrate", NAME, "--into", "v2", *STEPS, "--json").json
     assert (done["ok"], done["entry"], done["reused_shards"]) == (True, None, 2)
 
 
 def test_a_dry_run_shows_the_plan_alone(tmp_path: Path) -> None:
     root = people(tmp_path / "root", tmp_path)
-    result = here(root, "migrate", NAME, "--into", "v2", *STEPS, "--dry-run")
+    result = on(root, "migrate", NAME, "--into", "v2", *STEPS, "--dry-run")
     assert (result.code, result.err) == (0, "")
     assert changes_in(result.out) == CHANGES
-    told = here(root, "migrate", NAME, "--into", "v2", *STEPS, "--dry-run", "--json").json
+    told = on(root, "migrate", NAME, "--into", "v2", *STEPS, "--dry-run", "--json").json
     assert [step.split()[:2] for step in told["steps"]] == [
         ["rename", "'name'"],
         ["drop", "'id'"],
@@ -98,34 +98,34 @@ VALUES: dict[str, tuple[str, object]] = {
 def test_a_value_is_read_as_json_writes_it_and_else_is_text(tmp_path: Path, what: str) -> None:
     text, value = VALUES[what]
     root = people(tmp_path / "root", tmp_path)
-    result = here(root, "migrate", NAME, "--into", "v2", "--default", f"new={text}")
+    result = on(root, "migrate", NAME, "--into", "v2", "--default", f"new={text}")
     assert result.code == 0, result.err
     assert contents(root)["new"] == [value, value]
 
 
 def test_a_default_is_given_where_a_feature_is_missing_and_json_tells_it(tmp_path: Path) -> None:
     root = people(tmp_path / "root", tmp_path)
-    result = here(root, "migrate", NAME, "--into", "v2", "--default", "age=18", "--json")
+    result = on(root, "migrate", NAME, "--into", "v2", "--default", "age=18", "--json")
     told = result.json
     assert (result.code, told["ok"], told["published"], told["created"]) == (0, True, True, True)
     (step,) = told["steps"]
     assert "'age'" in step
     assert told["fields"]["changes"][0]["new"] == "required"
     assert contents(root)["age"] == [30, 18]
-    again = here(root, "migrate", NAME, "--into", "v2", "--default", "age=18", "--json").json
+    again = on(root, "migrate", NAME, "--into", "v2", "--default", "age=18", "--json").json
     assert (again["ok"], again["snapshot"], again["reused_shards"]) == (True, None, 1)
 
 
 def test_a_number_that_cannot_be_cast_is_code_1_or_goes_to_quarantine(tmp_path: Path) -> None:
     root = tmp_path / "root"
-    here(root, "append", NAME, write_rows(tmp_path / "a.jsonl", [1, 2**53 + 1]))
+    on(root, "append", NAME, write_rows(tmp_path / "a.jsonl", [1, 2**53 + 1]))
     command = ("migrate", NAME, "--into", "v2", "--cast", "x=float")
-    result = here(root, *command, "--json")
+    result = on(root, *command, "--json")
     assert result.problem == (1, "invalid-rows")
     (reason,) = result.error["reasons"]
     assert all(words in reason for words in ("record 1", "feature 'x'"))
     assert not Version(root, "digits/v2").exists
-    result = here(root, *command, "--quarantine-share", "50%")
+    result = on(root, *command, "--quarantine-share", "50%")
     assert result.code == 0, result.err
     assert all(words in result.out for words in ("1 of 2", "(50.00%)"))
     assert contents(root) == {"x": [1.0]}
@@ -137,12 +137,12 @@ def test_a_loose_file_is_migrated(tmp_path: Path, compression: str) -> None:
     made(tmp_path / "in", packed(compression, data))
     size = (tmp_path / "in").stat().st_size
     command = ("migrate", "in", "--output", "out", "--rename", "x=number", "--drop", "y")
-    result = inside(*command, "--dry-run", cwd=tmp_path)
+    result = shardline(*command, "--dry-run", cwd=tmp_path)
     assert changes_in(result.out) == [["+", "number:"], ["-", "x:"], ["-", "y:"]]
     assert all(words in result.out for words in ("in → out", "3 records", f"{size} bytes"))
     assert not (tmp_path / "out").exists()
     plan = result.out.splitlines()[:10]
-    result = inside(*command, cwd=tmp_path)
+    result = shardline(*command, cwd=tmp_path)
     assert (result.code, result.err) == (0, "")
     assert result.out.splitlines()[:10] == plan
     name = "" if compression == "none" else "GZIP"
@@ -152,13 +152,13 @@ def test_a_loose_file_is_migrated(tmp_path: Path, compression: str) -> None:
         {key: list(one.int64_list.value) for key, one in record.features.feature.items()}
         for record in records
     ] == [{"number": [0]}, {"number": [1]}, {"number": [2]}]
-    told = inside(*command, "--overwrite", "--json", cwd=tmp_path).json
+    told = shardline(*command, "--overwrite", "--json", cwd=tmp_path).json
     assert (told["ok"], told["records"], told["compression"]) == (True, 3, compression)
 
 
 def test_an_empty_file_becomes_an_empty_file_and_that_is_told(tmp_path: Path) -> None:
     made(tmp_path / "in", b"")
-    result = inside("migrate", "in", "--output", "out", *STEPS, cwd=tmp_path)
+    result = shardline("migrate", "in", "--output", "out", *STEPS, cwd=tmp_path)
     assert (result.code, result.err) == (0, "")
     assert "no records" in result.out
     assert (tmp_path / "out").read_bytes() == b""
@@ -169,7 +169,7 @@ def test_a_number_in_a_file_that_cannot_be_cast_is_code_1_and_told_what_to_do(
 ) -> None:
     made(tmp_path / "in", framed(example_of(x=1), example_of(x=2**53 + 1)))
     command = ("migrate", "in", "--output", "out", "--cast", "x=float", "--json")
-    result = inside(*command, cwd=tmp_path)
+    result = shardline(*command, cwd=tmp_path)
     assert [file.name for file in tmp_path.iterdir()] == ["in"]
     assert result.problem == (1, "invalid-rows")
     (reason,) = result.error["reasons"]
@@ -180,7 +180,7 @@ def test_a_number_in_a_file_that_cannot_be_cast_is_code_1_and_told_what_to_do(
 def test_a_damaged_file_is_code_1_and_leaves_nothing(tmp_path: Path) -> None:
     damage(made(tmp_path / "in", framed(example_of(x=1), example_of(x=2))))
     command = ("migrate", "in", "--output", "out", "--rename", "x=y", "--json")
-    result = inside(*command, cwd=tmp_path)
+    result = shardline(*command, cwd=tmp_path)
     assert result.problem == (1, "corrupt-file")
     assert (result.error["kind"], result.error["record"]) == ("data-crc", 0)
     assert [file.name for file in tmp_path.iterdir()] == ["in"]
@@ -276,11 +276,11 @@ MIXED_UP: dict[str, tuple[list[str], str, str]] = {
 @pytest.mark.parametrize("what", MIXED_UP)
 def test_what_is_mixed_up_is_told_with_code_2(tmp_path: Path, what: str) -> None:
     root = people(tmp_path / "root", tmp_path)
-    assert here(root, "migrate", NAME, "--into", "v3", "--drop", "age").code == 0
+    assert on(root, "migrate", NAME, "--into", "v3", "--drop", "age").code == 0
     made(tmp_path / "a", framed(example_of(x=1)))
     before = sorted(file.name for file in tmp_path.iterdir())
     arguments, code, word = MIXED_UP[what]
-    result = here(root, "migrate", *arguments, "--json", cwd=tmp_path)
+    result = on(root, "migrate", *arguments, "--json", cwd=tmp_path)
     assert result.problem == (2, code)
     assert word in squeezed(result.err)
     assert not Version(root, "digits/v2").exists
@@ -290,9 +290,9 @@ def test_what_is_mixed_up_is_told_with_code_2(tmp_path: Path, what: str) -> None
 def test_a_version_that_was_appended_to_is_left_alone(tmp_path: Path) -> None:
     root = people(tmp_path / "root", tmp_path)
     source = write_rows(tmp_path / "x.jsonl", [1])
-    assert here(root, "append", "other/v1", source).code == 0
+    assert on(root, "append", "other/v1", source).code == 0
     steps = ("--drop", "name", "--drop", "age", "--rename", "id=x")
-    result = here(root, "migrate", NAME, "--into", "other/v1", *steps, "--dry-run", "--json")
+    result = on(root, "migrate", NAME, "--into", "other/v1", *steps, "--dry-run", "--json")
     assert result.code == 2
     assert "other/v1" in result.error["message"]
 

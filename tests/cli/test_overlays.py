@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING
 
 from shardline.log.version import Version
-from tests.cli.datasets import damage, here
+from tests.cli.datasets import damage, on
 from tests.files.samples import example_of
 from tests.readers.overlays import SCORE, extended, lay, mixed, score, scored, tagged
 from tests.readers.snapshots import NUMBERS, numbers, published
@@ -17,18 +17,18 @@ if TYPE_CHECKING:
 
 def test_head_shows_whole_records_of_every_depth(tmp_path: Path) -> None:
     mixed(tmp_path)
-    lines = here(tmp_path, "head", "digits/v3", "--json", "-n", "30").out.splitlines()
+    lines = on(tmp_path, "head", "digits/v3", "--json", "-n", "30").out.splitlines()
     told = [json.loads(line) for line in lines]
     assert [one["record"] for one in told] == list(range(20))
     assert [one["features"]["x"]["values"] for one in told] == [[x] for x in range(20)]
     assert [one["features"]["score"]["values"] for one in told] == [[x / 4] for x in range(20)]
-    (last,) = here(tmp_path, "head", "digits/v3", "--json", "--skip", "19").out.splitlines()
+    (last,) = on(tmp_path, "head", "digits/v3", "--json", "--skip", "19").out.splitlines()
     assert json.loads(last) == told[19]
 
 
 def test_files_names_rebuild_and_to_tf_instead(tmp_path: Path) -> None:
     scored(tmp_path)
-    result = here(tmp_path, "files", "digits/v2", "--json")
+    result = on(tmp_path, "files", "digits/v2", "--json")
     assert result.code == 2
     assert [command[:3] for command in result.hint] == [["rebuild", "digits/v2", "--into"]]
     assert "to_tf()" in result.err
@@ -36,15 +36,14 @@ def test_files_names_rebuild_and_to_tf_instead(tmp_path: Path) -> None:
 
 def test_a_sound_version_is_verified_with_its_bases(tmp_path: Path) -> None:
     tagged(tmp_path)
-    result = here(tmp_path, "verify", "digits/v3")
+    result = on(tmp_path, "verify", "digits/v3")
     assert result.code == 0
     assert all(words in result.out for words in ("4 shards", "8 base shards", "9 records"))
-    told = here(tmp_path, "verify", "digits/v3", "--json").json["versions"][0]
+    told = on(tmp_path, "verify", "digits/v3", "--json").json["versions"][0]
     assert [one["ok"] for one in told["bases"]] == [True] * 8
     assert told["shards"][0]["base"] in {one["shard"] for one in told["bases"]}
     assert (
-        "base"
-        not in here(tmp_path, "verify", "digits/v1", "--json").json["versions"][0]["shards"][0]
+        "base" not in on(tmp_path, "verify", "digits/v1", "--json").json["versions"][0]["shards"][0]
     )
 
 
@@ -52,13 +51,13 @@ def test_a_damaged_base_is_told_as_one_with_what_to_do(tmp_path: Path) -> None:
     (first, *_) = scored(tmp_path).shards
     assert first.base is not None
     damage(tmp_path / "digits" / "shards" / first.base.name)
-    result = here(tmp_path, "verify", "digits/v2")
+    result = on(tmp_path, "verify", "digits/v2")
     assert result.code == 1
     assert f"DAMAGED digits/shards/{first.base.name} (" in result.out
     assert "data-crc" in result.out
     assert result.shows("repair", "digits/v1")
     assert "check digits/v2" not in result.out
-    told = here(tmp_path, "verify", "digits/v2", "--json").json["versions"][0]
+    told = on(tmp_path, "verify", "digits/v2", "--json").json["versions"][0]
     assert [one["shard"] for one in told["bases"] if not one["ok"]] == [first.base.name]
     assert all(one["ok"] for one in told["shards"])
 
@@ -67,12 +66,12 @@ def test_a_feature_that_the_base_has_too_is_wrong_and_not_damaged(tmp_path: Path
     base = published(tmp_path, NUMBERS, numbers(0, 2))
     bad = [score(0), example_of(score=0.5, x=7)]
     lay(base, "digits/v2", extended(NUMBERS, SCORE), bad)
-    result = here(tmp_path, "verify", "digits/v2")
+    result = on(tmp_path, "verify", "digits/v2")
     assert result.code == 1
     assert "\nWRONG   digits/shards/v2." in result.out
     assert all(words in result.out for words in ("record 1", "feature 'x'", "1 wrong"))
     assert "shardline repair" not in result.out
-    checked = here(tmp_path, "check", "digits/v2", "--json")
+    checked = on(tmp_path, "check", "digits/v2", "--json")
     assert checked.code == 1
     (shard,) = checked.json["shards"]
     (violation,) = shard["violations"]
@@ -85,7 +84,7 @@ def test_repair_is_not_proposed_for_a_damaged_overlay(tmp_path: Path) -> None:
     damage(tmp_path / Version(tmp_path, "digits/v2").shard_name(first))
     for command in ("verify", "check"):
         again = ["--again"] * (command == "check")
-        result = here(tmp_path, command, "digits/v2", *again)
+        result = on(tmp_path, command, "digits/v2", *again)
         assert result.code == 1
         assert "data-crc" in result.out
         assert "shardline repair" not in result.out

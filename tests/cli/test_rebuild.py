@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from shardline.log.version import Version
-from tests.cli.command import inside, on_terminal
-from tests.cli.datasets import damage, file_of, here, landed, numbers_of, squeezed, write_rows
+from tests.cli.command import on_terminal, shardline
+from tests.cli.datasets import damage, file_of, landed, numbers_of, on, squeezed, write_rows
 from tests.files.samples import example_of, made, packed, read_by_tensorflow
 from tests.kernel.frames import framed
 from tests.log.versions import NAME
@@ -19,26 +19,26 @@ PAYLOADS = [example_of(x=number) for number in range(20)]
 def test_in_place_one_shard_takes_the_place_of_all_and_is_published(tmp_path: Path) -> None:
     version = landed(tmp_path, "one", "two", "three")
     before = numbers_of(version)
-    result = here(tmp_path, "rebuild", NAME)
+    result = on(tmp_path, "rebuild", NAME)
     assert (result.code, result.err) == (0, "")
     assert result.commands == [["files", NAME]]
     version.refresh()
     assert (version.newest().number, version.state.published) == (4, 4)
     assert (len(version.newest().shards), numbers_of(version, "published")) == (1, before)
-    log = squeezed(here(tmp_path, "log", NAME).out)
+    log = squeezed(on(tmp_path, "log", NAME).out)
     assert all(words in log for words in ("rebuild 4 3", "3 shards", "9 records"))
-    report = here(tmp_path, "rebuild", NAME, "--json").json
+    report = on(tmp_path, "rebuild", NAME, "--json").json
     assert (report["ok"], report["snapshot"], report["shards"]) == (True, None, [])
 
 
 def test_into_another_version_which_then_follows(tmp_path: Path) -> None:
     version = landed(tmp_path, "one", "two")
-    result = here(tmp_path, "rebuild", NAME, "--into", "v2", "--target-size", "64")
+    result = on(tmp_path, "rebuild", NAME, "--into", "v2", "--target-size", "64")
     assert result.code == 0, result.err
     made_of = Version(tmp_path, "digits/v2")
     assert len(made_of.newest().shards) > 2
     assert numbers_of(made_of, "published") == numbers_of(version)
-    told = here(tmp_path, "rebuild", NAME, "--into", "digits/v3", "--json").json
+    told = on(tmp_path, "rebuild", NAME, "--into", "digits/v3", "--json").json
     assert (told["ok"], told["created"], told["published"], told["records"]) == (
         True,
         True,
@@ -47,16 +47,16 @@ def test_into_another_version_which_then_follows(tmp_path: Path) -> None:
     )
     assert (told["version"], told["read_shards"], len(told["shards"])) == ("digits/v3", 2, 1)
     assert told["source"]["snapshot"] == 2
-    again = here(tmp_path, "rebuild", NAME, "--into", "v3", "--json").json
+    again = on(tmp_path, "rebuild", NAME, "--into", "v3", "--json").json
     assert (again["ok"], again["snapshot"], again["entry"]) == (True, None, None)
-    older = here(tmp_path, "rebuild", f"{NAME}@1", "--into", "v4", "--compression", "gzip")
+    older = on(tmp_path, "rebuild", f"{NAME}@1", "--into", "v4", "--compression", "gzip")
     assert older.code == 0
     assert numbers_of(Version(tmp_path, "digits/v4")) == [0, 1, 2]
 
 
 def test_without_a_check_it_is_not_published(tmp_path: Path) -> None:
     landed(tmp_path, "one", "two")
-    result = here(tmp_path, "rebuild", NAME, "--no-check")
+    result = on(tmp_path, "rebuild", NAME, "--no-check")
     assert result.code == 0
     assert result.commands == [["check", "digits/v1@3"]]
     assert Version(tmp_path, NAME).state.published == 2
@@ -65,7 +65,7 @@ def test_without_a_check_it_is_not_published(tmp_path: Path) -> None:
 def test_a_damaged_shard_is_code_1_and_nothing_changes(tmp_path: Path) -> None:
     landed(tmp_path, "one", "two")
     damage(file_of(tmp_path, "one"))
-    result = here(tmp_path, "rebuild", NAME, "--json")
+    result = on(tmp_path, "rebuild", NAME, "--json")
     assert result.problem == (1, "corrupt-file")
     assert (result.error["kind"], result.error["record"]) == ("data-crc", 0)
     assert Version(tmp_path, NAME).state.number == 5
@@ -74,7 +74,7 @@ def test_a_damaged_shard_is_code_1_and_nothing_changes(tmp_path: Path) -> None:
 def test_what_was_left_behind_cannot_be_rebuilt_in_place(tmp_path: Path) -> None:
     version = landed(tmp_path, "one", "two")
     version.restore(1)
-    result = here(tmp_path, "rebuild", f"{NAME}@2", "--json")
+    result = on(tmp_path, "rebuild", f"{NAME}@2", "--json")
     assert result.problem == (2, "stale-snapshot")
     assert (result.error["version"], result.error["snapshot"]) == (NAME, 2)
     assert result.hint == [["rebuild", f"{NAME}@newest"]]
@@ -85,12 +85,12 @@ def test_loose_files_become_one(tmp_path: Path, compression: str) -> None:
     for number in range(2):
         data = packed(compression, framed(*PAYLOADS[10 * number : 10 * number + 10]))
         made(tmp_path / f"in-{number}.tfrecord", data)
-    result = inside("rebuild", "in-*", "--output", "out.tfrecord", cwd=tmp_path)
+    result = shardline("rebuild", "in-*", "--output", "out.tfrecord", cwd=tmp_path)
     assert (result.code, result.err) == (0, "")
     assert all(words in result.out for words in ("2 files", "20 records"))
     name = "" if compression == "none" else "GZIP"
     assert read_by_tensorflow(tmp_path / "out.tfrecord", name) == PAYLOADS
-    told = inside(
+    told = shardline(
         "rebuild", "in-*", "--output", "even", "--target-size", "300", "--json", cwd=tmp_path
     ).json
     assert (told["ok"], told["records"], told["read_files"]) == (True, 20, 2)
@@ -101,13 +101,13 @@ def test_loose_files_become_one(tmp_path: Path, compression: str) -> None:
 def test_a_file_is_overwritten_only_if_asked_and_never_read_and_written(tmp_path: Path) -> None:
     made(tmp_path / "a.tfrecord", framed(*PAYLOADS))
     made(tmp_path / "out.tfrecord", b"precious")
-    result = inside("rebuild", "a.tfrecord", "--output", "out.tfrecord", "--json", cwd=tmp_path)
+    result = shardline("rebuild", "a.tfrecord", "--output", "out.tfrecord", "--json", cwd=tmp_path)
     assert result.problem == (2, "file-exists")
     assert (tmp_path / "out.tfrecord").read_bytes() == b"precious"
     options = ("--output", "out.tfrecord", "--overwrite")
-    result = inside("rebuild", ".", *options, "--json", cwd=tmp_path)
+    result = shardline("rebuild", ".", *options, "--json", cwd=tmp_path)
     assert result.problem == (2, "output-is-input")
-    assert inside("rebuild", "a.tfrecord", *options, cwd=tmp_path).code == 0
+    assert shardline("rebuild", "a.tfrecord", *options, cwd=tmp_path).code == 0
     assert read_by_tensorflow(tmp_path / "out.tfrecord") == PAYLOADS
 
 
@@ -115,7 +115,7 @@ def test_a_damaged_file_is_code_1_and_leaves_nothing(tmp_path: Path) -> None:
     damage(made(tmp_path / "a.tfrecord", framed(*PAYLOADS)))
     for options in ([], ["--target-size", "64"]):
         command = ("rebuild", "a.tfrecord", "--output", "out", *options, "--json")
-        result = inside(*command, cwd=tmp_path)
+        result = shardline(*command, cwd=tmp_path)
         assert result.problem == (1, "corrupt-file")
         assert (result.error["kind"], result.error["record"]) == ("data-crc", 0)
     assert [file.name for file in tmp_path.iterdir()] == ["a.tfrecord"]
@@ -156,7 +156,7 @@ def test_what_is_mixed_up_is_told_with_code_2(tmp_path: Path, what: str) -> None
     landed(tmp_path / "root", "one")
     made(tmp_path / "a.tfrecord", framed(*PAYLOADS))
     arguments, code, word = MIXED_UP[what]
-    result = here(tmp_path / "root", "rebuild", *arguments, "--json", cwd=tmp_path)
+    result = on(tmp_path / "root", "rebuild", *arguments, "--json", cwd=tmp_path)
     assert result.problem == (2, code)
     assert word in result.err
     assert sorted(file.name for file in tmp_path.iterdir()) == ["a.tfrecord", "root"]
@@ -165,8 +165,8 @@ def test_what_is_mixed_up_is_told_with_code_2(tmp_path: Path, what: str) -> None
 def test_a_version_with_other_features_is_told_with_code_2_as_extend_does(tmp_path: Path) -> None:
     landed(tmp_path, "one")
     write_rows(tmp_path / "in.jsonl", ["a"])
-    assert here(tmp_path, "append", "digits/v2", tmp_path / "in.jsonl").code == 0
-    result = here(tmp_path, "rebuild", NAME, "--into", "v2", "--json")
+    assert on(tmp_path, "append", "digits/v2", tmp_path / "in.jsonl").code == 0
+    result = on(tmp_path, "rebuild", NAME, "--into", "v2", "--json")
     assert result.problem == (2, "schema-mismatch")
     assert result.error["version"] == "digits/v2"
     assert "--into" in result.error["hint"]["text"]
@@ -178,6 +178,6 @@ def test_a_terminal_gets_progress_bars(tmp_path: Path) -> None:
     assert code == 0
     assert "rebuilding" in drawn
     assert "checking" in drawn
-    file = here(tmp_path, "files", NAME).out.strip()
+    file = on(tmp_path, "files", NAME).out.strip()
     code, drawn = on_terminal("rebuild", Path(file), "--output", tmp_path / "out")
     assert (code, "rebuilding" in drawn) == (0, True)

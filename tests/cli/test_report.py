@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tests.cli.datasets import entry_file, here, on
+from tests.cli.datasets import entry_file, on
 from tests.lineage.page_roots import tell
 
 if TYPE_CHECKING:
@@ -21,27 +21,27 @@ def test_the_page_is_written_and_told(tmp_path: Path) -> None:
 
 def test_a_name_chooses_and_json_tells_machines(tmp_path: Path) -> None:
     root = tell(tmp_path / "root").root
-    result = here(root, "report", "digits/v2", "--json", cwd=tmp_path)
+    result = on(root, "report", "digits/v2", "--json", cwd=tmp_path)
     size = (tmp_path / "report.html").stat().st_size
     told = {"ok": True, "root": str(root), "page": "report.html", "size": size, "damaged": []}
     counts = {"datasets": 1, "versions": 2, "snapshots": 6, "published": 4, "listed": 6}
     assert result.json.items() >= {**told, **counts}.items()
-    again = here(root, "report", "digits", "-o", tmp_path / "report.html")
+    again = on(root, "report", "digits", "-o", tmp_path / "report.html")
     assert "3 versions" in again.out
 
 
 def test_only_an_earlier_page_is_replaced(tmp_path: Path) -> None:
     root, other = tell(tmp_path / "root").root, tmp_path / "notes.html"
     other.write_text("mine")
-    result = here(root, "report", "-o", other, "--json")
+    result = on(root, "report", "-o", other, "--json")
     assert result.problem == (2, "file-exists")
     assert other.read_text() == "mine"
-    assert here(root, "report", "-o", tmp_path).code == 2
+    assert on(root, "report", "-o", tmp_path).code == 2
 
 
 def test_what_is_not_there_is_refused(tmp_path: Path) -> None:
     root = tell(tmp_path / "root").root
-    result = here(root, "report", "digits/v3", "-o", tmp_path / "page.html", "--json")
+    result = on(root, "report", "digits/v3", "-o", tmp_path / "page.html", "--json")
     assert result.problem == (2, "version-not-found")
     assert "digits/v1, digits/v2" in result.error["hint"]["text"]
     assert not (tmp_path / "page.html").exists()
@@ -50,7 +50,7 @@ def test_what_is_not_there_is_refused(tmp_path: Path) -> None:
 def test_a_damaged_log_is_on_the_page_and_is_a_problem(tmp_path: Path) -> None:
     root, page = tell(tmp_path / "root").root, tmp_path / "page.html"
     entry_file(root, 3).write_text("nonsense")
-    result = here(root, "report", "-o", page)
+    result = on(root, "report", "-o", page)
     assert result.code == 1
     assert "entry 3" in result.out
     assert "shardline verify digits/v1" in result.out

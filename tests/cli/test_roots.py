@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.cli.command import ROOT, inside, shardline
-from tests.cli.datasets import HOSTILE, damage, entry_file, here, land, landed, on, squeezed
+from tests.cli.command import ROOT, process, shardline
+from tests.cli.datasets import HOSTILE, damage, entry_file, land, landed, on, squeezed
 from tests.files.samples import made
 from tests.log.versions import NAME
 
@@ -46,7 +46,7 @@ def test_help_tells_the_commands_for_files_from_those_for_datasets() -> None:
 
 @pytest.mark.parametrize("command", [*ON_DATASETS, *WITH_MORE])
 def test_help_of_each_dataset_command_tells_where_datasets_live(command: str) -> None:
-    result = inside(command, "--help", COLUMNS="80")
+    result = shardline(command, "--help", COLUMNS="80")
     assert result.code == 0
     for words in ("Examples:", f"shardline {command} ", "--json", "--root", "SHARDLINE_ROOT"):
         assert words in result.out
@@ -113,7 +113,7 @@ def test_a_hostile_name_is_refused_with_code_2_and_not_obeyed(tmp_path: Path, co
     landed(tmp_path, "one")
     more = ["out"] if command in {"append", "export", "reland"} else []
     for name in HOSTILE_NAMES:
-        result = here(tmp_path, command, name, *more)
+        result = on(tmp_path, command, name, *more)
         assert result.code == 2, (name, result)
         assert result.out == ""
         assert "\x1b" not in result.err
@@ -184,6 +184,7 @@ def test_working_on_datasets_loads_neither_tensorflow_nor_dagster(
 def test_a_terminal_without_our_letters_gets_their_codes(tmp_path: Path) -> None:
     landed(tmp_path, "one").tag("train-1", 1)
     for command, *arguments in (("log", NAME), ("status",), ("diff", f"{NAME}@1")):
-        result = on(tmp_path, command, *arguments, PYTHONIOENCODING="ascii")
+        result = process(command, *arguments, "--root", tmp_path, PYTHONIOENCODING="ascii")
         assert (result.code, result.err) == (0, "")
-    assert "train-1 \\u2192 1" in on(tmp_path, "log", NAME, PYTHONIOENCODING="ascii").out
+    result = process("log", NAME, "--root", tmp_path, PYTHONIOENCODING="ascii")
+    assert "train-1 \\u2192 1" in result.out

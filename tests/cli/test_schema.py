@@ -11,8 +11,8 @@ import tensorflow as tf
 from shardline.cli.schema_file import declaration, read_schema
 from shardline.log.schema import Feature, Schema, Text
 from shardline.log.version import Version
-from tests.cli.command import inside, shardline
-from tests.cli.datasets import HOSTILE, here
+from tests.cli.command import shardline
+from tests.cli.datasets import HOSTILE, on
 from tests.files.samples import example_of, made, read_by_tensorflow, sequence_of
 from tests.kernel.frames import framed
 from tests.log.versions import NAME
@@ -144,7 +144,7 @@ def test_of_a_version_the_declared_schema_is_told(tmp_path: Path) -> None:
         HOSTILE,
     )
     Version(tmp_path, NAME).create(schema)
-    result = here(tmp_path, "schema", NAME)
+    result = on(tmp_path, "schema", NAME)
     assert result.code == 0, result.err
     lines = [line.split("  ") for line in result.out.splitlines()]
     rows = [[cell.strip() for cell in line if cell.strip()] for line in lines]
@@ -155,11 +155,11 @@ def test_of_a_version_the_declared_schema_is_told(tmp_path: Path) -> None:
     assert all(words in vector[3] for words in ("optional", "NaN"))
     assert ["step", "bytes", "[]", "required, per step", "text"] in rows
     assert "\x1b" not in result.out
-    told = here(tmp_path, "schema", NAME, "--json").json
+    told = on(tmp_path, "schema", NAME, "--json").json
     assert (told["ok"], told["version"], told["fingerprint"]) == (True, NAME, schema.fingerprint)
     assert Schema.from_json(told["schema"]) == schema
-    assert here(tmp_path, "schema", NAME, "--spec").out.endswith(told["spec"])
-    assert Schema.from_json(json.loads(here(tmp_path, "schema", NAME, "--declare").out)) == schema
+    assert on(tmp_path, "schema", NAME, "--spec").out.endswith(told["spec"])
+    assert Schema.from_json(json.loads(on(tmp_path, "schema", NAME, "--declare").out)) == schema
 
 
 @pytest.mark.parametrize("schema", [Schema.opaque(), Schema((Feature("x", "int64"),), doc="one")])
@@ -170,7 +170,7 @@ def test_a_declaration_can_be_read_again(tmp_path: Path, schema: Schema) -> None
 
 def test_sources_of_any_format_are_declared_as_append_would(tmp_path: Path) -> None:
     made(tmp_path / "a.csv", b"x,name\n1,one\n2,two\n")
-    result = inside("schema", "a.csv", "--declare", cwd=tmp_path)
+    result = shardline("schema", "a.csv", "--declare", cwd=tmp_path)
     assert (result.code, result.err) == (0, "")
     declared = (
         '{\n  "payload": "example",\n  "features": [\n'
@@ -178,12 +178,12 @@ def test_sources_of_any_format_are_declared_as_append_would(tmp_path: Path) -> N
         '    {"name": "x", "kind": "int64"}\n  ]\n}\n'
     )
     assert result.out == declared
-    assert here(tmp_path / "root", "append", NAME, tmp_path / "a.csv").code == 0
-    assert here(tmp_path / "root", "schema", NAME, "--declare").out == result.out
-    told = inside("schema", "a.csv", "--declare", "--json", cwd=tmp_path).json
+    assert on(tmp_path / "root", "append", NAME, tmp_path / "a.csv").code == 0
+    assert on(tmp_path / "root", "schema", NAME, "--declare").out == result.out
+    told = shardline("schema", "a.csv", "--declare", "--json", cwd=tmp_path).json
     assert (told["ok"], told["schema"]) == (True, json.loads(result.out))
     made(tmp_path / "b.tfrecord", framed(*RECORDS))
-    inferred = json.loads(inside("schema", "b.tfrecord", "--declare", cwd=tmp_path).out)
+    inferred = json.loads(shardline("schema", "b.tfrecord", "--declare", cwd=tmp_path).out)
     (weights,) = [one for one in inferred["features"] if one["name"] == "weights"]
     assert (weights["kind"], weights["shape"]) == ("float", [2])
 
@@ -199,7 +199,7 @@ def test_what_has_no_schema_to_tell_is_refused(tmp_path: Path) -> None:
         (["missing.csv", "--declare"], 2, "file-not-found"),
         ([NAME], 2, "file-not-found"),
     ):
-        result = inside("schema", *arguments, "--json", cwd=tmp_path)
+        result = shardline("schema", *arguments, "--json", cwd=tmp_path)
         assert result.problem == (status, code), arguments
-    result = here(tmp_path, "schema", NAME, "digits/v2", "--json")
+    result = on(tmp_path, "schema", NAME, "digits/v2", "--json")
     assert result.problem == (2, "too-many-arguments")

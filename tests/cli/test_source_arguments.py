@@ -10,7 +10,7 @@ import pytest
 from shardline.cli.errors import UsageError
 from shardline.cli.source_arguments import FORMATS, find_sources, format_by_name
 from shardline.sources import Format, as_source
-from tests.cli.datasets import here, write_rows
+from tests.cli.datasets import on, write_rows
 from tests.files.samples import made
 from tests.log.versions import NAME
 
@@ -91,10 +91,10 @@ def test_a_folder_of_images_becomes_records_with_path_and_label(tmp_path: Path) 
         (tmp_path / "in" / name).parent.mkdir(parents=True)
         made(tmp_path / "in" / name, PNG)
     root = tmp_path / "root"
-    result = here(root, "append", NAME, "in", cwd=tmp_path)
+    result = on(root, "append", NAME, "in", cwd=tmp_path)
     assert result.code == 0, result.err
     assert "+2 records" in result.out
-    shown = here(root, "head", NAME).out
+    shown = on(root, "head", NAME).out
     assert '"dogs/2.png"' in shown
     assert '"cats"' in shown
     assert "png image" in shown
@@ -103,5 +103,5 @@ def test_a_folder_of_images_becomes_records_with_path_and_label(tmp_path: Path) 
 def test_a_folder_of_rows_is_taken_file_by_file(tmp_path: Path) -> None:
     for name in ("in/a.jsonl", "in/b.jsonl"):
         write_rows(tmp_path / name, range(len(name)))
-    told = here(tmp_path / "root", "append", NAME, "in", "--json", cwd=tmp_path).json
+    told = on(tmp_path / "root", "append", NAME, "in", "--json", cwd=tmp_path).json
     assert [Path(one["path"]).name for one in told["landed"]] == ["a.jsonl", "b.jsonl"]

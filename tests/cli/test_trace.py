@@ -14,8 +14,8 @@ from shardline.operations.consumers import register, release
 from shardline.operations.extend import extend
 from shardline.operations.rebuild import rebuild
 from shardline.operations.restore import restore_version
-from tests.cli.command import inside
-from tests.cli.datasets import HOSTILE, here
+from tests.cli.command import shardline
+from tests.cli.datasets import HOSTILE, on
 from tests.lineage.histories import PREFIXES, SCHEMA, as_json_lines, erased
 from tests.operations.damages import flip
 from tests.operations.extensions import double
@@ -36,7 +36,7 @@ def root(tmp_path: Path) -> Path:
 
 
 def test_the_way_back_is_told_line_by_line(tmp_path: Path, root: Path) -> None:
-    result = here(root, "trace", "digits/v2@1", "8")
+    result = on(root, "trace", "digits/v2@1", "8")
     assert (result.code, result.err) == (0, "")
     lines = result.out.splitlines()
     assert (lines[0], lines[5]) == ("digits/v2@1 record 8", "digits/v1@1 record 8")
@@ -49,7 +49,7 @@ def test_the_way_back_is_told_line_by_line(tmp_path: Path, root: Path) -> None:
 
 
 def test_machines_get_the_same(root: Path) -> None:
-    told = here(root, "trace", "digits/v2", "8", "--json").json
+    told = on(root, "trace", "digits/v2", "8", "--json").json
     assert told["ok"]
     first, second = told["steps"]
     assert (first["operation"], first["of"]) == ("extend", [{"step": 1}])
@@ -63,7 +63,7 @@ def test_both_records_of_a_pair_are_told(root: Path) -> None:
     one, two = Version(root, "digits/v1"), Version(root, "digits/v2")
     pairs: dict[str, Any] = {**PREFIXES, "on": "id"}
     combine(one, two, Version(root, "pairs/v1"), **pairs)
-    lines = here(root, "trace", "pairs/v1", "3").out.splitlines()
+    lines = on(root, "trace", "pairs/v1", "3").out.splitlines()
     words = [line.split() for line in lines]
     assert ["left:", "digits/v1@1", "record", "3"] in words
     assert ["right:", "digits/v2@1", "record", "3"] in words
@@ -75,7 +75,7 @@ def test_what_was_made_of_it_is_told_and_who_saw_it(root: Path) -> None:
     register(version, 1, "cnn", run="7")
     register(version, 1, "old")
     release(version, "old")
-    result = here(root, "trace", "digits/v1@1", "8", "--down")
+    result = on(root, "trace", "digits/v1@1", "8", "--down")
     lines = result.out.splitlines()[1:]
     assert [line.split() for line in lines[:3]] == [
         ["version", "now", "ever", "snapshots"],
@@ -86,7 +86,7 @@ def test_what_was_made_of_it_is_told_and_who_saw_it(root: Path) -> None:
     assert lines[7].split()[:5] == ["digits/v1@1", "record", "8;", "append,", "entry"]
     assert lines[8:10] == ["", "digits/v2"]
     assert lines[10].split()[:5] == ["digits/v2@1", "record", "8;", "extend,", "entry"]
-    told = here(root, "trace", "digits/v1@1", "8", "--down", "--json").json
+    told = on(root, "trace", "digits/v1@1", "8", "--down", "--json").json
     assert told["complete"]
     first, second = told["places"]
     assert [first["version"], second["version"]] == ["digits/v1", "digits/v2"]
@@ -100,7 +100,7 @@ def test_each_version_is_counted_before_the_first_of_many_pairs_are_listed(root:
     version, pairs = Version(root, "digits/v1"), Version(root, "pairs/v1")
     combine(version, version, pairs, **PREFIXES)
     rebuild(pairs, "newest", into=Version(root, "zebra/v1"))
-    result = here(root, "trace", "digits/v1@1", "8", "--down")
+    result = on(root, "trace", "digits/v1@1", "8", "--down")
     lines = result.out.splitlines()[1:]
     assert [line.split()[:3] for line in lines[:5]] == [
         ["version", "now", "ever"],
@@ -111,27 +111,27 @@ def test_each_version_is_counted_before_the_first_of_many_pairs_are_listed(root:
     ]
     assert result.commands == [["trace", "digits/v1@1", "8", "--down", "--all"]] * 2
     assert len(lines) < 30
-    told = here(root, "trace", "digits/v1", "8", "--down", "--json", "--most", "7").json
+    told = on(root, "trace", "digits/v1", "8", "--down", "--json", "--most", "7").json
     assert not told["complete"]
     assert [(one["ever"], one["listed"]) for one in told["versions"]] == [
         *((1, 1), (1, 1)),
         *((39, 7), (39, 7)),
     ]
     assert len(told["places"]) == 16
-    everything = here(root, "trace", "digits/v1", "8", "--down", "--all", "--json").json
+    everything = on(root, "trace", "digits/v1", "8", "--down", "--all", "--json").json
     assert (everything["complete"], len(everything["places"])) == (True, 80)
-    assert here(root, "trace", "digits/v1", "8", "--down", "--all").out.count("record ") == 80
+    assert on(root, "trace", "digits/v1", "8", "--down", "--all").out.count("record ") == 80
 
 
 def test_where_a_record_was_lost_on_the_way_is_told(root: Path) -> None:
     erased(Version(root, "digits/v1"), lambda number: number == 8)
-    lines = here(root, "trace", "digits/v1@1", "8", "--down").out.splitlines()[1:]
+    lines = on(root, "trace", "digits/v1@1", "8", "--down").out.splitlines()[1:]
     assert [line.split() for line in lines[:2]] == [
         ["version", "now", "ever", "gaps", "snapshots"],
         ["digits/v1", "0", "1", "1", "1"],
     ]
     assert any("erased (v1." in line for line in lines)
-    assert here(root, "trace", "digits/v1@1", "8", "--down").code == 0
+    assert on(root, "trace", "digits/v1@1", "8", "--down").code == 0
 
 
 def test_a_record_that_was_erased_says_so_at_every_step(root: Path) -> None:
@@ -141,23 +141,23 @@ def test_a_record_that_was_erased_says_so_at_every_step(root: Path) -> None:
     old: dict[str, Any] = {**PREFIXES, "which_left": 1, "which_right": 1, "on": "id"}
     combine(one, one, Version(root, "pairs/v1"), **old)
     number = one.newest().take([8]).to_pydict()["id"][0]
-    assert here(root, "erase", "digits", "--where", f"id == {number}", "--yes").code == 1
+    assert on(root, "erase", "digits", "--where", f"id == {number}", "--yes").code == 1
     for version, snapshot, steps in (
         ("digits/v1", 1, 1),
         ("digits/v1", 2, 2),
         ("digits/v2", 1, 2),
         ("digits/v2", 2, 3),
     ):
-        result = here(root, "trace", f"{version}@{snapshot}", "8")
+        result = on(root, "trace", f"{version}@{snapshot}", "8")
         assert result.code == 0
         first_words = result.out.split()[:4]
         assert first_words == [f"{version}@{snapshot}", "record", "8:", "ERASED"]
-        told = here(root, "trace", f"{version}@{snapshot}", "8", "--json").json
+        told = on(root, "trace", f"{version}@{snapshot}", "8", "--json").json
         assert told["erased"]
         assert [one["erased"] for one in told["steps"]] == [True] * steps
         assert {one["given_up"]["operation"] for one in told["steps"]} == {"erase"}
         assert {one["given_up"]["file_there"] for one in told["steps"]} == {True}
-    pair = here(root, "trace", "pairs/v1", "8").out.splitlines()[0]
+    pair = on(root, "trace", "pairs/v1", "8").out.splitlines()[0]
     assert pair.startswith("pairs/v1@1 record 8:")
     assert "digits/v1@1 record 8" in pair
     assert pair.endswith("ERASED")
@@ -165,25 +165,25 @@ def test_a_record_that_was_erased_says_so_at_every_step(root: Path) -> None:
 
 def test_a_record_beside_an_erased_one_is_not_said_to_be_erased(root: Path) -> None:
     number = Version(root, "digits/v1").newest().take([8]).to_pydict()["id"][0]
-    here(root, "erase", "digits", "--where", f"id == {number}", "--yes")
+    on(root, "erase", "digits", "--where", f"id == {number}", "--yes")
     for record in (7, 9):
-        shown = here(root, "trace", "digits/v2@1", f"{record}").out
+        shown = on(root, "trace", "digits/v2@1", f"{record}").out
         assert "ERASED" not in shown
         assert shown.count("erased records") == 2
-        told = here(root, "trace", "digits/v2@1", f"{record}", "--json").json
+        told = on(root, "trace", "digits/v2@1", f"{record}", "--json").json
         assert not told["erased"]
         assert [one["given_up"]["file_there"] for one in told["steps"]] == [True, True]
-    assert "erased records" not in here(root, "trace", "digits/v2", "8").out.split("digits/v2@1")[0]
+    assert "erased records" not in on(root, "trace", "digits/v2", "8").out.split("digits/v2@1")[0]
 
 
 def test_an_erased_record_whose_file_is_deleted_says_that(root: Path) -> None:
     number = Version(root, "digits/v1").newest().take([8]).to_pydict()["id"][0]
-    here(root, "erase", "digits", "--where", f"id == {number}", "--yes")
-    here(root, "vacuum", "digits", "--delete", "--keep", "0")
-    here(root, "vacuum", "digits", "--delete", "--keep", "0")
-    shown = here(root, "trace", "digits/v1@1", "8").out.splitlines()[0]
+    on(root, "erase", "digits", "--where", f"id == {number}", "--yes")
+    on(root, "vacuum", "digits", "--delete", "--keep", "0")
+    on(root, "vacuum", "digits", "--delete", "--keep", "0")
+    shown = on(root, "trace", "digits/v1@1", "8").out.splitlines()[0]
     assert shown.split()[:4] == ["digits/v1@1", "record", "8:", "ERASED"]
-    (step,) = here(root, "trace", "digits/v1@1", "8", "--json").json["steps"]
+    (step,) = on(root, "trace", "digits/v1@1", "8", "--json").json["steps"]
     assert step["given_up"]["file_there"] is False
     assert step["given_up"]["operation"] == "erase"
 
@@ -194,10 +194,10 @@ def test_the_entry_that_a_shard_first_came_by_is_told_both_ways(root: Path) -> N
     extend(one, double, two, which="newest")
     restore_version(one, "1")
     extend(one, double, two, which="newest")
-    (step, _) = here(root, "trace", "digits/v2@3", "8", "--json").json["steps"]
+    (step, _) = on(root, "trace", "digits/v2@3", "8", "--json").json["steps"]
     assert (step["operation"], step["entry"], step["reused_in"]) == ("extend", 2, 4)
-    assert here(root, "trace", "digits/v2@3", "8").out.splitlines()[1].endswith(" entry 4")
-    places = here(root, "trace", "digits/v1@3", "8", "--down", "--json").json["places"]
+    assert on(root, "trace", "digits/v2@3", "8").out.splitlines()[1].endswith(" entry 4")
+    places = on(root, "trace", "digits/v1@3", "8", "--down", "--json").json["places"]
     (down,) = (place for place in places if place["shard"] == step["shard"])
     assert (down["entry"], down["snapshots"]) == (2, [[1, 1], [3, 3]])
 
@@ -211,30 +211,30 @@ def test_pairs_without_a_row_map_are_told_with_advice_that_works(root: Path, how
         flip(rows)
     else:
         rows.unlink()
-    up = inside("trace", "pairs/v1", "5", "--root", root)
-    down = inside("trace", "digits/v1", "5", "--down", "--root", root)
+    up = shardline("trace", "pairs/v1", "5", "--root", root)
+    down = shardline("trace", "digits/v1", "5", "--down", "--root", root)
     assert (up.code, down.code) == (1, 1)
-    (end,) = here(root, "trace", "pairs/v1", "5", "--json").json["steps"][-1]["of"]
+    (end,) = on(root, "trace", "pairs/v1", "5", "--json").json["steps"][-1]["of"]
     assert end["code"] == ("corrupt-row-map" if how == "damaged" else "row-map-not-found")
     found = {shlex.join(one) for one in up.commands + down.commands}
     (command,) = {one for one in found if one.startswith("combine ")}
-    assert not here(root, "trace", "digits/v1", "5", "--down", "--json").json["ok"]
-    assert inside(*shlex.split(command)).code == 0
-    assert here(root, "trace", "pairs/v1anew", "5").code == 0
+    assert not on(root, "trace", "digits/v1", "5", "--down", "--json").json["ok"]
+    assert shardline(*shlex.split(command)).code == 0
+    assert on(root, "trace", "pairs/v1anew", "5").code == 0
 
 
 def test_a_way_back_that_is_lost_is_a_problem(root: Path) -> None:
     for receipt in (root / "digits/shards").glob("v1.*.receipt"):
         receipt.unlink()
-    result = here(root, "trace", "digits/v1", "8")
+    result = on(root, "trace", "digits/v1", "8")
     assert result.code == 1
-    told = here(root, "trace", "digits/v1", "8", "--json").json
+    told = on(root, "trace", "digits/v1", "8", "--json").json
     assert not told["ok"]
     assert "unknown" in told["steps"][0]["of"][0]
 
 
 def test_wrong_usage_is_said(root: Path) -> None:
-    result = here(root, "trace", "digits/v1", "20", "--json")
+    result = on(root, "trace", "digits/v1", "20", "--json")
     assert result.problem == (2, "record-not-found")
     assert [result.error[name] for name in ("version", "snapshot", "record")] == [
         "digits/v1",
@@ -242,13 +242,13 @@ def test_wrong_usage_is_said(root: Path) -> None:
         20,
     ]
     for number in ("-1", "abc", "1.5"):
-        refused = here(root, "trace", "digits/v1", "--json", number)
+        refused = on(root, "trace", "digits/v1", "--json", number)
         assert refused.problem == (2, "invalid-argument")
         assert f"'{number}'" in refused.error["message"]
-    alone = here(root, "trace", "digits/v1", "1", "--all", "--json")
+    alone = on(root, "trace", "digits/v1", "1", "--all", "--json")
     assert alone.problem == (2, "missing-option")
-    assert here(root, "trace", "digits/v9", "1", "--json").problem == (2, "version-not-found")
-    named = here(root, "trace", "digits", "1", "--json")
+    assert on(root, "trace", "digits/v9", "1", "--json").problem == (2, "version-not-found")
+    named = on(root, "trace", "digits", "1", "--json")
     assert named.problem == (2, "missing-version")
     assert "digits/v1, digits/v2" in named.error["hint"]["text"]
 
@@ -256,6 +256,6 @@ def test_wrong_usage_is_said(root: Path) -> None:
 def test_names_cannot_speak_to_the_terminal(tmp_path: Path) -> None:
     version = Version(tmp_path, "digits/v1", run=HOSTILE)
     append(version, [{"x": 1}], batch=HOSTILE)
-    result = here(tmp_path, "trace", "digits/v1", "0")
+    result = on(tmp_path, "trace", "digits/v1", "0")
     assert "\x1b" not in result.out
     assert "\\x1b[31mred" in result.out

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from shardline.log.version import Version
-from tests.cli.command import on_terminal, shardline
+from tests.cli.command import on_terminal, process, shardline
 from tests.cli.datasets import damage, entry_file, file_of, landed, narrow, on
 from tests.files.samples import example_of, gzip_member, made, packed
 from tests.kernel.frames import framed, header
@@ -304,11 +304,11 @@ def test_a_damaged_checkpoint_is_a_problem_and_a_warning_in_our_words(tmp_path: 
     checkpoint = entry_file(tmp_path, 3).with_suffix(".checkpoint")
     assert checkpoint.exists()
     checkpoint.write_bytes(b"\x1b[31mnonsense")
-    result = on(tmp_path, "verify", NAME, "--quick")
+    result = process("verify", NAME, "--quick", "--root", tmp_path)
     assert result.code == 0
     assert result.err.startswith("warning: digits/v1: ")
     assert "entry 3" in result.err
-    result = on(tmp_path, "verify", NAME)
+    result = process("verify", NAME, "--root", tmp_path)
     assert result.code == 1
     assert "entry 3: " in result.out
     assert "\x1b" not in result.out + result.err

@@ -33,7 +33,7 @@ from shardline.lineage.trace import trace
 from shardline.log.facts import Source
 from shardline.operations.erasing.proof import prove_erasure
 from shardline.operations.migrate import Steps
-from tests.cli.command import inside
+from tests.cli.command import shardline as run_command
 from tests.golden.alike import assert_alike
 from tests.golden.environment import relative_sources
 from tests.golden.expected import OPERATIONS, digest_of, expected_of, operations_in, records_of
@@ -225,7 +225,7 @@ def test_audit_finds_only_the_lost_record(read_only: Path) -> None:
 
 
 def test_audit_command_is_ok(read_only: Path) -> None:
-    result = inside("audit", "--json", "--root", read_only)
+    result = run_command("audit", "--json", "--root", read_only)
     assert (result.code, result.json["ok"]) == (0, True)
 
 
@@ -293,7 +293,7 @@ def test_erasure_proof_still_holds(root: Path, tmp_path: Path) -> None:
     assert (proof.complete, proof.files, proof.holders) == (True, [], [])
     again = tmp_path / "proof.json"
     values = ("--key", "id", "--value", "1", "--value", "4")
-    result = inside("erase", "people", "--proof", again, *values, "--json", "--root", root)
+    result = run_command("erase", "people", "--proof", again, *values, "--json", "--root", root)
     assert result.code == 0
     told = json.loads(again.read_text())
     changing = ("root", "time", "release")

@@ -35,7 +35,7 @@ from shardline import (
     write_records,
 )
 from shardline.storage.local_store import LocalStore
-from tests.cli.command import inside
+from tests.cli.command import shardline
 from tests.golden.environment import fixed_environment
 from tests.golden.expected import OPERATIONS, operations_in, write_expected
 
@@ -57,7 +57,7 @@ PETS = {
 
 def run(command: str, *, code: int = 0) -> str:
     """Run a command as people write it, in the folder of the story."""
-    result = inside(*shlex.split(command), cwd=Path.cwd(), SHARDLINE_ROOT="root")
+    result = shardline(*shlex.split(command), cwd=Path.cwd(), SHARDLINE_ROOT="root")
     if result.code != code:
         raise RuntimeError(f"{command}: exit code {result.code}\n{result.out}{result.err}")
     return result.out

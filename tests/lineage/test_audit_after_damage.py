@@ -20,7 +20,7 @@ from shardline.operations.erase import erase
 from shardline.operations.extend import extend
 from shardline.operations.rebuild import rebuild
 from shardline.operations.repair import repair
-from tests.cli.datasets import MISFIT, damage, entry_file, here, land, landed
+from tests.cli.datasets import MISFIT, damage, entry_file, land, landed, on
 from tests.lineage.roots import rechain
 from tests.operations.extensions import base_of, double, grown, version_in
 
@@ -151,7 +151,7 @@ def test_a_snapshot_that_is_held_and_cannot_be_read_any_more_is_told_until_it_is
     assert told[WIDE].advice.commands == (Command.of("tag", WIDE, "best"),)
     for one in told.values():
         (command,) = one.advice.commands
-        assert here(root, *command.arguments).code == 0
+        assert on(root, *command.arguments).code == 0
     base.pin("of a person", None)
     assert kinds(base) == {("note", "repaired-shard", BASE)}
 
@@ -251,5 +251,5 @@ def test_a_false_attestation_of_an_old_shard_is_ended_by_what_is_advised(tmp_pat
     assert found.kind == "false-attestation"
     (command,) = found.advice.commands
     assert command == Command.of("check", f"{version.name}@2", "--again")
-    assert here(tmp_path, *command.arguments).code == 1
+    assert on(tmp_path, *command.arguments).code == 1
     assert audited(version).ok

@@ -22,7 +22,7 @@ from shardline.operations.rebuild import rebuild
 from shardline.operations.repair import repair
 from shardline.operations.vacuum import vacuum
 from shardline.operations.verify_version import verify_version
-from tests.cli.datasets import damage, here
+from tests.cli.datasets import damage, on
 from tests.operations.extensions import base_of, double, length, version_in
 
 if TYPE_CHECKING:
@@ -129,15 +129,15 @@ def test_the_advice_of_each_finding_helps_and_then_there_is_none(
     damage(first_file(base))
     root = tmp_path / "root"
     for version in (BASE, WIDE, WIDER, PLAN):
-        told = here("/nowhere", "audit", "--root", root, "--json").json
+        told = on("/nowhere", "audit", "--root", root, "--json").json
         found = next(one for one in told["findings"] if one["severity"] == "error")
         assert found["version"] == version
         commands = found["advice"].split("`")[1::2]
         assert commands
         for one in commands:
             assert one.endswith(f" --root {root}")
-            assert here("/nowhere", *one.split()[1:]).code == 0
-    assert here(root, "audit").code == 0
+            assert on("/nowhere", *one.split()[1:]).code == 0
+    assert on(root, "audit").code == 0
     again = Version(base.store, WIDER)
     entry = again.log.entry(again.published().entry)
     assert (entry.parameters["computed"], entry.parameters["reused"]) == (1, 1)
@@ -164,10 +164,10 @@ def test_a_damaged_shard_that_was_derived_is_made_anew_by_what_is_advised(
     (found,) = audited(base, name).findings
     assert (found.severity, found.kind, found.version) == ("error", "damaged-shard", name)
     first, command = found.advice.commands
-    told = here(root, *first.arguments)
+    told = on(root, *first.arguments)
     assert told.code == 1
     assert str(command) in told.out
-    assert here(root, *command.arguments).code == 0
+    assert on(root, *command.arguments).code == 0
     assert kinds(base, name) == {("note", "replaced-shard", name)}
     assert audited(base, name, shards=False).findings == ()
     assert verify_version(Version(base.store, name), "published").ok
@@ -184,6 +184,6 @@ def test_damage_to_what_only_old_snapshots_hold_is_advised_to_be_written_down(
     assert (found.severity, found.kind) == ("error", "damaged-shard")
     (command,) = found.advice.commands
     assert command == Command.of("check", "digits/v1@1", "--again")
-    assert here(tmp_path / "root", *command.arguments).code == 1
+    assert on(tmp_path / "root", *command.arguments).code == 1
     assert kinds(base, BASE) == {("note", "replaced-shard", BASE)}
     assert ("error", "unreadable-snapshot", WIDE) in kinds(base, WIDE)

@@ -14,7 +14,7 @@ from shardline.operations.extend import extend
 from shardline.operations.migrate import Steps, migrate
 from shardline.operations.rebuild import rebuild
 from shardline.operations.repair import repair
-from tests.cli.datasets import damage, here
+from tests.cli.datasets import damage, on
 from tests.operations.extensions import base_of, double, table, version_in
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def test_nothing_is_lost_and_the_command_that_is_told_makes_it_whole(
     before, records = table(derived.published()), derived.newest().shards[0].records
     harm(Path(derived.newest().files()[0]))
     root = tmp_path / "root"
-    told, foreseen = (here(root, "repair", derived.name, *dry) for dry in ([], ["--dry-run"]))
+    told, foreseen = (on(root, "repair", derived.name, *dry) for dry in ([], ["--dry-run"]))
     assert (told.code, foreseen.code, told.out) == (1, 0, foreseen.out)
     assert "has changed" not in told.out
     lost = records if harm is Path.unlink else 1
@@ -66,11 +66,11 @@ def test_nothing_is_lost_and_the_command_that_is_told_makes_it_whole(
     assert derived.state.snapshot == 1
     at = told.out.index("  shardline check")
     check, again = told.out[at:].splitlines()[:2]
-    assert here(root, *shlex.split(check)[1:]).code == 1
+    assert on(root, *shlex.split(check)[1:]).code == 1
     for other in ("status", "verify"):
-        assert again.strip() in here(root, other, derived.name).out
-        assert "shardline repair" not in here(root, other, derived.name).out
-    assert here(root, *shlex.split(again)[1:]).code == 0
+        assert again.strip() in on(root, other, derived.name).out
+        assert "shardline repair" not in on(root, other, derived.name).out
+    assert on(root, *shlex.split(again)[1:]).code == 0
     derived.refresh()
     assert derived.published().number == derived.newest().number
     assert table(derived.published()) == before
@@ -88,7 +88,7 @@ def test_what_is_left_is_kept_only_if_that_is_asked_for(tmp_path: Path) -> None:
     assert (left.how, left.lost, left.entry) == ("again", 1, None)
     assert left.again is not None
     assert left.again.arguments[:4] == ("extend", "digits/v1", "--into", "v2")
-    told = here(tmp_path / "root", "repair", derived.name, "--lossy")
+    told = on(tmp_path / "root", "repair", derived.name, "--lossy")
     assert told.code == 1
     assert "of digits/v1@1" in told.out
     assert "has changed" not in told.out

@@ -19,7 +19,7 @@ from shardline.operations.extend import extend
 from shardline.operations.rebuild import rebuild
 from shardline.operations.repair import repair
 from shardline.operations.verify_version import verify_version
-from tests.cli.datasets import damage, here
+from tests.cli.datasets import damage, on
 from tests.operations.extensions import base_of, double, length, table, version_in
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def base(tmp_path: Path) -> Version:
 
 def run(root: Path, command: str) -> Result:
     """What was advised, as it would be pasted."""
-    return here(root, *shlex.split(command)[1:])
+    return on(root, *shlex.split(command)[1:])
 
 
 def commands_of(error: ShardlineError) -> list[str]:
@@ -108,10 +108,10 @@ def test_what_cannot_be_read_says_the_command_that_helps_and_it_helps(
         with pytest.raises(DamagedFileError) as caught:
             table(Version(base.store, "pairs/plan").published())
         assert commands_of(caught.value) == [*first, COMBINE]
-        told = here(root, "verify", "digits/v3")
+        told = on(root, "verify", "digits/v3")
         assert told.code == 1
         assert told.out.index(EXTEND) < told.out.index(EXTEND_TWICE)
-        assert here(root, "verify", "pairs/plan").code == 1
+        assert on(root, "verify", "pairs/plan").code == 1
         if step == "damaged":
             assert repair(base).repaired
             assert check_version(base).ok
@@ -132,7 +132,7 @@ def test_what_cannot_be_read_says_the_command_that_helps_and_it_helps(
 
 def test_repair_names_them_with_the_root_that_it_was_given(base: Version, tmp_path: Path) -> None:
     root = tmp_path / "root"
-    told = here("/nowhere", "repair", base.name, "--root", root)
+    told = on("/nowhere", "repair", base.name, "--root", root)
     assert told.code == 0
     assert f"{EXTEND} --root {root}\n" in told.out
     assert "digits/whole@1" not in told.out, "its records are as they were"
@@ -164,8 +164,8 @@ def test_what_holds_the_only_copies_is_told_before_they_are_given_up(
     Path(base.newest().files()[1]).unlink()
     for source in base.log.entry(base.snapshot(1).entry).sources:
         Path(str(source.path)).unlink()
-    first = here(root, "repair", base.name)
-    told = here(root, "repair", base.name, "--lossy")
+    first = on(root, "repair", base.name)
+    told = on(root, "repair", base.name, "--lossy")
     for one in (first, told):
         assert one.code == 1
         assert EXTEND_WHOLE not in one.out
@@ -181,29 +181,29 @@ def test_an_old_snapshot_that_nothing_mends_is_let_go_of(base: Version, tmp_path
     overlay = version_in(tmp_path)
     overlay.tag("best", 1)
     register(base, 1, "cnn", run="42")
-    before = here(root, "verify", "digits/v2@best").out
+    before = on(root, "verify", "digits/v2@best").out
     assert "shardline repair digits/v1" in before
-    assert here(root, "repair", base.name).code == 0
-    assert EXTEND in here(root, "verify", "digits/v2@best").out, "it helps the newest"
+    assert on(root, "repair", base.name).code == 0
+    assert EXTEND in on(root, "verify", "digits/v2@best").out, "it helps the newest"
     assert run(root, EXTEND).code == 0
     for told in (
-        here(root, "verify", "digits/v2@best").out,
-        here(root, "head", "digits/v2@best", "-n", "9").err,
+        on(root, "verify", "digits/v2@best").out,
+        on(root, "head", "digits/v2@best", "-n", "9").err,
     ):
         assert EXTEND not in told
         assert "digits/v2@1" in told
         assert MOVE_TAG in told
     release = "shardline consumers digits/v1@1 --release cnn --run 42"
     for told in (
-        here(root, "verify", "digits/v1@1").out,
-        here(root, "head", "digits/v1@1", "-n", "9").err,
+        on(root, "verify", "digits/v1@1").out,
+        on(root, "head", "digits/v1@1", "-n", "9").err,
     ):
         assert "shardline repair" not in told
         assert "digits/v1@2" in told
         assert release in told
     assert run(root, release).code == 0
     assert run(root, MOVE_TAG).code == 0
-    assert here(root, "verify", "digits/v2@best").code == 0
+    assert on(root, "verify", "digits/v2@best").code == 0
 
 
 def test_a_reader_says_what_makes_a_shard_of_its_own_anew(base: Version, tmp_path: Path) -> None:
@@ -211,11 +211,11 @@ def test_a_reader_says_what_makes_a_shard_of_its_own_anew(base: Version, tmp_pat
     with pytest.raises(DamagedFileError) as caught:
         table(base.newest())
     assert commands_of(caught.value)[0] == "shardline repair digits/v1"
-    assert "shardline repair digits/v1" in here(root, "head", "digits/v1", "-n", "9").err
+    assert "shardline repair digits/v1" in on(root, "head", "digits/v1", "-n", "9").err
     whole = version_in(tmp_path, "digits/whole")
     damage(Path(whole.newest().files()[0]))
-    told = here(root, "head", "digits/whole").err
+    told = on(root, "head", "digits/whole").err
     check = "shardline check digits/whole --again"
     assert told.index(check) < told.index(EXTEND_WHOLE)
     Path(whole.newest().files()[0]).unlink()
-    assert "shardline verify digits/whole@1" in here(root, "head", "digits/whole").err
+    assert "shardline verify digits/whole@1" in on(root, "head", "digits/whole").err

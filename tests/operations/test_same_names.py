@@ -19,8 +19,8 @@ from shardline.operations.check import check_version
 from shardline.operations.combine_files import combine_files
 from shardline.operations.extend import extend
 from shardline.operations.migrate import Steps, migrate
-from tests.cli.command import inside
-from tests.cli.datasets import here, squeezed
+from tests.cli.command import shardline
+from tests.cli.datasets import on, squeezed
 from tests.errors import raises
 from tests.files.samples import example_of, made, sequence_of
 from tests.kernel.frames import framed
@@ -110,7 +110,7 @@ def test_loose_files_are_refused_alike(tmp_path: Path) -> None:
         migrate_file(walk, out, Steps(rename={"id": "tok"}))
     with raises(SchemaMismatchError, "ambiguous-feature", feature="tok"):
         combine_files(walk, other, out)
-    dry = inside("migrate", walk, "--output", out, "--rename", "id=tok", "--dry-run")
+    dry = shardline("migrate", walk, "--output", out, "--rename", "id=tok", "--dry-run")
     assert dry.code == 2
     assert not out.exists()
 
@@ -150,7 +150,7 @@ WAYS: dict[str, tuple[list[str], dict[str, list[Any]], tuple[str, str]]] = {
 def test_migrate_tells_the_two_apart(tmp_path: Path, what: str) -> None:
     walks(tmp_path, BOTH, BOTH_WALK)
     steps, content, (how, name) = WAYS[what]
-    result = here(tmp_path, "migrate", "walks/v1", "--into", "v2", *steps)
+    result = on(tmp_path, "migrate", "walks/v1", "--into", "v2", *steps)
     assert result.code == 0, result.err
     into = Version(tmp_path, "walks/v2")
     assert table(into.published()) == content
@@ -161,6 +161,6 @@ def test_migrate_tells_the_two_apart(tmp_path: Path, what: str) -> None:
 
 def test_a_name_that_may_mean_two_is_refused_with_what_to_write(tmp_path: Path) -> None:
     walks(tmp_path, BOTH, BOTH_WALK)
-    result = here(tmp_path, "migrate", "walks/v1", "--into", "v2", "--drop", "tok")
+    result = on(tmp_path, "migrate", "walks/v1", "--into", "v2", "--drop", "tok")
     assert result.code == 2
     assert "'context:tok' or 'feature_lists:tok'" in squeezed(result.err)

@@ -18,7 +18,7 @@ from shardline.operations.rebuild import rebuild
 from shardline.operations.repair import repair
 from shardline.operations.vacuum import vacuum
 from shardline.operations.verify_version import verify_version
-from tests.cli.datasets import damage, here
+from tests.cli.datasets import damage, on
 from tests.errors import raises
 from tests.log.versions import Clock
 from tests.operations.erasures import (
@@ -74,7 +74,7 @@ def whys(report: VacuumReport) -> list[tuple[str, str]]:
 
 def follow(root: Path, report: VacuumReport) -> None:
     """Do what the first keeper advises, as it would be pasted."""
-    result = here(root, *report.keepers[0].commands[0])
+    result = on(root, *report.keepers[0].commands[0])
     assert result.code == 0, result.err
 
 

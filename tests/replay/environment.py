@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
 import shardline
-from tests.cli.command import inside
+from tests.cli.command import shardline as run_command
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -106,7 +106,7 @@ class Environment:
             patch.object(sys.modules["__main__"], "__package__", None, create=True),
             _modules_kept(self.folder),
         ):
-            return inside(*arguments, cwd=self.folder, **self.variables)
+            return run_command(*arguments, cwd=self.folder, **self.variables)
 
     def move_on(self) -> None:
         """Move the clock and the tokens on, after a command that changed files."""
