@@ -44,8 +44,8 @@ test: $(STAMP) ## Run every test (ARGS="-k salvage" for some)
 replay: $(STAMP) ## Compare what the commands do with what was recorded (ARGS=--record to record)
 	@$(BIN)/python -m tests.replay $(ARGS)
 
-torture: $(STAMP) ## Kill and fault every system call of every commit (minutes)
-	@SHARDLINE_TORTURE=all $(BIN)/python -m pytest -n auto tests/torture $(ARGS)
+torture: $(STAMP) ## Run every case of every sweep: kills, faults, flipped bits (an hour)
+	@SHARDLINE_TORTURE=all $(BIN)/python -m pytest -n auto -m sweep $(ARGS)
 
 check: $(STAMP) ## Lint, formatting and types
 	@$(BIN)/ruff check

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from hypothesis import HealthCheck, settings
 
+from tests.sampling import SEED_VARIABLE, sample_seed
 from tests.storage.servers import careless_s3_root, rclone, s3_root, seaweedfs
 
 __all__ = ["careless_s3_root", "rclone", "s3_root", "seaweedfs"]
@@ -25,6 +26,12 @@ if (
     # Thousands of commits sync their files: on a disk that takes most of the time.
     os.environ["TMPDIR"] = str(_MEMORY)
     tempfile.tempdir = None
+
+
+def pytest_report_header() -> str:
+    """Show the seed of the samples."""
+    return f"samples: {SEED_VARIABLE}={sample_seed()}"
+
 
 settings.register_profile(
     "shardline",

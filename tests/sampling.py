@@ -1,14 +1,32 @@
-"""The seed of samples: the suite runs a sample of each sweep, and another sample every day.
+"""Samples of sweeps: the suite runs some cases of each sweep, and other cases every day.
 
-SHARDLINE_SAMPLE_SEED sets the seed, to run the sample of another day again.
+`make torture` sets SHARDLINE_TORTURE=all, which runs every case. SHARDLINE_SAMPLE_SEED sets the
+seed, to run the sample of another day again; the header of a test run shows the seed.
 """
 
 import os
+import random
+from collections.abc import Sequence
 from datetime import UTC, datetime
+from typing import TypeVar
 
 SEED_VARIABLE = "SHARDLINE_SAMPLE_SEED"
+SWEEP_VARIABLE = "SHARDLINE_TORTURE"
+
+Case = TypeVar("Case")
 
 
 def sample_seed() -> str:
     """Return the seed that is set, or else today's date in UTC."""
     return os.environ.get(SEED_VARIABLE) or datetime.now(UTC).date().isoformat()
+
+
+def sampled(cases: Sequence[Case], count: int, name: str) -> list[Case]:
+    """Return a sample of a sweep's cases in their order, or all cases in `make torture`.
+
+    `name` keeps sweeps of equal length from drawing the same positions.
+    """
+    if len(cases) <= count or os.environ.get(SWEEP_VARIABLE) == "all":
+        return list(cases)
+    draw = random.Random(f"{sample_seed()} {name}")
+    return [cases[position] for position in sorted(draw.sample(range(len(cases)), count))]

@@ -9,6 +9,8 @@ from rich.console import Console
 
 from benchmarks import append_lines, lines, log_lines, memory, table
 
+pytestmark = pytest.mark.xdist_group("benchmarks")  # one worker, since they share the rows
+
 _WITHOUT_TENSORFLOW = ("salvage", "log:", "append: from TFRecord", "append: 1,000")
 _WITHOUT_LIMIT = "append: from Parquet"
 

@@ -26,6 +26,7 @@ from tests.files.samples import (
 )
 from tests.kernel.examples import seeded
 from tests.kernel.frames import framed
+from tests.sampling import sampled
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -209,27 +210,30 @@ def read_or_refused(path: Path, number: int) -> bytes | None:
         return None
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("writer", ["our plain file", "members that cut records", "our zlib"])
 def test_no_flipped_bit_of_an_index_gives_a_wrong_record(tmp_path: Path, writer: str) -> None:
     path = WRITERS[writer](tmp_path / "a", SMALL)
     write_index(path)
     whole = index_path(path).read_bytes()
     refused = 0
-    for bit in range(len(whole) * 8):
+    bits = sampled(range(len(whole) * 8), 200, writer)
+    for bit in bits:
         made(index_path(path), flipped(whole, bit))
         for number, payload in enumerate(SMALL):
             found = read_or_refused(path, number)
             assert found in (payload, None), f"bit {bit}"
             refused += found is None
-    assert refused > len(whole) * 4, "the flips were seen at all"
+    assert refused > len(bits) / 2, "the flips were seen at all"
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("compression", ["none", "gzip", "zlib"])
 def test_no_flipped_bit_of_the_file_gives_a_wrong_record(tmp_path: Path, compression: str) -> None:
     whole = packed(compression, framed(*SMALL))
     path = made(tmp_path / "a", whole)
     write_index(path)
-    for bit in range(len(whole) * 8):
+    for bit in sampled(range(len(whole) * 8), 200, compression):
         made(path, flipped(whole, bit))
         as_before(path)
         for number, payload in enumerate(SMALL):

@@ -21,6 +21,7 @@ from shardline.storage import open_store
 from tests.errors import raises
 from tests.log import versions
 from tests.log.versions import NAME, TABLES, held
+from tests.sampling import sampled
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
 LAST = 10
 """The number of the newest entry of the version that is damaged here."""
 HELD = ["a", "größer", "c"]
-QUARTERS = range(4)
 """Long tests come in four parts, so that they can be run side by side."""
 
 
@@ -99,21 +99,18 @@ def damaged(act: Callable[[], object]) -> int:
     return caught.value.entry
 
 
-def flips_of(
-    data: bytes | bytearray, *, step: int = 1, first: int = 0
-) -> Iterator[tuple[int, int]]:
-    """Each bit as byte and flag, or those of every so many bytes."""
-    for offset in range(first, len(data), step):
-        for bit in range(8):
-            yield offset, 1 << bit
+def flips_of(data: bytes | bytearray, count: int, name: str) -> list[tuple[int, int]]:
+    """Return a sample of all bits, each as byte and flag."""
+    every = [(offset, 1 << bit) for offset in range(len(data)) for bit in range(8)]
+    return sampled(every, count, name)
 
 
-def flipped(path: Path, *, step: int = 1, first: int = 0) -> Iterator[str]:
-    """Flip each bit of a file, one at a time, and give where it was."""
+def flipped(path: Path, count: int) -> Iterator[str]:
+    """Flip a sample of the bits of a file, one at a time, and give where it was."""
     data = path.read_bytes()
     file = os.open(path, os.O_WRONLY)
     try:
-        for offset, flag in flips_of(data, step=step, first=first):
+        for offset, flag in flips_of(data, count, path.name):
             os.pwrite(file, bytes([data[offset] ^ flag]), offset)
             yield f"bit {flag:#04x} of byte {offset}"
             os.pwrite(file, bytes([data[offset]]), offset)
@@ -122,50 +119,55 @@ def flipped(path: Path, *, step: int = 1, first: int = 0) -> Iterator[str]:
     assert path.read_bytes() == data
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("number", [2, 3])
 def test_every_flipped_bit_of_an_entry_is_noticed_when_the_version_is_opened(
     tiny: Path, number: int
 ) -> None:
-    for flip in flipped(entry_path(tiny, number)):
+    for flip in flipped(entry_path(tiny, number), 300):
         assert damaged(lambda: Version(tiny, NAME).state) == number, flip
     assert held(Version(tiny, NAME)) == ["a"]
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("number", range(1, LAST + 1))
 def test_every_flipped_bit_of_every_kind_of_entry_is_noticed_when_it_is_read(
     sound: Path, number: int
 ) -> None:
     data = bytearray(entry_path(sound, number).read_bytes())
-    for offset, flag in flips_of(data):
+    for offset, flag in flips_of(data, 500, f"entry {number}"):
         data[offset] ^= flag
         assert damaged(lambda: read_entry(NAME, number, bytes(data))) == number, (offset, flag)
         data[offset] ^= flag
     read_entry(NAME, number, bytes(data))
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("number", range(1, LAST + 1))
 def test_an_entry_that_was_cut_off_anywhere_is_noticed(sound: Path, number: int) -> None:
     data = entry_path(sound, number).read_bytes()
-    for size in range(len(data)):
+    for size in sampled(range(len(data)), 200, f"entry {number}"):
         assert damaged(lambda size=size: read_entry(NAME, number, data[:size])) == number  # type: ignore[misc]
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("number", [1, 5, LAST])
 def test_a_flipped_bit_is_noticed_by_a_replay_whether_or_not_there_is_a_checkpoint(
     root: Path, number: int
 ) -> None:
     checkpoint_at(root, LAST - 1)
-    for flip in flipped(entry_path(root, number), step=97):
+    for flip in flipped(entry_path(root, number), 20):
         assert damaged(lambda: replay(root)) == number, flip
         assert problems(root) >= {number}, flip
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("number", [LAST - 1, LAST])
 def test_a_flipped_bit_at_a_checkpoint_or_behind_it_is_noticed_when_the_version_is_opened(
     root: Path, number: int
 ) -> None:
     checkpoint_at(root, LAST - 1)
-    for flip in flipped(entry_path(root, number), step=29):
+    for flip in flipped(entry_path(root, number), 60):
         assert damaged(lambda: Version(root, NAME).state) == number, flip
 
 
@@ -205,16 +207,14 @@ def assert_same(state: State, true: State) -> None:
             assert getattr(state, name) == getattr(true, name), name
 
 
-@pytest.mark.parametrize("quarter", QUARTERS)
-def test_every_flipped_bit_of_a_checkpoint_is_noticed_before_it_is_used(
-    root: Path, quarter: int
-) -> None:
+@pytest.mark.sweep
+def test_every_flipped_bit_of_a_checkpoint_is_noticed_before_it_is_used(root: Path) -> None:
     checkpoint_at(root, LAST)
     log = Version(root, NAME).log
     name = log.checkpoint_name(LAST)
     data = bytearray(log.store.read(name))
-    store = open_store(f"memory://flips-{quarter}")
-    for offset, flag in flips_of(data, step=len(QUARTERS), first=quarter):
+    store = open_store("memory://flips")
+    for offset, flag in flips_of(data, 1000, "checkpoint"):
         data[offset] ^= flag
         store.replace(name, bytes(data))
         data[offset] ^= flag
@@ -228,23 +228,25 @@ def read_all(state: State) -> None:
         getattr(state, name).to_table()
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("number", [LAST, LAST - 3])
 def test_a_flipped_bit_of_a_checkpoint_leaves_the_version_as_it_is(root: Path, number: int) -> None:
     true = replay(root)
     checkpoint_at(root, number)
-    for flip in flipped(checkpoint_path(root, number), step=89):
+    for flip in flipped(checkpoint_path(root, number), 60):
         try:
             assert_same(Version(root, NAME).state, true)
         except AssertionError as error:
             raise AssertionError(flip) from error
 
 
+@pytest.mark.sweep
 def test_a_checkpoint_that_was_cut_off_anywhere_leaves_the_version_as_it_is(root: Path) -> None:
     true = replay(root)
     checkpoint_at(root, LAST)
     path = checkpoint_path(root, LAST)
     size = path.stat().st_size
-    for left in [*range(size - 1, 0, -113), 0]:
+    for left in [*reversed(sampled(range(1, size), 60, "checkpoint")), 0]:
         os.truncate(path, left)
         assert_same(Version(root, NAME).state, true)
 

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
     from shardline.storage import Store
 
+pytestmark = pytest.mark.xdist_group("long log")  # one worker, since the log takes long to write
+
 FEW = 100
 MANY = 20_000 // CHECKPOINT_INTERVAL * CHECKPOINT_INTERVAL + 2 * CHECKPOINT_INTERVAL - 1
 """More than 20,000, and as many of them behind the newest checkpoint as can be."""

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from shardline import kernel
+from tests.sampling import sampled
 
 ROOT = Path(__file__).parents[2]
 CHOSEN = [
@@ -32,12 +33,13 @@ CHOSEN = [
 WITHOUT = "end_a_process"
 
 
+@pytest.mark.sweep
 @pytest.mark.skipif(kernel.NAME == "reference", reason="all tests run on that kernel already")
 def test_files_and_operations_are_the_same_on_the_reference_kernel() -> None:
     kept = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST")}
     result = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist",
-         *CHOSEN, "-k", f"not ({WITHOUT})"],
+         *sampled(CHOSEN, 3, "reference kernel"), "-k", f"not ({WITHOUT})"],
         cwd=ROOT,
         env={**kept, "SHARDLINE_KERNEL": "reference"},
         check=False,
