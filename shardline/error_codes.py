@@ -89,6 +89,7 @@ CODES: dict[str, str] = {
     "invalid-udf": "A UDF or its declaration is malformed.",
     "invalid-udf-result": "A UDF returned a value of an unsupported type.",
     "invalid-usage": "The command line does not fit the command.",
+    "invalid-utf8": "A text feature holds bytes that are not valid UTF-8.",
     "invalid-value": "A given value does not fit its feature.",
     "kernel-unavailable": "The requested kernel cannot be loaded.",
     "key-mismatch": "The keys of both sides have different types.",

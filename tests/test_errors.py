@@ -35,6 +35,8 @@ from shardline.errors import (
 from shardline.fields.misfits import BatchMisfit
 from shardline.files.compression import CompressionError
 from shardline.hints import Command, Hint, Option
+from shardline.log.schema_diff import SchemaDiff
+from shardline.sources.mismatch import SourceSchemaError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -55,6 +57,7 @@ SPECIAL: dict[type[ShardlineError], ShardlineError] = {
     DamagedLogError: DamagedLogError("digits/v1", 7, "it is missing", "missing-entry"),
     DamagedShardError: DamagedShardError("digits/v1", "a.tfrecord: corrupt"),
     ExampleError: ExampleError(1, 2, "label", "twice"),
+    SourceSchemaError: SourceSchemaError("a.csv", {"label": "holds text"}, SchemaDiff()),
     UnknownFormatError: UnknownFormatError("newer", 7),
 }
 """A sample of each class with a constructor of its own."""
@@ -246,7 +249,9 @@ def codes_of(expression: ast.expr | None) -> Iterator[str]:
 def used_codes(tree: ast.Module) -> Iterator[str]:
     """Yield each code that is given as `code=`, a parameter's default or a class attribute."""
     for node in ast.walk(tree):
-        if isinstance(node, ast.Call) and not ast.unparse(node.func).endswith("_fields"):
+        if isinstance(node, ast.Call) and not ast.unparse(node.func).endswith(
+            ("_fields", "Skipped")  # these have codes of their own
+        ):
             pairs: list[tuple[str | None, ast.expr | None]]
             pairs = [(keyword.arg, keyword.value) for keyword in node.keywords]
         elif isinstance(node, ast.arguments):
