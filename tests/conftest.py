@@ -5,6 +5,7 @@ import shutil
 import tempfile
 from pathlib import Path
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.sampling import SEED_VARIABLE, sample_seed
@@ -15,6 +16,7 @@ __all__ = ["careless_s3_root", "rclone", "s3_root", "seaweedfs"]
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
 
+TESTS = Path(__file__).parent
 _MEMORY = Path("/dev/shm")  # noqa: S108 - a folder of its own is made in it
 _MEMORY_NEEDED = 4 * 2**30
 
@@ -26,6 +28,18 @@ if (
     # Thousands of commits sync their files: on a disk that takes most of the time.
     os.environ["TMPDIR"] = str(_MEMORY)
     tempfile.tempdir = None
+
+PLATFORM = ("assets", "checks", "dagster_project")
+"""Folders whose tests import Dagster and Great Expectations, which takes seconds."""
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Run the tests of the platform in a single worker, so that others need not import it."""
+    for item in items:
+        folder = item.path.relative_to(TESTS).parts[0]
+        if folder in PLATFORM and item.get_closest_marker("xdist_group") is None:
+            item.add_marker(pytest.mark.xdist_group("platform"))
 
 
 def pytest_report_header() -> str:

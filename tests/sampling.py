@@ -21,12 +21,17 @@ def sample_seed() -> str:
     return os.environ.get(SEED_VARIABLE) or datetime.now(UTC).date().isoformat()
 
 
+def runs_whole_sweeps() -> bool:
+    """Return True in `make torture`."""
+    return os.environ.get(SWEEP_VARIABLE) == "all"
+
+
 def sampled(cases: Sequence[Case], count: int, name: str) -> list[Case]:
     """Return a sample of a sweep's cases in their order, or all cases in `make torture`.
 
     `name` keeps sweeps of equal length from drawing the same positions.
     """
-    if len(cases) <= count or os.environ.get(SWEEP_VARIABLE) == "all":
+    if len(cases) <= count or runs_whole_sweeps():
         return list(cases)
     draw = random.Random(f"{sample_seed()} {name}")
     return [cases[position] for position in sorted(draw.sample(range(len(cases)), count))]

@@ -35,7 +35,9 @@ def browser_page() -> Iterator[Page]:
     expect.set_options(timeout=MILLISECONDS)
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=_FLAGS)
-        context = browser.new_context(viewport={"width": WIDTH, "height": HEIGHT}, locale="en-US")
+        context = browser.new_context(
+            viewport={"width": WIDTH, "height": HEIGHT}, locale="en-US", reduced_motion="reduce"
+        )
         context.set_default_timeout(MILLISECONDS)
         yield context.new_page()
         browser.close()

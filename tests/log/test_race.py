@@ -18,6 +18,7 @@ from shardline.log.version import Version
 from shardline.operations.verify_log import verify_log
 from tests.log import racers, versions
 from tests.log.versions import NAME, names_at, shard_name, source_of
+from tests.sampling import runs_whole_sweeps
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from shardline.log.entry import Entry
     from shardline.log.state import State
 
-RACERS, COMMITS = 16, 100
+RACERS, COMMITS = (16, 100) if runs_whole_sweeps() else (8, 40)
 
 
 def write_shards(version: Version, labels: list[str]) -> None:
@@ -43,7 +44,8 @@ def entries_of(root: Path) -> list[tuple[State, Entry]]:
     return [(state.fork(), entry) for state, entry in Version(root, NAME).log.replay()]
 
 
-def test_sixteen_processes_append_a_hundred_times_each(tmp_path: Path) -> None:
+@pytest.mark.sweep
+def test_many_processes_append_at_once(tmp_path: Path) -> None:
     version = versions.make_version(tmp_path)
     labels = [racers.own_label(w, n) for w in range(RACERS) for n in range(COMMITS)]
     write_shards(version, labels)
