@@ -3,18 +3,21 @@
 import os
 import shutil
 import tempfile
+from collections import defaultdict
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.sampling import SEED_VARIABLE, sample_seed
+from tests.sampling import SEED_VARIABLE, sample_seed, sampled
 from tests.storage.servers import careless_s3_root, rclone, s3_root, seaweedfs
 
 __all__ = ["careless_s3_root", "rclone", "s3_root", "seaweedfs"]
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
+
+os.environ[SEED_VARIABLE] = sample_seed()  # the same in every worker, also at midnight
 
 TESTS = Path(__file__).parent
 _MEMORY = Path("/dev/shm")  # noqa: S108 - a folder of its own is made in it
@@ -34,12 +37,35 @@ PLATFORM = ("assets", "checks", "dagster_project")
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Run the tests of the platform in a single worker, so that others need not import it."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Keep a sample of each sweep, and run the tests of the platform in a single worker."""
+    left_out = items_left_out(items)
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if item not in left_out]
     for item in items:
         folder = item.path.relative_to(TESTS).parts[0]
         if folder in PLATFORM and item.get_closest_marker("xdist_group") is None:
             item.add_marker(pytest.mark.xdist_group("platform"))
+
+
+def items_left_out(items: list[pytest.Item]) -> set[pytest.Item]:
+    """Return the cases of sweeps that are not in today's sample.
+
+    `sweep(keep=3)` keeps three cases of a test, `sweep(keep=3, of="name")` three of all tests
+    with that name.
+    """
+    sweeps = defaultdict(list)
+    for item in items:
+        mark = item.get_closest_marker("sweep")
+        if mark is not None and "keep" in mark.kwargs:
+            name = mark.kwargs.get("of") or item.nodeid.partition("[")[0]
+            sweeps[name, mark.kwargs["keep"]].append(item)
+    return {
+        item
+        for (name, count), cases in sweeps.items()
+        for item in set(cases).difference(sampled(cases, count, name))
+    }
 
 
 def pytest_report_header() -> str:

@@ -95,6 +95,7 @@ def source_of(kind: str, folder: Path, size: int) -> Path:
 
 
 @bulk_needs_the_compiled_kernel
+@pytest.mark.sweep(keep=2)
 @pytest.mark.parametrize(
     ("kind", "large", "compression"),
     [

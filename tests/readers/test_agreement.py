@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tempfile import TemporaryDirectory
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -16,11 +17,13 @@ from tests.readers.readings import (
     single_records,
 )
 from tests.readers.snapshots import published
+from tests.sampling import runs_whole_sweeps
 
 COMPRESSIONS = ("none", "gzip", "zlib")
 
 
-@settings(max_examples=20)
+@pytest.mark.sweep
+@settings(max_examples=20 if runs_whole_sweeps() else 6)
 @given(st.data())
 def test_every_reader_gives_what_was_written(data: st.DataObject) -> None:
     schema = data.draw(schemas().filter(lambda schema: schema.features))

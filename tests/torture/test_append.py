@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
+import pytest
+
 from shardline.log.version import Version
 from tests.files.samples import flipped
 from tests.kernel.frames import framed
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.torture.sweep import Outcome
+
+pytestmark = pytest.mark.sweep(keep=9, of="torture")
 
 
 def judge_new(folder: Path, outcome: Outcome) -> None:

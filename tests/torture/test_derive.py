@@ -7,6 +7,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from shardline.log.version import Version
 from shardline.operations.append import append
 from shardline.operations.verify_log import verify_log
@@ -27,6 +29,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tests.torture.sweep import Outcome
+
+pytestmark = pytest.mark.sweep(keep=9, of="torture")
 
 COMMANDS = Path(__file__).with_name("derive_commands.py")
 NUMBERS = list(range(6))

@@ -6,6 +6,8 @@ import re
 import sys
 from typing import TYPE_CHECKING
 
+import pytest
+
 from tests.torture.calls import REMOVING
 from tests.torture.sweep import (
     Case,
@@ -19,6 +21,8 @@ from tests.torture.sweep import (
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+pytestmark = pytest.mark.sweep(keep=9, of="torture")
 
 OLD = b"old"
 NEW = b"new!" * 3000

@@ -6,6 +6,8 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from shardline.log.version import Version
 from tests.torture.derive_commands import BASE, DERIVED
 from tests.torture.sweep import (
@@ -21,6 +23,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.torture.sweep import Outcome
+
+pytestmark = pytest.mark.sweep(keep=9, of="torture")
 
 ERASED = 4
 LEFT = [number for number in NUMBERS if number != ERASED]

@@ -8,6 +8,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pytest
+
 from shardline.log.log import CHECKPOINT_INTERVAL
 from shardline.log.version import Version
 from shardline.operations.verify_log import verify_log
@@ -24,6 +26,8 @@ from tests.torture.sweep import (
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+pytestmark = pytest.mark.sweep(keep=9, of="torture")
 
 COMMANDS = Path(__file__).with_name("log_commands.py")
 LONG_AGO = datetime.now(UTC) - timedelta(days=30)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
+
 from shardline.log.version import Version
 from shardline.operations.append import append
 from shardline.operations.export import export
@@ -26,6 +28,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.torture.sweep import Outcome
+
+pytestmark = pytest.mark.sweep(keep=9, of="torture")
 
 
 def shards_and_records(folder: Path) -> tuple[int, list[bytes]]:
