@@ -1,12 +1,11 @@
 """The suite itself: tests that share something slow run in the same worker."""
 
-import os
-
 import pytest
 
 pytestmark = pytest.mark.xdist_group("groups")
 
 
-@pytest.mark.skipif("PYTEST_XDIST_WORKER" not in os.environ, reason="needs pytest -n")
 def test_groups_are_honored(request: pytest.FixtureRequest) -> None:
+    if not getattr(request.config.option, "loadgroup", False):
+        pytest.skip("needs pytest -n 2 --dist loadgroup")
     assert request.node.nodeid.endswith("@groups")

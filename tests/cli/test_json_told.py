@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.cli.command import process, shardline
+from tests.cli.command import process
 from tests.cli.datasets import FITTING, landed, on
 from tests.files.samples import made
 from tests.kernel.frames import framed
@@ -77,7 +77,7 @@ def root(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("what", COMMANDS)
 def test_what_functions_print_goes_to_stderr(root: Path, what: str) -> None:
-    result = shardline(*COMMANDS[what], "--json", cwd=root.parent, SHARDLINE_ROOT=str(root))
+    result = process(*COMMANDS[what], "--json", cwd=root.parent, SHARDLINE_ROOT=str(root))
     assert result.json["ok"], result.err
     assert result.err.startswith("imported\ncalled\n")
 
