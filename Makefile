@@ -44,7 +44,7 @@ test: $(STAMP) ## Run every test (ARGS="-k salvage" for some)
 replay: $(STAMP) ## Compare what the commands do with what was recorded (ARGS=--record to record)
 	@$(BIN)/python -m tests.replay $(ARGS)
 
-torture: $(STAMP) ## Run every case of every sweep: kills, faults, flipped bits (an hour)
+torture: $(STAMP) ## Run every case of every sweep: kills, faults, flipped bits (long)
 	@SHARDLINE_TORTURE=all $(BIN)/python -m pytest -n auto -m sweep $(ARGS)
 
 check: $(STAMP) ## Lint, formatting and types

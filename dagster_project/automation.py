@@ -9,6 +9,7 @@ from typing import Any
 import dagster as dg
 
 from dagster_project.naming import asset_key, asset_name
+from shardline.errors import InvalidArgumentError
 
 FOLLOW = "follow_published"
 FOLLOW_SECONDS_VARIABLE = "SHARDLINE_FOLLOW_SECONDS"
@@ -75,7 +76,8 @@ def _follow_seconds() -> int:
     """Return how long the sensor waits before it looks again, as the environment says."""
     text = os.environ.get(FOLLOW_SECONDS_VARIABLE) or _FOLLOW_SECONDS
     if not (text.isascii() and text.isdigit() and int(text)):
-        raise ValueError(
-            f"invalid {FOLLOW_SECONDS_VARIABLE} {text!r}: expected a number of seconds, 1 or more"
+        raise InvalidArgumentError(
+            f"invalid {FOLLOW_SECONDS_VARIABLE} {text!r}: expected a number of seconds, 1 or more",
+            code="out-of-range",
         )
     return int(text)

@@ -12,7 +12,7 @@ import click
 from shardline.cli.aside import run_aside, stoppable
 from shardline.cli.changed import print_steps
 from shardline.cli.differences import print_changes
-from shardline.cli.errors import UsageError, told_as_usage
+from shardline.cli.errors import UsageError, reported_as_usage
 from shardline.cli.json_forms import fields_json
 from shardline.cli.json_told import tell_json
 from shardline.cli.options import expand_one
@@ -62,7 +62,7 @@ class _Change:
         path = expand_one(self.asked.argument)
         self._refuse_output(path)
         records, schema = self._schema_of(path)
-        with told_as_usage():
+        with reported_as_usage():
             transform = self.transform(schema) if records else nothing_to_change()
             refuse_doubling(transform)
         if not self.asked.as_json and (self.asked.dry_run or self.steps is not None):
@@ -75,7 +75,7 @@ class _Change:
             return
         began = time.perf_counter()
         # What a table is joined by, or a function reads, is looked for when the work begins.
-        with told_as_usage():
+        with reported_as_usage():
             change = self._change(path, transform)
         seconds = time.perf_counter() - began
         if self.asked.as_json:

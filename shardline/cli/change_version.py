@@ -15,7 +15,7 @@ from shardline.cli.changed import (
     refuse_unfit_target,
 )
 from shardline.cli.checked import check_snapshot
-from shardline.cli.errors import told_as_usage
+from shardline.cli.errors import reported_as_usage
 from shardline.cli.json_told import tell_json
 from shardline.cli.outcome import print_not_done, print_outcome
 from shardline.cli.progress import at_work
@@ -53,7 +53,7 @@ def change_version(
     version = open_version(open_root(asked.root), wanted)
     snapshot = find_snapshot(version, wanted, wanted.readable)
     target = version_into(version, into)
-    with at_work("planning"), told_as_usage():
+    with at_work("planning"), reported_as_usage():
         work = plan(version, snapshot, target)
         refuse_unfit_target(work)
         planned = work.plan() if asked.dry_run or steps is not None else None
@@ -70,7 +70,7 @@ def change_version(
         raise SystemExit(0)
     began = time.perf_counter()
     # What a table is joined by, or a function reads, is looked for when the work begins.
-    with told_as_usage(), drawing_engine(asked.workers) as engine:
+    with reported_as_usage(), drawing_engine(asked.workers) as engine:
         report = work.done(engine, None)
     seconds = time.perf_counter() - began
     if not asked.as_json:

@@ -9,7 +9,7 @@ import click
 from shardline.cli.checked import checked_json
 from shardline.cli.derived_words import used_again
 from shardline.cli.differences import print_change_lines, print_changes
-from shardline.cli.errors import told_as_usage
+from shardline.cli.errors import reported_as_usage
 from shardline.cli.json_forms import fields_json, snapshot_json
 from shardline.cli.places import place
 from shardline.cli.wording import counted, escaped, human_bytes, listed, rate
@@ -30,7 +30,7 @@ def refuse_unfit_target(work: ShardChange) -> None:
     """Refuse a version that cannot become what is planned, before anything is done."""
     from shardline.operations.derive import refuse_appended, refuse_other_schema
 
-    with told_as_usage():
+    with reported_as_usage():
         refuse_other_schema(work.into, work.transform.after)
     refuse_appended(work.into, work.operation)
 

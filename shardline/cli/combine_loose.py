@@ -10,7 +10,7 @@ import click
 
 from shardline.cli.aside import run_aside, stoppable
 from shardline.cli.combined import estimate_json, estimate_words, print_features
-from shardline.cli.errors import UsageError, told_as_usage
+from shardline.cli.errors import UsageError, reported_as_usage
 from shardline.cli.json_told import tell_json
 from shardline.cli.options import expand
 from shardline.cli.outcome import print_not_done
@@ -32,7 +32,7 @@ def combine_loose(asked: CombineOptions, output: Path, rule: Options) -> None:
 
     sides = expand([asked.left]), expand([asked.right])
     _refuse_output(asked, output, [*sides[0], *sides[1]])
-    with at_work("counting the pairs"), told_as_usage():
+    with at_work("counting the pairs"), reported_as_usage():
         plan = plan_combine_files(*sides, limits=asked.limits, workers=asked.workers, **rule)
     if not asked.as_json:
         _print_plan(plan, sides, output, whole=asked.dry_run)

@@ -15,7 +15,7 @@ from shardline.cli.combined import (
     print_not_incremental,
 )
 from shardline.cli.derived_words import used_again
-from shardline.cli.errors import UsageError, told_as_usage
+from shardline.cli.errors import UsageError, reported_as_usage
 from shardline.cli.json_forms import snapshot_json
 from shardline.cli.json_told import tell_json
 from shardline.cli.outcome import print_not_done, print_outcome
@@ -53,7 +53,7 @@ def combine_versions(asked: CombineOptions, into: str, rule: Options) -> NoRetur
     for side, version, text in (("left", left, asked.left), ("right", right, asked.right)):
         wanted = parse_reference(text)
         more[f"which_{side}"] = find_snapshot(version, wanted, wanted.readable).number
-    with at_work("counting the pairs"), told_as_usage():
+    with at_work("counting the pairs"), reported_as_usage():
         plan = plan_combine(left, right, target, **more, **rule)
     if not asked.as_json:
         _print_plan(plan, target, rule, whole=asked.dry_run)

@@ -13,7 +13,7 @@ import click
 from shardline.cli.checked import check_snapshot
 from shardline.cli.erase_proof import prove, refuse_place
 from shardline.cli.erased import erased_json, plan_json, print_erased, print_plan
-from shardline.cli.errors import UsageError, told_as_usage
+from shardline.cli.errors import UsageError, reported_as_usage
 from shardline.cli.json_told import tell_json
 from shardline.cli.options import (
     json_option,
@@ -219,7 +219,7 @@ def _planned(
 ) -> ErasePlan:
     from shardline.operations.erase import plan_erase
 
-    with told_as_usage(), drawing_engine(workers) as engine:
+    with reported_as_usage(), drawing_engine(workers) as engine:
         return plan_erase(store, dataset, **chosen, limits=within, engine=engine)
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-TOLD_ROOT = "shardline.root"
+GIVEN_ROOT = "shardline.root"
 """Where a context keeps the root that was given as an option, for the commands in hints."""
 
 AS_JSON = "shardline.json"
@@ -64,7 +64,7 @@ class UsageError(click.UsageError):
 
 
 @contextmanager
-def told_as_usage() -> Iterator[None]:
+def reported_as_usage() -> Iterator[None]:
     """Report what does not fit the schema as wrong usage: the options ask for it."""
     try:
         yield
@@ -85,7 +85,7 @@ def from_click(error: click.UsageError) -> ShardlineError:
     matches = getattr(error, "possibilities", None)
     if matches:
         return problem.set_hint(Hint.of("did you mean " + " or ".join(map(repr, matches)) + "?"))
-    command = _running_command()
+    command = _running_command(click.get_current_context(silent=True))
     names = () if command is None or command.name is None else (command.name,)
     return problem.set_hint(Hint.run(*names, "--help"))
 
@@ -134,14 +134,16 @@ def print_error(error: Exception, context: click.Context) -> None:
         click.echo(json.dumps({"ok": False, "error": error_dict(problem)}))
         if sys.stdout.isatty() and sys.stderr.isatty():
             return  # the terminal shows both: print the error once
-    click.echo(f"error: {escaped_lines(problem.message)}", err=True)
-    if problem.hint:
-        click.echo(f"hint: {render_hint(problem.hint)}", err=True)
+    _print_lines("error", problem.message, problem.hint)
 
 
 def print_warning(message: str, hint: Hint | None = None) -> None:
     """Print a warning on stderr, and what to do about it."""
-    click.echo(f"warning: {escaped_lines(message)}", err=True)
+    _print_lines("warning", message, hint)
+
+
+def _print_lines(label: str, message: str, hint: Hint | None) -> None:
+    click.echo(f"{label}: {escaped_lines(message)}", err=True)
     if hint:
         click.echo(f"hint: {render_hint(hint)}", err=True)
 
@@ -169,7 +171,7 @@ def render_command(command: Command) -> str:
 
 def _render_option(option: Option) -> str:
     """Write an option as a flag of the running command, or as a keyword if it has none."""
-    command = _running_command()
+    command = _running_command(click.get_current_context(silent=True))
     spelled = f"--{option.keyword.replace('_', '-')}"
     for parameter in () if command is None else command.params:
         named = parameter.name == option.keyword or spelled in parameter.opts
@@ -180,21 +182,23 @@ def _render_option(option: Option) -> str:
     return str(option)
 
 
-def _running_command() -> click.Command | None:
+def _running_command(context: click.Context | None) -> click.Command | None:
     """Return the command that runs, or ran: an error leaves its context."""
-    context = click.get_current_context(silent=True)
-    if context is None:
-        return None
-    if not isinstance(context.command, click.Group):
-        return context.command
-    arguments: tuple[str, ...] = context.meta.get(_ARGUMENTS, ())
+    if context is None or not isinstance(context.command, click.Group):
+        return None if context is None else context.command
+    arguments = _given_arguments(context)
     return context.command.commands.get(arguments[0]) if arguments else None
+
+
+def _given_arguments(context: click.Context) -> tuple[str, ...]:
+    arguments: tuple[str, ...] = context.meta.get(_ARGUMENTS, ())
+    return arguments
 
 
 def _root_for(command: Command) -> str | None:
     """Return the root to add: given as an option now, and taken by that command."""
     context = click.get_current_context(silent=True)
-    root = None if context is None else context.meta.get(TOLD_ROOT)
+    root = None if context is None else context.meta.get(GIVEN_ROOT)
     if (
         context is None
         or not isinstance(root, str)
@@ -212,12 +216,9 @@ def _wants_json(context: click.Context) -> bool:
     given = context.meta.get(AS_JSON)
     if given is not None:
         return bool(given)
-    arguments: tuple[str, ...] = context.meta.get(_ARGUMENTS, ())
-    group = context.find_root().command
-    command = None
-    if arguments and isinstance(group, click.Group):
-        command = group.commands.get(arguments[0])
-    return _has_json_flag(arguments, [] if command is None else command.params)
+    command = _running_command(context.find_root())
+    parameters = [] if command is None else command.params
+    return _has_json_flag(_given_arguments(context), parameters)
 
 
 def _has_json_flag(arguments: Sequence[str], parameters: Sequence[click.Parameter]) -> bool:

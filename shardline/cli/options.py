@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 from click.core import ParameterSource
 
-from shardline.cli.errors import AS_JSON, TOLD_ROOT, UsageError
+from shardline.cli.errors import AS_JSON, GIVEN_ROOT, UsageError
 from shardline.hints import Hint
 
 if TYPE_CHECKING:
@@ -125,7 +125,7 @@ def _keep_root(
     context: click.Context, _parameter: click.Parameter, value: str | None
 ) -> str | None:
     if value and context.get_parameter_source("root") == ParameterSource.COMMANDLINE:
-        context.meta[TOLD_ROOT] = value
+        context.meta[GIVEN_ROOT] = value
     return value
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from shardline.cli.checked import check_snapshot, checked_json, print_checked
-from shardline.cli.errors import UsageError, told_as_usage
+from shardline.cli.errors import UsageError, reported_as_usage
 from shardline.cli.json_forms import snapshot_json
 from shardline.cli.options import (
     Size,
@@ -140,7 +140,7 @@ def rebuild(
     if target is None:
         _refuse_left_behind(version, snapshot)
     began = time.perf_counter()
-    with told_as_usage(), drawing_engine(workers) as engine:
+    with reported_as_usage(), drawing_engine(workers) as engine:
         report = run(
             version,
             snapshot.number,

@@ -1,0 +1,37 @@
+"""Samples of sweeps: stable for a seed, whole in `make torture`."""
+
+import pytest
+
+from tests.sampling import SEED_VARIABLE, SWEEP_VARIABLE, sampled
+
+CASES = range(1000)
+
+
+@pytest.fixture(autouse=True)
+def sampling(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(SWEEP_VARIABLE, raising=False)
+    monkeypatch.setenv(SEED_VARIABLE, "a day")
+
+
+def test_sample_keeps_count_and_order() -> None:
+    sample = sampled(CASES, 20, "sweep")
+    assert len(set(sample)) == 20
+    assert sample == sorted(sample)
+    assert set(sample) < set(CASES)
+
+
+def test_sample_depends_on_seed_and_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    sample = sampled(CASES, 20, "sweep")
+    assert sampled(CASES, 20, "sweep") == sample
+    assert sampled(CASES, 20, "other") != sample
+    monkeypatch.setenv(SEED_VARIABLE, "another day")
+    assert sampled(CASES, 20, "sweep") != sample
+
+
+def test_sample_of_few_cases_is_whole() -> None:
+    assert sampled(CASES[:5], 20, "sweep") == list(range(5))
+
+
+def test_torture_runs_every_case(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(SWEEP_VARIABLE, "all")
+    assert sampled(CASES, 20, "sweep") == list(CASES)
