@@ -86,15 +86,17 @@ def test_every_command_of_the_docs_has_the_options_and_arguments_it_is_shown_wit
 ) -> None:
     (tmp_path / ".dagster_home").mkdir()
     (tmp_path / "ids.txt").write_text("7\n")
+    # The settings, as click does it: a command keeps the help option of its first context.
+    parent = click.Context(main, **main.context_settings)
     for name, *rest in commands(page, inline=True):
         if name.startswith("-"):
             continue
-        command = main.get_command(click.Context(main), name)
+        command = main.get_command(parent, name)
         assert command is not None, name
         needs_more = len(rest) == 0 or name in rest
         with chdir(tmp_path):
             try:
-                command.make_context(name, list(rest))
+                command.make_context(name, list(rest), parent)
             except click.MissingParameter:
                 assert needs_more, (name, rest)
             except click.exceptions.Exit:

@@ -131,9 +131,10 @@ def test_rename_of_option_in_help_is_silent() -> None:
     with option_renamed("append", "--set-aside", "--skip-whatever-is-invalid"):
         assert compare("help") != ""
         text = compare("help", renames(option={"--set-aside": "--skip-whatever-is-invalid"}))
-    assert [line for line in text.splitlines() if line.startswith("help: ")] == [
+    shown = [line for line in text.splitlines() if line.startswith("help: ")]
+    assert shown == [
         "help: $ shardline reland --help"  # it has an option of its own, with the old name
-    ]
+    ], text
 
 
 def test_rename_of_key_is_silent() -> None:
