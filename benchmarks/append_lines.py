@@ -172,7 +172,7 @@ def _large_rebuild(name: str, folder: Path, size: int) -> Iterator[Line]:
 
 
 def _small_rebuild(name: str, folder: Path, size: int) -> Iterator[Line]:
-    yield _rebuilding(name, folder, size, small_table(SMALL_ROWS), Target())
+    yield _rebuilding(name, folder, size, small_table(min(SMALL_ROWS, size // 180)), Target())
 
 
 def _rebuilding(name: str, folder: Path, size: int, table: pa.Table, target: Target) -> Line:

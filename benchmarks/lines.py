@@ -104,9 +104,9 @@ def _ratio(ours: Figure, other: Figure | None) -> float | None:
     return None if other is None else ours.records_per_second / other.records_per_second
 
 
-def measure(line: Line, rounds: int) -> Row:
-    """Time every side of a line."""
-    rates = best_rates([*line.tensorflow, *line.limit, line.ours], rounds)
+def measure(line: Line, rounds: int, **options: float) -> Row:
+    """Time every side of a line; `options` are those of `best_rates`."""
+    rates = best_rates([*line.tensorflow, *line.limit, line.ours], rounds, **options)
     return Row(
         line.name,
         line.record_bytes,

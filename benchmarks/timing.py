@@ -35,22 +35,24 @@ class Figure:
     records_per_second: float
 
 
-def best_rates(sides: Sequence[Side], rounds: int) -> dict[Side, float]:
+def best_rates(
+    sides: Sequence[Side], rounds: int, turn_seconds: float = _TURN_SECONDS
+) -> dict[Side, float]:
     """The best records per second of each side, which take turns so that noise hits them alike.
 
-    A side that is quick runs more than once in its turn. What comes first warms up and is not
-    counted.
+    A side that is quick runs more than once in its turn, until `turn_seconds` have passed. What
+    comes first warms up and is not counted.
     """
     best = dict.fromkeys(sides, 0.0)
     for side in sides:
         _timed(side)
     for _ in range(rounds):
         for side in sides:
-            left = _TURN_SECONDS
-            while left > 0:
+            spent = 0.0
+            while spent == 0 or spent < turn_seconds:
                 records, seconds = _timed(side)
                 best[side] = max(best[side], records / seconds)
-                left -= seconds
+                spent += seconds
     return best
 
 

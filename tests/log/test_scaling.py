@@ -12,6 +12,7 @@ from shardline.log.version import Version
 from shardline.storage import open_store
 from tests.log import versions
 from tests.log.versions import NAME, SCHEMA
+from tests.sampling import runs_whole_sweeps
 from tests.storage.faulty import FaultyStore
 
 if TYPE_CHECKING:
@@ -20,11 +21,15 @@ if TYPE_CHECKING:
 
     from shardline.storage import Store
 
-pytestmark = pytest.mark.xdist_group("long log")  # one worker, since the log takes long to write
+pytestmark = [
+    pytest.mark.xdist_group("long log"),  # one worker, since the log takes long to write
+    pytest.mark.sweep,
+]
 
 FEW = 100
-MANY = 20_000 // CHECKPOINT_INTERVAL * CHECKPOINT_INTERVAL + 2 * CHECKPOINT_INTERVAL - 1
-"""More than 20,000, and as many of them behind the newest checkpoint as can be."""
+_ENTRIES = 20_000 if runs_whole_sweeps() else 5_000
+MANY = _ENTRIES // CHECKPOINT_INTERVAL * CHECKPOINT_INTERVAL + 2 * CHECKPOINT_INTERVAL - 1
+"""As many of them behind the newest checkpoint as can be."""
 _more = count()
 
 

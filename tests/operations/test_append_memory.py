@@ -119,6 +119,7 @@ def test_a_larger_source_takes_no_more_memory_to_append(
     assert peaks[1] - peaks[0] < ALLOWED
 
 
+@pytest.mark.sweep(keep=1, of="long stories")
 @bulk_needs_the_compiled_kernel
 def test_nor_does_a_rebuild_into_one_file_or_back_into_several(folder: Path) -> None:
     """The index of a file of such records is half as large as the file: it is never held."""

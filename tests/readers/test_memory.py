@@ -86,7 +86,7 @@ def roots(request: pytest.FixtureRequest) -> Iterator[list[Path]]:
 
 
 @bulk_needs_the_compiled_kernel
-@pytest.mark.sweep(keep=3)
+@pytest.mark.sweep(keep=2)
 @pytest.mark.parametrize("reader", ["arrow", "pandas", "tf"])
 def test_ten_times_the_snapshot_takes_no_more_memory(roots: list[Path], reader: str) -> None:
     small, large = (peak_of_reading(root, reader) for root in roots)

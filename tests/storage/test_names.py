@@ -61,7 +61,9 @@ def test_a_hostile_name_is_refused_in_words_without_the_secret(
 
 
 @pytest.mark.parametrize(
-    ("check", "text"), [(check, text) for check, texts in GOOD.items() for text in texts]
+    ("check", "text"),
+    [(check, text) for check, texts in GOOD.items() for text in texts],
+    ids=lambda text: text[:40],
 )
 def test_a_good_name_passes(check: str, text: str) -> None:
     CHECKS[check](text)
