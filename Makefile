@@ -4,8 +4,8 @@
 PYTHON ?= python3
 PORT ?= 3000
 ARGS ?=
-# Two more than there are cores: tests that drive a browser or a daemon mostly wait.
-WORKERS ?= $(shell expr $$(nproc 2>/dev/null || echo 2) + 2)
+# One more than there are cores: tests that drive a browser or a daemon mostly wait.
+WORKERS ?= $(shell expr $$(nproc 2>/dev/null || echo 2) + 1)
 
 VENV := .venv
 BIN := $(VENV)/bin

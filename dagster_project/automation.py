@@ -33,9 +33,9 @@ def follows_published(*inputs: str) -> dg.AutomationCondition[Any]:
         (condition.data_version_changed() & ~condition.executed_with_root_target())
         | condition.will_be_requested()
     )
-    # What moved while the run for the move before was ending has not been handled by that run:
-    # `since_last_handled` would forget it.
-    handled = (condition.newly_requested() | condition.newly_updated()) & ~moved
+    # Only a request handles a move, since it waits until the inputs are published. An update does
+    # not: it may come from a run that began before the move, and read the snapshot before.
+    handled = condition.newly_requested() & ~moved
     return (
         (condition.newly_missing() | moved).since(condition.initial_evaluation() | handled)
         & ~condition.any_deps_missing()

@@ -6,7 +6,7 @@ import dagster as dg
 import pytest
 
 from dagster_project.automation import FOLLOW_SECONDS_VARIABLE, follow_sensor
-from tests.dagster_project.platforms import GROWING, REBUILT, make_platform, verdicts
+from tests.dagster_project.platforms import GROWING, QUIET, REBUILT, make_platform, verdicts
 from tests.dagster_project.suites import at_most, write_suite
 from tests.dagster_project.ticks import Ticks
 
@@ -41,6 +41,26 @@ def test_what_moves_while_the_run_for_the_move_before_ends_is_followed_too(ticks
     assert ticks.platform.run(ticks.instance, GROWING).success
     assert ticks.follow() == [REBUILT, EXPORT]
     assert ticks.platform.version("notes/single").published().records == 9
+
+
+def test_what_is_published_after_a_run_of_what_came_before_is_followed_too(ticks: Ticks) -> None:
+    ticks.platform.land("a", range(5))
+    ticks.platform.run(ticks.instance)
+    ticks.requested()
+    ticks.platform.land("b", range(5, 7))
+    job = ticks.platform.defs.resolve_implicit_global_asset_job_def()
+    unchecked = job.get_subset(asset_selection={GROWING}, asset_check_selection=set())
+    assert unchecked.execute_in_process(instance=ticks.instance, run_config=QUIET).success
+    assert ticks.requested() == set()
+    assert ticks.platform.run(ticks.instance, REBUILT).success  # of the snapshot before
+    assert ticks.requested() == set()
+    checks = {
+        key for key in job.asset_layer.asset_graph.asset_check_keys if key.asset_key == GROWING
+    }
+    checked = job.get_subset(asset_selection=set(), asset_check_selection=checks)
+    assert checked.execute_in_process(instance=ticks.instance, run_config=QUIET).success
+    assert ticks.follow() == [REBUILT, EXPORT]
+    assert ticks.platform.version("notes/single").published().records == 7
 
 
 def test_what_is_published_with_a_warning_is_followed(ticks: Ticks) -> None:
