@@ -78,8 +78,11 @@ def test_a_log_that_is_damaged_is_told_with_code_1_and_no_file_is_left(tmp_path:
     assert not (tmp_path / "events.jsonl").exists()
 
 
-def test_a_server_that_is_not_there_is_told_in_one_line(tmp_path: Path) -> None:
+def test_a_server_that_is_not_there_is_told_in_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     landed(tmp_path, "one")
+    monkeypatch.setattr("time.sleep", lambda _: None)  # before a request is repeated
     with server() as (url, _):
         pass
     result = on(tmp_path, "openlineage", "--url", url, "--json")

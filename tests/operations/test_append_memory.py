@@ -21,6 +21,8 @@ from tests.files.samples import big_file, bulk_needs_the_compiled_kernel, exampl
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+pytestmark = pytest.mark.sweep(keep=7, of="memory")
+
 ROOT = Path(__file__).parents[2]
 MB = 2**20
 SCHEMA = Schema((Feature("id", "int64"), Feature("name", "bytes")))
@@ -95,7 +97,6 @@ def source_of(kind: str, folder: Path, size: int) -> Path:
 
 
 @bulk_needs_the_compiled_kernel
-@pytest.mark.sweep(keep=2)
 @pytest.mark.parametrize(
     ("kind", "large", "compression"),
     [
@@ -119,7 +120,6 @@ def test_a_larger_source_takes_no_more_memory_to_append(
     assert peaks[1] - peaks[0] < ALLOWED
 
 
-@pytest.mark.sweep(keep=1, of="long stories")
 @bulk_needs_the_compiled_kernel
 def test_nor_does_a_rebuild_into_one_file_or_back_into_several(folder: Path) -> None:
     """The index of a file of such records is half as large as the file: it is never held."""

@@ -24,6 +24,8 @@ from tests.operations.combinations import lefts, rights
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+pytestmark = pytest.mark.sweep(keep=7, of="memory")
+
 MB = 2**20
 ALLOWED = 48 * MB
 _PROBE = """

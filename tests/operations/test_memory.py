@@ -22,6 +22,8 @@ from tests.kernel.frames import framed
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+pytestmark = pytest.mark.sweep(keep=7, of="memory")
+
 MB = 2**20
 SMALL, LARGE = 40 * MB, 400 * MB
 ALLOWED = 64 * MB

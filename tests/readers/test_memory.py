@@ -22,6 +22,8 @@ from tests.readers.snapshots import make_version, write_shard
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+pytestmark = pytest.mark.sweep(keep=7, of="memory")
+
 MB = 2**20
 SMALL, LARGE = 40 * MB, 400 * MB
 ALLOWED = 64 * MB
@@ -86,7 +88,6 @@ def roots(request: pytest.FixtureRequest) -> Iterator[list[Path]]:
 
 
 @bulk_needs_the_compiled_kernel
-@pytest.mark.sweep(keep=2)
 @pytest.mark.parametrize("reader", ["arrow", "pandas", "tf"])
 def test_ten_times_the_snapshot_takes_no_more_memory(roots: list[Path], reader: str) -> None:
     small, large = (peak_of_reading(root, reader) for root in roots)

@@ -85,6 +85,7 @@ class Environment:
                 (secrets, "token_hex", lambda size: self._token(size).hex()),
                 (secrets, "randbelow", self._below),
                 (time, "perf_counter", self._tick),
+                (time, "sleep", lambda _: None),  # before a request is repeated
                 (time, "time", self._seconds),
                 (sys, "dont_write_bytecode", True),
             ):

@@ -17,6 +17,8 @@ from tests.files.samples import ROOT, bulk_needs_the_compiled_kernel
 if TYPE_CHECKING:
     from pathlib import Path
 
+pytestmark = pytest.mark.sweep(keep=7, of="memory")
+
 _PROBE = """
 import resource, sys
 from shardline.log.schema import Feature, Schema

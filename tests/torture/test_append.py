@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from tests.torture.sweep import Outcome
 
-pytestmark = pytest.mark.sweep(keep=9, of="torture")
+pytestmark = pytest.mark.sweep(keep=6, of="torture")
 
 
 def judge_new(folder: Path, outcome: Outcome) -> None:

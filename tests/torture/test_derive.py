@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from tests.torture.sweep import Outcome
 
-pytestmark = pytest.mark.sweep(keep=9, of="torture")
+pytestmark = pytest.mark.sweep(keep=6, of="torture")
 
 COMMANDS = Path(__file__).with_name("derive_commands.py")
 NUMBERS = list(range(6))

@@ -22,7 +22,7 @@ from tests.torture.sweep import (
 if TYPE_CHECKING:
     from pathlib import Path
 
-pytestmark = pytest.mark.sweep(keep=9, of="torture")
+pytestmark = pytest.mark.sweep(keep=6, of="torture")
 
 OLD = b"old"
 NEW = b"new!" * 3000

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from tests.torture.sweep import Outcome
 
-pytestmark = pytest.mark.sweep(keep=9, of="torture")
+pytestmark = pytest.mark.sweep(keep=6, of="torture")
 
 ERASED = 4
 LEFT = [number for number in NUMBERS if number != ERASED]

@@ -27,7 +27,7 @@ from tests.torture.sweep import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-pytestmark = pytest.mark.sweep(keep=9, of="torture")
+pytestmark = pytest.mark.sweep(keep=6, of="torture")
 
 COMMANDS = Path(__file__).with_name("log_commands.py")
 LONG_AGO = datetime.now(UTC) - timedelta(days=30)

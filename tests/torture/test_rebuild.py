@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from tests.torture.sweep import Outcome
 
-pytestmark = pytest.mark.sweep(keep=9, of="torture")
+pytestmark = pytest.mark.sweep(keep=6, of="torture")
 
 
 def shards_and_records(folder: Path) -> tuple[int, list[bytes]]:
