@@ -26,6 +26,12 @@ _HAS_LINE = """\
   return found >= pixels;
 }
 """
+_FOLLOW_LINK = """\
+path => {
+  history.pushState(null, "", path);
+  dispatchEvent(new PopStateEvent("popstate"));
+}
+"""
 
 
 @dataclass
@@ -135,7 +141,9 @@ class DagsterUI:
         self.page.wait_for_function(_HAS_LINE, arg=line)
 
     def open_check(self, asset: str, check: str) -> None:
-        self._open(f"/assets/{asset}?view=checks&checkDetail={check}")
+        """Open the page of a check, as a link does: loading the whole page takes long."""
+        self.page.set_viewport_size({"width": WIDTH, "height": HEIGHT})
+        self.page.evaluate(_FOLLOW_LINK, f"/assets/{asset}?view=checks&checkDetail={check}")
         icon = self.page.get_by_role("img", name="asset_check", exact=True)
         expect(self.page.locator("div", has=icon).last).to_have_text(check)
 
