@@ -8,6 +8,7 @@ import importlib
 import json
 import pickle
 import re
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[1]
 PACKAGES = ("shardline", "assets", "checks", "dagster_project")
+ERROR_CLASS = re.compile(r"^class (\w+)\([^)]*Error\b", re.MULTILINE)
 CODE = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 HINT = Hint.of("do ", Command.of("repair", "digits/v1"), ",", Option("mode", "rewrite"))
 
@@ -66,21 +68,22 @@ SPECIAL: dict[type[ShardlineError], ShardlineError] = {
 def trees(*packages: str) -> Iterator[tuple[Path, ast.Module]]:
     for package in packages:
         for path in sorted((ROOT / package).rglob("*.py")):
-            yield path.relative_to(ROOT), ast.parse(path.read_text())
+            yield path.relative_to(ROOT), _tree(path)
+
+
+@cache
+def _tree(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
 
 
 def error_classes() -> list[type[ShardlineError]]:
     """Find our error classes, in whichever module of the engine they are."""
     found = set()
-    for path, tree in trees("shardline"):
-        names = [
-            node.name
-            for node in ast.walk(tree)
-            if isinstance(node, ast.ClassDef)
-            and any(ast.unparse(base).endswith("Error") for base in node.bases)
-        ]
+    for path in sorted((ROOT / "shardline").rglob("*.py")):
+        names = ERROR_CLASS.findall(path.read_text())
         if names:
-            module = importlib.import_module(".".join(path.with_suffix("").parts))
+            parts = path.relative_to(ROOT).with_suffix("").parts
+            module = importlib.import_module(".".join(parts))
             found |= {getattr(module, name) for name in names if hasattr(module, name)}
     return sorted(
         (kind for kind in found if issubclass(kind, ShardlineError)), key=lambda kind: kind.__name__
