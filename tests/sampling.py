@@ -26,6 +26,11 @@ def runs_whole_sweeps() -> bool:
     return os.environ.get(SWEEP_VARIABLE) == "all"
 
 
+def drawn(count: int) -> int:
+    """Return how many examples a property test draws: a quarter, or all in `make torture`."""
+    return count if runs_whole_sweeps() else count // 4
+
+
 def sampled(cases: Sequence[Case], count: int, name: str) -> list[Case]:
     """Return a sample of a sweep's cases in their order, or all cases in `make torture`.
 

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from shardline.kernel.types import Search
 from tests.kernel.frames import damaged, framed, header, intact_at, masked, mixtures, payloads
+from tests.sampling import drawn
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -45,7 +46,8 @@ def wounded_files(draw: st.DrawFn) -> bytes:
     return bytes(data)
 
 
-@settings(max_examples=150)
+@pytest.mark.sweep
+@settings(max_examples=drawn(150))
 @given(data=st.one_of(wounded_files(), mixtures), start=st.integers(0, 60))
 def test_the_first_intact_frame_is_found_around_any_damage(
     kernel: ModuleType, data: bytes, start: int
@@ -54,7 +56,8 @@ def test_the_first_intact_frame_is_found_around_any_damage(
     assert kernel.find_next(data, start) == first_intact(data, start)
 
 
-@settings(max_examples=150)
+@pytest.mark.sweep
+@settings(max_examples=drawn(150))
 @given(
     data=st.one_of(wounded_files(), mixtures),
     start=st.integers(0, 200),
@@ -69,7 +72,8 @@ def test_both_kernels_find_alike(
         assert getattr(compiled, name)(data, start, max_record_bytes=cap, final=final) == want
 
 
-@settings(max_examples=150)
+@pytest.mark.sweep
+@settings(max_examples=drawn(150))
 @given(data=wounded_files(), sizes=st.lists(st.integers(1, 50), min_size=1, max_size=5))
 def test_a_search_through_a_stream_skips_no_intact_frame(
     kernel: ModuleType, data: bytes, sizes: list[int]
@@ -213,7 +217,8 @@ def test_too_few_bytes_for_a_header_have_no_end(kernel: ModuleType) -> None:
         assert kernel.find_end(header(0)[:12] + bytes(size - 12), 0) == -1
 
 
-@settings(max_examples=100)
+@pytest.mark.sweep
+@settings(max_examples=drawn(100))
 @given(
     records=st.lists(payloads, min_size=1, max_size=4),
     which=st.integers(0),

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from shardline.kernel.types import DEFAULT_MAX_RECORD_BYTES, LARGEST_MAX_RECORD_BYTES
 from tests.kernel.frames import damaged, framed, header, masked, mixtures
+from tests.sampling import drawn
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -227,7 +228,8 @@ def test_lengths_are_read_little_endian(kernel: ModuleType) -> None:
     assert file[8:12] == masked(file[:8])
 
 
-@settings(max_examples=300)
+@pytest.mark.sweep
+@settings(max_examples=drawn(300))
 @given(data=mixtures, cap=st.sampled_from([0, 10, 50, 2**28, 2**64 - 1]), final=st.booleans())
 def test_both_kernels_scan_any_bytes_alike(
     reference: ModuleType, compiled: ModuleType, data: bytes, cap: int, *, final: bool
@@ -236,7 +238,8 @@ def test_both_kernels_scan_any_bytes_alike(
     assert told(compiled.scan(data, max_record_bytes=cap, final=final)) == want
 
 
-@settings(max_examples=100)
+@pytest.mark.sweep
+@settings(max_examples=drawn(100))
 @given(payloads=st.lists(st.binary(max_size=200), max_size=8))
 def test_what_is_framed_is_scanned_back(kernel: ModuleType, payloads: list[bytes]) -> None:
     file = kernel.frame(payloads)

@@ -20,6 +20,7 @@ from tests.files.samples import example_of, made, sequence_of
 from tests.kernel import examples
 from tests.kernel.frames import framed
 from tests.log.schemas import JPEG, PNG, misfits, records, related, schemas, size
+from tests.sampling import drawn
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -42,7 +43,8 @@ def expected(schema: Schema, *payloads: bytes) -> list[tuple[int, str | None]]:
     ]
 
 
-@settings(max_examples=300)
+@pytest.mark.sweep
+@settings(max_examples=drawn(300))
 @given(st.data())
 def test_records_that_fit_are_never_complained_about(data: st.DataObject) -> None:
     schema = data.draw(schemas())
@@ -50,7 +52,8 @@ def test_records_that_fit_are_never_complained_about(data: st.DataObject) -> Non
     assert found(schema, *(content.payload() for content in contents)) == []
 
 
-@settings(max_examples=500)
+@pytest.mark.sweep
+@settings(max_examples=drawn(500))
 @given(st.data())
 def test_the_verdicts_are_those_of_looking_at_each_record_by_itself(data: st.DataObject) -> None:
     schema = data.draw(schemas())

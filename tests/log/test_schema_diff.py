@@ -26,6 +26,7 @@ from tests.log.schemas import (
     related,
     schemas,
 )
+from tests.sampling import drawn
 
 if TYPE_CHECKING:
     from shardline.log.schema import Kind, Shape
@@ -37,7 +38,8 @@ def diff_of(old: Feature, new: Feature) -> SchemaDiff:
     return compare(Schema((old,), payload), Schema((new,), payload))
 
 
-@settings(max_examples=500)
+@pytest.mark.sweep
+@settings(max_examples=drawn(500))
 @given(st.data())
 def test_a_record_that_fits_a_compatible_schema_fits_the_old_one(data: st.DataObject) -> None:
     old = data.draw(schemas())

@@ -28,6 +28,7 @@ from shardline.operations.verify_log import prove_log
 from shardline.storage import open_store
 from tests.log import versions
 from tests.log.versions import NAME, SCHEMA, facts_of, shard_name, shard_of, source_of
+from tests.sampling import drawn
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -603,7 +604,8 @@ def play_out(draw: DataObject, policy: Checks, steps: int) -> None:
     assert published == are_published(replayed).tolist()
 
 
-@settings(max_examples=100)
+@pytest.mark.sweep
+@settings(max_examples=drawn(100))
 @given(draw=st.data(), policy=st.sampled_from(POLICIES), steps=st.integers(1, 40))
 def test_a_version_is_what_a_naive_model_of_it_is(
     draw: DataObject, policy: Checks, steps: int

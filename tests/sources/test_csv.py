@@ -19,6 +19,7 @@ from shardline.sources.csv_cells import NO_NUMBER
 from shardline.sources.csv_text import cells, row_ends
 from tests.errors import raises
 from tests.files.samples import made
+from tests.sampling import drawn
 from tests.sources.reading import changes_in, read_back, take
 
 SCHEMA = Schema(
@@ -54,7 +55,8 @@ def test_rows_are_told_by_the_line_they_begin_in(tmp_path: Path) -> None:
 TEXTS = st.text(st.sampled_from("ab,\" \n'x"), max_size=6)
 
 
-@settings(max_examples=200)
+@pytest.mark.sweep
+@settings(max_examples=drawn(200))
 @given(st.lists(st.tuples(TEXTS, TEXTS), max_size=8), st.sampled_from(["\n", "\r\n"]))
 def test_what_python_writes_is_read_back(rows: list[tuple[str, str]], end: str) -> None:
     out = io.StringIO()
@@ -69,7 +71,8 @@ def test_what_python_writes_is_read_back(rows: list[tuple[str, str]], end: str) 
     assert found.data == wanted.data
 
 
-@settings(max_examples=300)
+@pytest.mark.sweep
+@settings(max_examples=drawn(300))
 @given(st.text(st.sampled_from('a,"\n'), max_size=14))
 def test_rows_end_where_a_reader_that_goes_sign_by_sign_ends_them(text: str) -> None:
     ends, quoted, start, at = [], False, True, 0

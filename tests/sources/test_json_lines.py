@@ -9,6 +9,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import pyarrow as pa
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -20,6 +21,7 @@ from shardline.sources.arrow_types import misfit
 from shardline.sources.json_lines import LineChunk, Lines
 from tests.errors import raises
 from tests.files.samples import made
+from tests.sampling import drawn
 from tests.sources.reading import take, taken
 
 SCHEMA = Schema(
@@ -86,7 +88,8 @@ def by_line(lines: Lines) -> tuple[bytes, list[int], list[str]]:
     return data, rows, told
 
 
-@settings(max_examples=300)
+@pytest.mark.sweep
+@settings(max_examples=drawn(300))
 @given(st.lists(LINES, max_size=8), st.booleans())
 def test_a_block_at_once_gives_what_its_lines_give_one_by_one(
     written: list[str],
