@@ -157,6 +157,20 @@ def test_rename_hides_nothing_else() -> None:
     assert headings(text) == [KEY]
 
 
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ('{"before": 1, "after": 2}', '{"after": 2}'),  # the old key is gone, not renamed
+        ('{"before": 1, "ok": true}', '{"after": 1, "ok": 1}'),
+        ('{"before": 1, "size": 1}', '{"after": 1, "size": 1.0}'),
+    ],
+)
+def test_change_beside_a_renamed_key_shows(old: str, new: str) -> None:
+    table = Renames(key={"before": "after"})
+    before, now = (Block("$ shardline x", ("exit 0", f"| {text}")) for text in (old, new))
+    assert "".join(differences("x", [before], [now], table)) != ""
+
+
 def test_rename_that_did_not_happen_shows() -> None:
     assert headings(compare(SCRIPT, renames(key={"before": "previous"}))) == [KEY]
 
