@@ -94,6 +94,9 @@ def shardline(*arguments: str | Path, cwd: Path | None = None, **environment: st
             main(listed, prog_name="shardline")
         except SystemExit as end:
             code = end.code
+            if isinstance(code, str):  # as the interpreter does
+                print(code, file=err)
+                code = 1
         finally:
             signal.signal(signal.SIGTERM, before)
     return Result(code if isinstance(code, int) else 0, out.getvalue(), err.getvalue())

@@ -60,8 +60,15 @@ def write_blocks(blocks: Iterable[Block]) -> str:
 def command_lines(result: Result) -> list[str]:
     """Format how a command ended and what it printed."""
     out = _DISK_TIME.sub(r'\1"TIME"', result.out)
-    errors = (f"{ERR}{_printable(line)}".rstrip(" ") for line in result.err.splitlines())
-    return [f"exit {result.code}", *content_lines(out), *errors]
+    return [f"exit {result.code}", *content_lines(out), *_error_lines(result.err)]
+
+
+def _error_lines(text: str) -> list[str]:
+    """Format stderr: only a newline ends a line."""
+    lines = [f"{ERR}{_printable(line)}".rstrip(" ") for line in text.removesuffix("\n").split("\n")]
+    if text and not text.endswith("\n"):
+        lines.append(f"{ERR}(no newline at the end)")
+    return lines if text else []
 
 
 def content_lines(text: str) -> list[str]:

@@ -13,9 +13,18 @@ import click
 import pytest
 
 from shardline.cli.main import main
+from tests.cli.command import Result
+from tests.cli.command import shardline as run_command
 from tests.replay.compare import compare, differences, recorded_blocks
 from tests.replay.environment import Environment
-from tests.replay.recording import Block, content_lines, layout, read_blocks, write_blocks
+from tests.replay.recording import (
+    Block,
+    command_lines,
+    content_lines,
+    layout,
+    read_blocks,
+    write_blocks,
+)
 from tests.replay.renames import TABLE, Renames, empty_table, read_renames
 from tests.replay.script import Step, parse
 
@@ -248,6 +257,23 @@ def test_content_without_newline_shows() -> None:
     assert content_lines("a\x00") == ["| a\\x00", "| (no newline at the end)"]
     assert content_lines("a\n\nb\n") == ["| a", "|", "| b"]
     assert content_lines("") == []
+
+
+def test_errors_show_how_their_lines_end() -> None:
+    assert command_lines(Result(2, "", "a\n\nb\n")) == ["exit 2", "! a", "!", "! b"]
+    assert command_lines(Result(2, "", "a\rb")) == [
+        *("exit 2", "! a\\rb", "! (no newline at the end)")
+    ]
+    assert command_lines(Result(0, "", "")) == ["exit 0"]
+
+
+def test_text_as_exit_code_shows() -> None:
+    def end(**_: object) -> None:
+        raise SystemExit("it ended")
+
+    with patch.object(main.commands["status"], "callback", end):
+        result = run_command("status")
+    assert (result.code, result.out, result.err) == (1, "", "it ended\n")
 
 
 def test_steps_have_continuations_and_content() -> None:
