@@ -131,7 +131,12 @@ def print_error(error: Exception, context: click.Context) -> None:
     """Print an error and its hint on stderr, and with --json as an object on stdout."""
     problem = error if isinstance(error, ShardlineError) else _from_system(error)
     if _wants_json(context):
-        click.echo(json.dumps({"ok": False, "error": error_dict(problem)}))
+        try:
+            click.echo(json.dumps({"ok": False, "error": error_dict(problem)}))
+        except BrokenPipeError:
+            raise
+        except OSError:
+            pass  # stdout is full, which often is the very error: stderr tells it
         if sys.stdout.isatty() and sys.stderr.isatty():
             return  # the terminal shows both: print the error once
     _print_lines("error", problem.message, problem.hint)

@@ -6,7 +6,7 @@ import json
 import os
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -14,9 +14,6 @@ from shardline import __version__
 from tests.cli.command import ROOT, on_terminal, process, shardline
 from tests.files.samples import big_file, bulk_needs_the_compiled_kernel, example_of, made
 from tests.kernel.frames import framed
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 COMMANDS = ["verify", "salvage", "schema", "head", "count", "index"]
 WITH_OUTPUT = [
@@ -353,6 +350,23 @@ def test_no_usage_line_is_printed_with_an_error() -> None:
     for arguments in (["--frobnicate"], ["verify"], ["frobnicate"], ["head", "a", "b"]):
         assert "Usage:" not in shardline(*arguments).err
     assert shardline("verify", "--help").out.startswith("Usage: shardline verify")
+
+
+@pytest.mark.parametrize("json_flag", [[], ["--json"]])
+def test_a_full_output_is_an_error_of_one_line(tmp_path: Path, json_flag: list[str]) -> None:
+    path = made(tmp_path / "a", framed(b"x"))
+    with Path("/dev/full").open("w") as full:
+        result = subprocess.run(
+            [sys.executable, "-m", "shardline", "count", str(path), *json_flag],
+            check=False,
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd=ROOT,
+        )
+    assert result.returncode == 2
+    (line,) = result.stderr.splitlines()
+    assert line.startswith("error: ")
 
 
 def test_an_empty_name_is_not_the_current_folder() -> None:
