@@ -213,7 +213,18 @@ def _root_for(command: Command) -> str | None:
     group = context.find_root().command
     target = group.commands.get(command.arguments[0]) if isinstance(group, click.Group) else None
     takes_root = target is not None and any(one.name == "root" for one in target.params)
-    return root if takes_root else None
+    return root if takes_root and not _holds_credentials(root) else None
+
+
+def _holds_credentials(root: str) -> bool:
+    """Return True for a root with a secret in it, which a hint must not repeat."""
+    from shardline.storage.secrecy import refuse_credentials
+
+    try:
+        refuse_credentials(root, "a hint")
+    except ShardlineError:
+        return True
+    return False
 
 
 def _wants_json(context: click.Context) -> bool:

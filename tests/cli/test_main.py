@@ -369,6 +369,19 @@ def test_a_full_output_is_an_error_of_one_line(tmp_path: Path, json_flag: list[s
     assert line.startswith("error: ")
 
 
+def test_a_size_of_thousands_of_digits_is_refused(tmp_path: Path) -> None:
+    result = shardline("count", "a", "--max-record", "9" * 5000, "--json", cwd=tmp_path)
+    assert result.problem == (2, "invalid-option-value")
+
+
+def test_a_hint_repeats_no_credentials_of_the_root() -> None:
+    root = "s3://key:hidden@bucket/data"
+    result = shardline("diff", "digits/v1", "--root", root, "--json")
+    assert result.code == 2
+    assert "hidden" not in result.out + result.err
+    assert result.hint == [["log", "digits/v1"]]
+
+
 def test_an_empty_name_is_not_the_current_folder() -> None:
     result = shardline("verify", "", "--json")
     assert result.problem == (2, "invalid-argument")
