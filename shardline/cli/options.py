@@ -31,7 +31,7 @@ _NOT_RECORDS = (
     *(".jsonl", ".jsonl.gz", ".log", ".md", ".md5", ".ndjson", ".ndjson.gz", ".parquet"),
     *(".pbtxt", ".pq", ".py", ".sha1", ".sha256", ".txt"),
 )
-_SIZE = re.compile(r"(\d+)\s*(|[kmgt])i?b?", re.IGNORECASE)
+_SIZE = re.compile(r"(\d{1,30})\s*(|[kmgt])i?b?", re.IGNORECASE)
 _SHARE = re.compile(r"(\d{1,3}(?:\.\d{1,9})?)%|(0(?:\.\d{1,12})?)", re.ASCII)
 _DURATION = re.compile(r"0|(\d{1,9})([wdhms])", re.ASCII)
 _SECONDS = {"w": 604_800, "d": 86_400, "h": 3_600, "m": 60, "s": 1}
