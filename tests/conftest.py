@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.sampling import SEED_VARIABLE, sample_seed, sampled
+from tests.sampling import SEED_VARIABLE, sample_seed, sampled, sweep_variable_problem
 from tests.storage.servers import careless_s3_root, rclone, s3_root, seaweedfs
 
 __all__ = ["careless_s3_root", "rclone", "s3_root", "seaweedfs"]
@@ -35,6 +35,12 @@ if (
 
 PLATFORM = ("assets", "checks", "dagster_project")
 """Folders whose tests import Dagster and Great Expectations, which takes seconds."""
+
+
+def pytest_configure() -> None:
+    """Refuse a value of SHARDLINE_TORTURE with which every sweep would be skipped."""
+    if (problem := sweep_variable_problem()) is not None:
+        raise pytest.UsageError(problem)
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -31,6 +31,14 @@ def drawn(count: int) -> int:
     return count if runs_whole_sweeps() else count // 4
 
 
+def sweep_variable_problem() -> str | None:
+    """Return what is wrong with SHARDLINE_TORTURE: with a value like `1`, no sweep would run."""
+    wanted = os.environ.get(SWEEP_VARIABLE, "")
+    if wanted in {"", "all", "no fault"} or ": " in wanted:
+        return None
+    return f"{SWEEP_VARIABLE}={wanted}: expected `all` or the label of a point, `CALL PATH: FAULT`"
+
+
 def sampled(cases: Sequence[Case], count: int, name: str) -> list[Case]:
     """Return a sample of a sweep's cases in their order, or all cases in `make torture`.
 

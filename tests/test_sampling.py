@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.sampling import SEED_VARIABLE, SWEEP_VARIABLE, sampled
+from tests.sampling import SEED_VARIABLE, SWEEP_VARIABLE, sampled, sweep_variable_problem
 
 CASES = range(1000)
 
@@ -35,3 +35,17 @@ def test_sample_of_few_cases_is_whole() -> None:
 def test_torture_runs_every_case(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(SWEEP_VARIABLE, "all")
     assert sampled(CASES, 20, "sweep") == list(CASES)
+
+
+@pytest.mark.parametrize("value", ["", "all", "no fault", "rename 2 a: kill"])
+def test_torture_takes_all_or_a_label(monkeypatch: pytest.MonkeyPatch, value: str) -> None:
+    monkeypatch.setenv(SWEEP_VARIABLE, value)
+    assert sweep_variable_problem() is None
+
+
+@pytest.mark.parametrize("value", ["1", "yes", "ALL"])
+def test_torture_refuses_what_would_skip_every_sweep(
+    monkeypatch: pytest.MonkeyPatch, value: str
+) -> None:
+    monkeypatch.setenv(SWEEP_VARIABLE, value)
+    assert sweep_variable_problem() is not None
