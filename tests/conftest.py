@@ -5,6 +5,7 @@ import os
 import shutil
 import tempfile
 from collections import defaultdict
+from collections.abc import Generator
 from pathlib import Path
 
 import pytest
@@ -43,17 +44,23 @@ def pytest_configure() -> None:
         raise pytest.UsageError(problem)
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Keep a sample of each sweep, and run the tests of the platform in a single worker."""
-    left_out = items_left_out(items)
-    if left_out:
-        config.hook.pytest_deselected(items=left_out)
-        items[:] = [item for item in items if item not in left_out]
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_collection_modifyitems(
+    config: pytest.Config, items: list[pytest.Item]
+) -> Generator[None]:
+    """Run the tests of the platform in a single worker, and keep a sample of each sweep.
+
+    The sample is drawn from what `-k` and `-m` leave.
+    """
     for item in items:
         folder = item.path.relative_to(TESTS).parts[0]
         if folder in PLATFORM and item.get_closest_marker("xdist_group") is None:
             item.add_marker(pytest.mark.xdist_group("platform"))
+    yield
+    left_out = items_left_out(items)
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if item not in left_out]
 
 
 def items_left_out(items: list[pytest.Item]) -> set[pytest.Item]:
