@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 
 from benchmarks import tensorflow_side
 from benchmarks.data import RecordSet, large_table, small_table, write_repeated
-from benchmarks.lines import LARGE_ROWS, SMALL_ROWS, Line, Target
+from benchmarks.lines import LARGE_ROWS, SMALL_ROWS, Line, Target, small_rows
 from benchmarks.timing import Side
 from benchmarks.versions import NAME, disk_folder, make_version
 from shardline.log.log import CHECKPOINT_INTERVAL
@@ -172,7 +172,7 @@ def _large_rebuild(name: str, folder: Path, size: int) -> Iterator[Line]:
 
 
 def _small_rebuild(name: str, folder: Path, size: int) -> Iterator[Line]:
-    yield _rebuilding(name, folder, size, small_table(min(SMALL_ROWS, size // 180)), Target())
+    yield _rebuilding(name, folder, size, small_table(small_rows(size)), Target())
 
 
 def _rebuilding(name: str, folder: Path, size: int, table: pa.Table, target: Target) -> Line:

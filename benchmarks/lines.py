@@ -20,7 +20,7 @@ from benchmarks.data import (
     small_table,
     write_repeated,
 )
-from benchmarks.timing import Figure, Side, best_rates, fastest
+from benchmarks.timing import TURN_SECONDS, Figure, Side, best_rates, fastest
 from shardline import kernel
 from shardline.execution.threads import run_tasks
 from shardline.files.reader import RecordFile
@@ -104,9 +104,9 @@ def _ratio(ours: Figure, other: Figure | None) -> float | None:
     return None if other is None else ours.records_per_second / other.records_per_second
 
 
-def measure(line: Line, rounds: int, **options: float) -> Row:
-    """Time every side of a line; `options` are those of `best_rates`."""
-    rates = best_rates([*line.tensorflow, *line.limit, line.ours], rounds, **options)
+def measure(line: Line, rounds: int, turn_seconds: float = TURN_SECONDS) -> Row:
+    """Time every side of a line."""
+    rates = best_rates([*line.tensorflow, *line.limit, line.ours], rounds, turn_seconds)
     return Row(
         line.name,
         line.record_bytes,
@@ -130,7 +130,7 @@ def all_lines(folder: Path, megabytes: int) -> Iterator[Line]:
 
 
 def _verify(folder: Path, size: int) -> Iterator[Line]:
-    rows = _small_rows(size)
+    rows = small_rows(size)
     small = write_repeated(folder / "small", small_table(rows), size)
     few = write_repeated(folder / "few", small_table(rows), size // _SLOW_SHARE)
     large = write_repeated(folder / "large", large_table(min(LARGE_ROWS, rows)), size)
@@ -150,7 +150,7 @@ def _verify(folder: Path, size: int) -> Iterator[Line]:
 
 
 def _features(folder: Path, size: int) -> Iterator[Line]:
-    table = small_table(_small_rows(size))
+    table = small_table(small_rows(size))
     source = write_repeated(folder / "small", table, size // 2)
     few = write_repeated(folder / "few", table, size // _SLOW_SHARE)
     blocks = _blocks(source)
@@ -211,7 +211,7 @@ def _features(folder: Path, size: int) -> Iterator[Line]:
 
 
 def _encode(folder: Path, size: int) -> Iterator[Line]:
-    table = small_table(_small_rows(size))
+    table = small_table(small_rows(size))
     frames = frames_of(table)
     times = max(1, round(size / 4 / len(frames)))
     records = times * table.num_rows
@@ -230,7 +230,7 @@ def _encode(folder: Path, size: int) -> Iterator[Line]:
 
 
 def _gzip(folder: Path, size: int) -> Iterator[Line]:
-    plain = write_repeated(folder / "plain", small_table(_small_rows(size)), size // _SLOW_SHARE)
+    plain = write_repeated(folder / "plain", small_table(small_rows(size)), size // _SLOW_SHARE)
     frames = plain.path.read_bytes()
     payloads = _payloads(plain)
     packed = folder / "packed"
@@ -274,7 +274,7 @@ def _packed_sizes(ours: Side, packed: Path, plain: RecordSet) -> str:
 
 
 def _salvage(folder: Path, size: int) -> Iterator[Line]:
-    rows = _small_rows(size)
+    rows = small_rows(size)
     out = folder / "ours"
     for name, table in (
         ("salvage, 180-byte records", small_table(rows)),
@@ -325,7 +325,7 @@ def _expect(right: bool, path: Path) -> None:  # noqa: FBT001 - reads as a sente
         raise RuntimeError(f"{path}: a side did not do the whole work, so its time says nothing")
 
 
-def _small_rows(size: int) -> int:
+def small_rows(size: int) -> int:
     """How many different records there are: fewer where even the smallest file holds fewer."""
     return max(1, min(SMALL_ROWS, size // _SLOWEST_SHARE // 180))
 

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
     from pathlib import Path
 
-_TURN_SECONDS = 0.15
+TURN_SECONDS = 0.15
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class Figure:
 
 
 def best_rates(
-    sides: Sequence[Side], rounds: int, turn_seconds: float = _TURN_SECONDS
+    sides: Sequence[Side], rounds: int, turn_seconds: float = TURN_SECONDS
 ) -> dict[Side, float]:
     """The best records per second of each side, which take turns so that noise hits them alike.
 

@@ -34,7 +34,7 @@ def follows_published(*inputs: str) -> dg.AutomationCondition[Any]:
         | condition.will_be_requested()
     )
     # Only a request handles a move, since it waits until the inputs are published. An update does
-    # not: it may come from a run that began before the move, and read the snapshot before.
+    # not: its run may have started before the move and read the previous snapshot.
     handled = condition.newly_requested() & ~moved
     return (
         (condition.newly_missing() | moved).since(condition.initial_evaluation() | handled)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.sampling import SEED_VARIABLE, SWEEP_VARIABLE, sampled, sweep_variable_problem
+from tests.sampling import SEED_VARIABLE, SWEEP_VARIABLE, drawn, sampled, sweep_variable_problem
 
 CASES = range(1000)
 
@@ -35,6 +35,12 @@ def test_sample_of_few_cases_is_whole() -> None:
 def test_torture_runs_every_case(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(SWEEP_VARIABLE, "all")
     assert sampled(CASES, 20, "sweep") == list(CASES)
+
+
+def test_property_tests_draw_a_quarter_or_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert drawn(300) == 75
+    monkeypatch.setenv(SWEEP_VARIABLE, "all")
+    assert drawn(300) == 300
 
 
 @pytest.mark.parametrize("value", ["", "all", "no fault", "rename 2 a: kill"])

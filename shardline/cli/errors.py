@@ -136,7 +136,7 @@ def print_error(error: Exception, context: click.Context) -> None:
         except BrokenPipeError:
             raise
         except OSError:
-            pass  # stdout is full, which often is the very error: stderr tells it
+            pass  # a full stdout may be the error itself: stderr reports it
         if sys.stdout.isatty() and sys.stderr.isatty():
             return  # the terminal shows both: print the error once
     _print_lines("error", problem.message, problem.hint)
@@ -189,8 +189,10 @@ def _render_option(option: Option) -> str:
 
 def _running_command(context: click.Context | None) -> click.Command | None:
     """Return the command that runs, or ran: an error leaves its context."""
-    if context is None or not isinstance(context.command, click.Group):
-        return None if context is None else context.command
+    if context is None:
+        return None
+    if not isinstance(context.command, click.Group):
+        return context.command
     arguments = _given_arguments(context)
     return context.command.commands.get(arguments[0]) if arguments else None
 
@@ -201,7 +203,9 @@ def _given_arguments(context: click.Context) -> tuple[str, ...]:
 
 
 def _root_for(command: Command) -> str | None:
-    """Return the root to add: given as an option now, and taken by that command."""
+    """Return the root to add to a command: given as an option, without credentials in it."""
+    from shardline.storage.secrecy import has_credentials
+
     context = click.get_current_context(silent=True)
     root = None if context is None else context.meta.get(GIVEN_ROOT)
     if (
@@ -213,18 +217,7 @@ def _root_for(command: Command) -> str | None:
     group = context.find_root().command
     target = group.commands.get(command.arguments[0]) if isinstance(group, click.Group) else None
     takes_root = target is not None and any(one.name == "root" for one in target.params)
-    return root if takes_root and not _holds_credentials(root) else None
-
-
-def _holds_credentials(root: str) -> bool:
-    """Return True for a root with a secret in it, which a hint must not repeat."""
-    from shardline.storage.secrecy import refuse_credentials
-
-    try:
-        refuse_credentials(root, "a hint")
-    except ShardlineError:
-        return True
-    return False
+    return root if takes_root and not has_credentials(root) else None
 
 
 def _wants_json(context: click.Context) -> bool:

@@ -23,7 +23,7 @@ _SIGNING = re.compile(
     r"x-(?:amz|goog|ms)-[a-z-]*"
     r"|sig|signature|sas|shared_?access_?signature|googleaccessid|authorization"
     r"|(?<=[?&;])key)"
-    # From the start of a word only: otherwise the time grows with the square of the length.
+    # Start at a word boundary: a start at each character takes quadratic time.
     r"|(?<![a-z0-9_-])[a-z0-9_-]*(?:"
     r"token|password|passwd|pwd|secret|credentials?"
     r"|(?:secret|access|account|private|api|signing|encryption)[_-]?key(?:[_-]?id)?)"
@@ -42,18 +42,24 @@ def shown(text: str) -> str:
     return ascii(text if len(text) <= _SHOWN_CHARACTERS else text[:_SHOWN_CHARACTERS] + "…")
 
 
+def has_credentials(text: str) -> bool:
+    """Return True if a path or URI contains a user name, password, key or signature."""
+    for _ in range(_DECODINGS):
+        if _USERINFO.search(text) or _SIGNING.search(text):
+            return True
+        text = unquote_plus(text)
+    return False
+
+
 def refuse_credentials(text: str, where: str) -> str:
     """Give back a path or URI that is to be written down in `where` if it carries no secret."""
-    decoded = text
-    for _ in range(_DECODINGS):
-        if _USERINFO.search(decoded) or _SIGNING.search(decoded):
-            raise BadNameError(
-                f"{where} would contain credentials",
-                code="embedded-credentials",
-                hint=Hint.of(
-                    "leave out user name, password, key and signature, and set credentials in the "
-                    "environment"
-                ),
-            )
-        decoded = unquote_plus(decoded)
+    if has_credentials(text):
+        raise BadNameError(
+            f"{where} would contain credentials",
+            code="embedded-credentials",
+            hint=Hint.of(
+                "leave out user name, password, key and signature, and set credentials in the "
+                "environment"
+            ),
+        )
     return text

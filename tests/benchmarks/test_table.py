@@ -77,7 +77,7 @@ def test_the_table_and_the_json_hold_every_line(rows: list[lines.Row]) -> None:
     assert all(row.name in shown for row in rows)
 
 
-@pytest.mark.sweep(keep=1, of="long stories")
+@pytest.mark.sweep(keep=1, of="long runs")
 def test_peak_memory_is_measured_for_each_operation(tmp_path: Path) -> None:
     peaks = memory.measure_peaks(tmp_path, 1, 2)
     assert [peak.operation for peak in peaks] == list(memory.OPERATIONS)

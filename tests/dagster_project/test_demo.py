@@ -231,7 +231,7 @@ def test_after_the_faults_only_the_good_batch_has_come_in(
     assert pairs.records == (DIGITS + 120) * (DIGITS + 119) // 2
 
 
-@pytest.mark.sweep(keep=1, of="long stories")
+@pytest.mark.sweep(keep=1, of="long runs")
 def test_faults_can_be_shown_again(
     played: Played, faulted: subprocess.CompletedProcess[str]
 ) -> None:

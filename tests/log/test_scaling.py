@@ -29,7 +29,7 @@ pytestmark = [
 FEW = 100
 _ENTRIES = 20_000 if runs_whole_sweeps() else 5_000
 MANY = _ENTRIES // CHECKPOINT_INTERVAL * CHECKPOINT_INTERVAL + 2 * CHECKPOINT_INTERVAL - 1
-"""As many of them behind the newest checkpoint as can be."""
+"""Number of entries that puts the most entries after the newest checkpoint."""
 _more = count()
 
 

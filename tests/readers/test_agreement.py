@@ -17,13 +17,13 @@ from tests.readers.readings import (
     single_records,
 )
 from tests.readers.snapshots import published
-from tests.sampling import runs_whole_sweeps
+from tests.sampling import drawn
 
 COMPRESSIONS = ("none", "gzip", "zlib")
 
 
 @pytest.mark.sweep
-@settings(max_examples=20 if runs_whole_sweeps() else 6)
+@settings(max_examples=drawn(24))
 @given(st.data())
 def test_every_reader_gives_what_was_written(data: st.DataObject) -> None:
     schema = data.draw(schemas().filter(lambda schema: schema.features))

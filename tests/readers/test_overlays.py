@@ -50,7 +50,7 @@ from tests.readers.overlays import (
 )
 from tests.readers.readings import arrow_records, batched_records, pandas_records, single_records
 from tests.readers.snapshots import NUMBERS, number, numbers, published
-from tests.sampling import runs_whole_sweeps
+from tests.sampling import drawn
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -86,7 +86,7 @@ def layer_files(snapshot: Snapshot) -> list[Path]:
 
 
 @pytest.mark.sweep
-@settings(max_examples=15 if runs_whole_sweeps() else 5)
+@settings(max_examples=drawn(20))
 @given(st.data())
 def test_every_reader_gives_what_was_written_in_layers(data: st.DataObject) -> None:
     schema = data.draw(schemas().filter(lambda schema: len(schema.features) > 1))

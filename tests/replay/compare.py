@@ -21,7 +21,7 @@ _Pairs = list[tuple[str, object]]
 
 
 def _pairs(pairs: _Pairs) -> tuple[str, _Pairs]:
-    """Sort the members of an object; a key that a rename made a second one of stays."""
+    """Sort the members of an object. Keep a duplicate key: a rename can create it."""
     return "object", sorted(pairs, key=lambda pair: (pair[0], repr(pair[1])))
 
 

@@ -56,7 +56,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.sampling import SEED_VARIABLE, sample_seed
+from tests.sampling import SEED_VARIABLE, SWEEP_VARIABLE, sample_seed
 from tests.torture.calls import (
     EXIT,
     WRITING,
@@ -347,7 +347,7 @@ def torture(case: Case, work: Path, *, sampled: int = 3) -> None:
     require_strace()
     sweep = Sweep(case, work)
     points = sweep.points()
-    wanted = os.environ.get("SHARDLINE_TORTURE", "")
+    wanted = os.environ.get(SWEEP_VARIABLE, "")
     seed = sample_seed()
     if wanted not in {"", "all"}:
         points = [point for point in points if point.label == wanted]
