@@ -4,6 +4,7 @@
 PYTHON ?= python3
 PORT ?= 3000
 ARGS ?=
+MINUTES ?=
 # One more than there are cores: tests that drive a browser or a daemon mostly wait.
 WORKERS ?= $(shell expr $$(nproc 2>/dev/null || echo 2) + 1)
 
@@ -44,8 +45,8 @@ test: $(STAMP) ## Run every test (ARGS="-k salvage" for some)
 replay: $(STAMP) ## Compare what the commands do with what was recorded (ARGS=--record to record)
 	@$(BIN)/python -m tests.replay $(ARGS)
 
-torture: $(STAMP) ## Run every case of every sweep: kills, faults, flipped bits (long)
-	@SHARDLINE_TORTURE=all $(BIN)/python -m pytest -n auto -m sweep $(ARGS)
+torture: $(STAMP) ## Run every case of every sweep: kills, faults, flipped bits, stress (long; MINUTES=60 limits it)
+	@SHARDLINE_TORTURE=all SHARDLINE_TORTURE_MINUTES=$(MINUTES) $(BIN)/python -m pytest -n auto -m sweep $(ARGS)
 
 check: $(STAMP) ## Lint, formatting and types
 	@$(BIN)/ruff check

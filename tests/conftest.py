@@ -2,8 +2,10 @@
 
 import gc
 import os
+import random
 import shutil
 import tempfile
+import time
 from collections import defaultdict
 from collections.abc import Generator
 from pathlib import Path
@@ -11,7 +13,13 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.sampling import SEED_VARIABLE, sample_seed, sampled, sweep_variable_problem
+from tests.sampling import (
+    SEED_VARIABLE,
+    sample_seed,
+    sampled,
+    sweep_variable_problem,
+    torture_minutes,
+)
 from tests.storage.servers import careless_s3_root, rclone, s3_root, seaweedfs
 
 __all__ = ["careless_s3_root", "rclone", "s3_root", "seaweedfs"]
@@ -61,6 +69,20 @@ def pytest_collection_modifyitems(
     if left_out:
         config.hook.pytest_deselected(items=left_out)
         items[:] = [item for item in items if item not in left_out]
+    if torture_minutes() is not None:
+        random.Random(sample_seed()).shuffle(items)
+
+
+_START = float(os.environ.setdefault("SHARDLINE_TORTURE_START", str(time.time())))
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skip the cases of sweeps that no longer fit into the time budget of `make torture`."""
+    minutes = torture_minutes()
+    if minutes is None or item.get_closest_marker("sweep") is None:
+        return
+    if time.time() > _START + 60 * minutes:
+        pytest.skip("the time budget is used up")
 
 
 def items_left_out(items: list[pytest.Item]) -> set[pytest.Item]:

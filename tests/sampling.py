@@ -1,7 +1,8 @@
 """Samples of sweeps: the suite runs some cases of each sweep, and other cases every day.
 
-`make torture` sets SHARDLINE_TORTURE=all, which runs every case. SHARDLINE_SAMPLE_SEED sets the
-seed, to run the sample of another day again; the header of a test run shows the seed.
+`make torture` sets SHARDLINE_TORTURE=all, which runs every case; with SHARDLINE_TORTURE_MINUTES, as
+many cases as fit into that time, in random order. SHARDLINE_SAMPLE_SEED sets the seed, to run the
+sample of another day again; the header of a test run shows the seed.
 """
 
 import os
@@ -12,6 +13,7 @@ from typing import TypeVar
 
 SEED_VARIABLE = "SHARDLINE_SAMPLE_SEED"
 SWEEP_VARIABLE = "SHARDLINE_TORTURE"
+MINUTES_VARIABLE = "SHARDLINE_TORTURE_MINUTES"
 
 Case = TypeVar("Case")
 
@@ -24,6 +26,12 @@ def sample_seed() -> str:
 def runs_whole_sweeps() -> bool:
     """Return True in `make torture`."""
     return os.environ.get(SWEEP_VARIABLE) == "all"
+
+
+def torture_minutes() -> float | None:
+    """Return the time budget of `make torture`, None if there is none."""
+    text = os.environ.get(MINUTES_VARIABLE)
+    return float(text) if text else None
 
 
 def drawn(count: int) -> int:
