@@ -29,6 +29,7 @@ from tests.torture.stress_operations import (
     ids_of,
     person_of,
     row_of,
+    square_of,
 )
 
 if TYPE_CHECKING:
@@ -163,7 +164,7 @@ def _wrong_snapshot(snapshot: Snapshot, truth: Truth) -> Iterator[str]:
         wanted = row_of(row["id"])
         if row["person"] != wanted["person"] or row.get("text", row.get("note")) != wanted["text"]:
             yield f"{snapshot}: wrong record {row['id']}"
-        if row.get("square", row["id"] ** 2) != row["id"] ** 2:
+        if row.get("square", square_of(row["id"])) != square_of(row["id"]):
             yield f"{snapshot}: wrong feature of record {row['id']}"
 
 
