@@ -12,9 +12,9 @@ root begins. A failure keeps its folder and prints the seed.
 from __future__ import annotations
 
 import argparse
+import multiprocessing
 import random
 import shutil
-import subprocess
 import sys
 import tempfile
 import time
@@ -22,7 +22,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from shardline.log.version import Version
 from shardline.operations.append import append
@@ -35,14 +35,20 @@ from tests.torture.stress_operations import (
     LABELS,
     PERSONS,
     person_of,
+    run_worker,
 )
 from tests.torture.stress_truth import journal_lines, names_found, problems_of
+
+if TYPE_CHECKING:
+    from multiprocessing.process import BaseProcess
 
 CLOCKS = (0.0, 0.0, 0.0, 0.1, 3.0, -3.0, 400.0)
 """By how many days the clock of a worker may differ."""
 ROUNDS_PER_ROOT = 5
-PAUSE_SECONDS = (0.5, 4.0)
+PAUSE_SECONDS = (0.2, 3.0)
 STOP_SECONDS = 120
+_PROCESSES = multiprocessing.get_context("forkserver")  # starts a worker without its imports
+_PROCESSES.set_forkserver_preload(["tests.torture.stress_operations"])
 
 
 @dataclass
@@ -85,26 +91,26 @@ class Stress:
             time.sleep(self.random.uniform(*PAUSE_SECONDS))
             victim = self.random.randrange(len(running))
             running[victim].kill()
-            running[victim].wait()
+            running[victim].join()
             self.tally.kills += 1
             running[victim] = self._start()
         (self.folder / "stop").touch()
         for worker in running:
-            try:
-                worker.wait(STOP_SECONDS)
-            except subprocess.TimeoutExpired:
+            worker.join(STOP_SECONDS)
+            if worker.is_alive():
                 worker.kill()
-                worker.wait()
+                worker.join()
                 self.tally.problems.append("a worker did not stop")
         self.tally.rounds += 1
         self.tally.problems += problems_of(self.folder)
 
-    def _start(self) -> subprocess.Popen[bytes]:
+    def _start(self) -> BaseProcess:
         self.started += 1
-        days = str(self.random.choice(CLOCKS))
-        module = "tests.torture.stress_operations"
-        arguments = [str(self.folder), str(self.started), self.seed, days]
-        return subprocess.Popen([sys.executable, "-m", module, *arguments])
+        days = self.random.choice(CLOCKS)
+        arguments = (self.folder, self.started, self.seed, days)
+        worker = _PROCESSES.Process(target=run_worker, args=arguments)
+        worker.start()
+        return worker
 
     def finish(self) -> None:
         """Erase all persons that were ever erased, and search every byte for their names."""

@@ -1,7 +1,7 @@
 """A worker of the stress test: random operations on a shared root, with a journal of the outcomes.
 
-Run as `python -m tests.torture.stress_operations FOLDER WORKER SEED DAYS`. The worker goes on until
-it is killed or the file FOLDER/stop exists. Its clock differs from the real time by DAYS.
+A worker goes on until it is killed or the file `stop` exists in its folder. Its clock differs from
+the real time by some days.
 
 A journal line is written before and after each operation, so that a worker that is killed leaves
 what it began. An error of Shardline is an outcome; any other exception is a defect.
@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import json
 import random
-import sys
 import traceback
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -259,5 +258,6 @@ def _entry(entry: Entry | None) -> Outcome:
     return {} if entry is None else {"entry": entry.number, "digest": entry.digest}
 
 
-if __name__ == "__main__":
-    Worker(Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3], float(sys.argv[4])).run()
+def run_worker(folder: Path, number: int, seed: str, days: float) -> None:
+    """Run a worker in this process."""
+    Worker(folder, number, seed, days).run()
