@@ -162,10 +162,12 @@ def derive(work: Derivation[Task], engine: Engine, progress: Listener | None = N
         shards = [one if isinstance(one, Shard) else next(given).shard for one in target]
         added, removed = edit(into.state, [shard for shard in shards if shard is not None])
         told |= work.describe(added) if work.describe is not None else {}
+        stood = refuse_erased(work.origins)
+        # Before the pins: a pin whose holder has no log is a sign that the log was lost.
+        created |= not into.exists and into.create(work.schema, work.checks) is not None
         if work.pinned:
             hold_inputs(into, work.origins)
-        stood = refuse_erased(work.origins)
-        created |= not into.exists and into.create(work.schema, work.checks) is not None
+            stood = refuse_erased(work.origins)
         reused = tuple(one for one in target if isinstance(one, Shard))
         computed |= {one.shard for one in receipts if not one.found}
         found = sum(one.found and one.shard not in computed for one in receipts)

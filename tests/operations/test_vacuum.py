@@ -418,7 +418,8 @@ def test_a_new_versions_first_commit_is_refused_if_vacuum_took_its_shards(
     versions.write_shard(version, "a", source=versions.source_of("a"))
     written(path_of(tmp_path, "a"), clock.now - timedelta(days=8))
     assert not version.exists
-    assert run(tmp_path, clock) == shards("a", ORPHAN)
+    report = vacuum(tmp_path, DATASET, delete=True, clock=clock, without_log=["v1"])
+    assert reasons(report) == shards("a", ORPHAN)
     version.create(versions.SCHEMA)
     versions.write_shard(version, "a", source=versions.source_of("a"))
     with pytest.raises(CondemnedShardError):
@@ -440,7 +441,8 @@ def test_a_new_version_that_is_created_while_vacuum_announces_keeps_its_shards(
         version.commit(versions.append_of("a"))
 
     store = FaultyStore(open_store(tmp_path), {("create", 1): commit})
-    assert vacuum(store, DATASET, delete=True, clock=clock).files == []
+    report = vacuum(store, DATASET, delete=True, clock=clock, without_log=["v1"])
+    assert report.files == []
     assert held(Version(tmp_path, NAME)) == ["a"]
 
 
