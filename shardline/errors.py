@@ -455,7 +455,7 @@ class IncompleteOperationError(StorageError):
     """
 
     code = "incomplete-operation"
-    _DETAILS = ("done",)
+    _DETAILS: ClassVar[tuple[str, ...]] = ("done",)
     done: tuple[str, ...] = ()
 
 
@@ -467,7 +467,7 @@ class VacuumStoppedError(IncompleteOperationError):
     """
 
     code = "vacuum-incomplete"
-    _DETAILS = ("announced", "deleted", "released_pins")
+    _DETAILS: ClassVar[tuple[str, ...]] = ("announced", "deleted", "released_pins")
     announced: tuple[str, ...] = ()
     deleted: tuple[str, ...] = ()
     released_pins: tuple[str, ...] = ()
