@@ -38,6 +38,7 @@ from shardline.operations.receipt import RECEIPT
 from shardline.operations.row_map import ROWS
 from shardline.storage import PROBE_NAME, TEMPORARY_NAME, check_name, open_store
 from shardline.storage.probe import probe_time
+from shardline.storage.temporary import is_abandoned, remove_abandoned
 from shardline.wording import counted
 
 if TYPE_CHECKING:
@@ -51,6 +52,8 @@ if TYPE_CHECKING:
 
 DEFAULT_KEEP = timedelta(days=7)
 _KEPT_CHECKPOINTS = 2
+_PROBE_LIFE = timedelta(hours=1)
+"""How long a probe may be in use: far longer than it takes."""
 _BESIDE = re.compile(r"\.(index|receipt|rows)$")
 
 Why: TypeAlias = Literal[
@@ -63,6 +66,8 @@ Why: TypeAlias = Literal[
     "left behind by a writer that was stopped",
     "a newer checkpoint replaces it",
 ]
+
+_LEFT_BEHIND: Why = "left behind by a writer that was stopped"
 
 
 @dataclass(frozen=True, slots=True)
@@ -290,8 +295,14 @@ def _let_go(versions: list[Version], run: _Run) -> dict[str, list[str]]:
 
 def _delete(run: _Run, doomed: list[Doomed], progress: Callable[[Doomed], None] | None) -> None:
     def delete_one(file: Doomed) -> Doomed:
-        with _noting(run.deleted, file.name):
-            run.store.delete(file.name)
+        path = run.store.local_path(file.name) if file.why == _LEFT_BEHIND else None
+        if path is not None and is_abandoned(path) is not None:
+            # Only under its lock: its writer may have created it a moment ago.
+            if remove_abandoned(str(path)):
+                run.deleted.append(file.name)
+        else:
+            with _noting(run.deleted, file.name):
+                run.store.delete(file.name)
         return file
 
     for file in run_tasks(delete_one, doomed, workers=run.store.requests_at_once):
@@ -500,11 +511,23 @@ def _checkpoints_to_go(version: Version, run: _Run) -> list[Doomed]:
 def _leftovers(run: _Run) -> list[Doomed]:
     """Temporary files and probes of writers that were stopped."""
     return [
-        _doomed(file, "left behind by a writer that was stopped")
+        _doomed(file, _LEFT_BEHIND)
         for file in run.store.list(run.dataset, hidden=True)
-        if file.modified < run.now - run.keep
-        and (TEMPORARY_NAME.fullmatch(_leaf(file.name)) or PROBE_NAME.fullmatch(_leaf(file.name)))
+        if _is_left_behind(file, run)
     ]
+
+
+def _is_left_behind(file: ObjectInfo, run: _Run) -> bool:
+    """Return True for a temporary file that no live writer has, and for an old probe.
+
+    On a local disk a live writer has a lock on its file, whatever the clocks say.
+    """
+    is_old = file.modified < run.now - max(run.keep, _PROBE_LIFE)
+    if TEMPORARY_NAME.fullmatch(_leaf(file.name)):
+        path = run.store.local_path(file.name)
+        abandoned = None if path is None else is_abandoned(path)
+        return is_old if abandoned is None else abandoned
+    return is_old and PROBE_NAME.fullmatch(_leaf(file.name)) is not None
 
 
 def _doomed(file: ObjectInfo, why: Why) -> Doomed:
