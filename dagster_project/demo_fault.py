@@ -1,7 +1,6 @@
 """What `make demo-fault` shows: what must not get through does not, and holds nothing else up."""
 
 import random
-import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -29,6 +28,7 @@ from shardline.errors import ShardlineError
 from shardline.hints import Hint
 from shardline.operations.arrivals import look
 from shardline.operations.examples import write_examples
+from shardline.storage.temporary import scratch_folder
 
 _DIGITS = 120
 _ENLARGED = 8
@@ -36,8 +36,8 @@ _ENLARGED = 8
 
 def land_damaged(name: str, digits: list[Digit]) -> Path:
     """A TFRecord file with the right schema, and one bit in its middle that has flipped."""
-    with tempfile.TemporaryDirectory() as folder:
-        sound = Path(folder, "sound.tfrecord")
+    with scratch_folder("shardline-demo") as folder:
+        sound = folder / "sound.tfrecord"
         write_examples(sound, as_table(digits))
         content = bytearray(sound.read_bytes())
     content[len(content) // 2] ^= 1

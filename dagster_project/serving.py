@@ -11,7 +11,6 @@ import socket
 import subprocess
 import sys
 import sysconfig
-import tempfile
 import threading
 from collections.abc import AsyncIterator, Iterable, Iterator
 from pathlib import Path
@@ -37,6 +36,7 @@ from dagster_project.guard import LOOPBACK, Guard, loopback_origins
 from dagster_project.process_group import end_group_from_outside, handle_signals
 from dagster_project.report_pages import WithReports
 from dagster_project.resources import shardline_resource
+from shardline.storage.temporary import scratch_folder
 
 _LOG_LEVEL = "warning"
 _UI_POLLS_MILLISECONDS = 2000
@@ -53,9 +53,9 @@ def code_servers(instance: dg.DagsterInstance, workspace: Path) -> Iterator[Path
     target = WorkspaceFileTarget([str(workspace)])
     with (
         ProxyServerManager(instance, target, code_server_log_level=_LOG_LEVEL) as servers,
-        tempfile.TemporaryDirectory() as folder,
+        scratch_folder("shardline-ui") as folder,
     ):
-        pointing = Path(folder, "workspace.yaml")
+        pointing = folder / "workspace.yaml"
         # JSON is YAML too.
         pointing.write_text(json.dumps({"load_from": servers.get_code_server_specs()}))
         yield pointing

@@ -448,6 +448,31 @@ class UnsyncedWriteError(UncertainWriteError):
     transient = False
 
 
+class IncompleteOperationError(StorageError):
+    """An operation that failed after it had changed something, and can be run again.
+
+    `done` names what it had done by then.
+    """
+
+    code = "incomplete-operation"
+    _DETAILS: ClassVar[tuple[str, ...]] = ("done",)
+    done: tuple[str, ...] = ()
+
+
+class VacuumStoppedError(IncompleteOperationError):
+    """A vacuum that failed after it had announced or deleted something.
+
+    `announced` are the shards that it announced, `deleted` the files that it deleted, and
+    `released_pins` the pins that it released.
+    """
+
+    code = "vacuum-incomplete"
+    _DETAILS: ClassVar[tuple[str, ...]] = ("announced", "deleted", "released_pins")
+    announced: tuple[str, ...] = ()
+    deleted: tuple[str, ...] = ()
+    released_pins: tuple[str, ...] = ()
+
+
 class ConditionsIgnoredError(StorageError):
     """A store on which create-if-absent overwrites: two writers could destroy each other's work."""
 
@@ -490,6 +515,30 @@ class DamagedLogError(LogError, ValueError):
         self.entry = entry
         self.detail = detail
         self.kind = kind
+
+
+class IncompleteLogError(LogError):
+    """A log that is missing, or shorter than other logs, pins or checkpoints imply.
+
+    `missing` lists what is missing: of which `version`, which `snapshot`, `entry` or `shard`, and
+    `by` whom it is named. `version` and `snapshot` are those of the first.
+    """
+
+    code = "incomplete-log"
+    _DETAILS = ("missing",)
+    missing: tuple[dict[str, Any], ...] = ()
+
+    def __init__(
+        self,
+        message: str,
+        missing: tuple[dict[str, Any], ...] = (),
+        *,
+        hint: Hint | None = None,
+        version: str | None = None,
+        snapshot: int | None = None,
+    ) -> None:
+        super().__init__(message, hint=hint, version=version, snapshot=snapshot)
+        self.missing = missing
 
 
 class UnknownFormatError(LogError):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -17,6 +18,7 @@ from shardline.cli.tables import plain_console, plain_table
 from shardline.cli.wording import age, counted, escaped, human_bytes
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from datetime import timedelta
 
     from shardline.operations.keepers import Keeper
@@ -50,36 +52,53 @@ its files gone, and a slow writer has to do its work again.""",
     help="Keep what was in use within this time: 7d, 12h, 30m, 0.",
 )
 @click.option("--delete", is_flag=True, help="Delete the files. Without this, they are only told.")
+@click.option(
+    "--without-log",
+    multiple=True,
+    metavar="VERSION",
+    help="Include the files of a version that never had a log, such as v2. May be repeated.",
+)
 @click.option("every", "--all", is_flag=True, help="Show every file.")
 @root_option
 @json_option
 def vacuum(
-    dataset: str, *, keep: timedelta, delete: bool, every: bool, root: str | None, as_json: bool
+    dataset: str,
+    *,
+    keep: timedelta,
+    delete: bool,
+    without_log: tuple[str, ...],
+    every: bool,
+    root: str | None,
+    as_json: bool,
 ) -> None:
     """Delete the files that a dataset no longer needs, or tell which.
 
     Snapshots that nobody keeps become unreadable when their shards go; the log still tells of
-    them. Nothing is deleted without --delete.
+    them. Nothing is deleted without --delete, nor while a log is missing or shorter than others
+    imply.
     """
     from shardline.operations.vacuum import vacuum as run
 
     store = open_root(root)
     _refuse_no_dataset(store, dataset)
+    for version in without_log:
+        _checked(version, "version")
+    asked = partial(run, store, dataset, keep=keep, without_log=without_log)
     if delete and sys.stderr.isatty():
-        expected = len(run(store, dataset, keep=keep).files)
-        with count_progress("deleting", expected) as progress:
-            report = run(store, dataset, keep=keep, delete=True, progress=lambda _: progress())
+        with count_progress("deleting", len(asked().files)) as progress:
+            report = asked(delete=True, progress=lambda _: progress())
     else:
-        report = run(store, dataset, keep=keep, delete=delete)
+        report = asked(delete=delete)
     if as_json:
         click.echo(json.dumps(_as_dict(report)))
         return
-    _print(report, keep, every=every)
+    command = _arguments(report, keep, without_log)
+    _print(report, command, every=every)
     _print_keepers(report, keep, every=every)
-    _print_let_go(report, keep)
+    _print_let_go(report, keep, command)
 
 
-def _print_let_go(report: VacuumReport, keep: timedelta) -> None:
+def _print_let_go(report: VacuumReport, keep: timedelta, command: list[str]) -> None:
     """The pins that nothing needs any more, and when what they held can go."""
     if not report.let_go:
         return
@@ -88,7 +107,7 @@ def _print_let_go(report: VacuumReport, keep: timedelta) -> None:
     if not keep:
         click.echo(said)
         return
-    again = next_command(*_arguments(report, keep))
+    again = next_command(*command)
     when = "from then on" if report.dry_run else "from now on"
     click.echo(
         f"{said}. What only they held is kept for {short_duration(keep)} {when}, since it may "
@@ -108,10 +127,10 @@ def _refuse_no_dataset(store: Store, dataset: str) -> None:
         refuse_missing(store, dataset)
 
 
-def _checked(dataset: str) -> str:
+def _checked(name: str, what: str = "dataset") -> str:
     from shardline.storage import check_name
 
-    return check_name(dataset, "dataset")
+    return check_name(name, what)
 
 
 def _as_dict(report: VacuumReport) -> dict[str, Any]:
@@ -135,7 +154,7 @@ def _as_dict(report: VacuumReport) -> dict[str, Any]:
     }
 
 
-def _print(report: VacuumReport, keep: timedelta, *, every: bool) -> None:
+def _print(report: VacuumReport, command: list[str], *, every: bool) -> None:
     kept = f"{counted(report.kept, 'file')} in {report.dataset}/shards"
     if not report.files:
         click.echo(f"{report.dataset}: nothing to delete; {kept} kept")
@@ -152,15 +171,16 @@ def _print(report: VacuumReport, keep: timedelta, *, every: bool) -> None:
         click.echo(f"deleted {amount}; {kept} kept")
         return
     click.echo(f"{amount}, could go; {kept} would be kept")
-    click.echo(f"Nothing was deleted. To do it: {next_command(*_arguments(report, keep))}")
+    click.echo(f"Nothing was deleted. To do it: {next_command(*command)}")
 
 
-def _arguments(report: VacuumReport, keep: timedelta) -> list[str]:
+def _arguments(report: VacuumReport, keep: timedelta, without_log: Sequence[str]) -> list[str]:
     """The command that deletes just this."""
     from shardline.operations.vacuum import DEFAULT_KEEP
 
     given = [] if keep == DEFAULT_KEEP else ["--keep", short_duration(keep)]
-    return ["vacuum", report.dataset, "--delete", *given]
+    named = [word for version in without_log for word in ("--without-log", version)]
+    return ["vacuum", report.dataset, "--delete", *given, *named]
 
 
 def _print_keepers(report: VacuumReport, keep: timedelta, *, every: bool) -> None:

@@ -181,7 +181,7 @@ def _refuse_newer(version: str, number: int, told: dict[str, Any]) -> None:
     what = f"the feature {unknown[0]!r}" if unknown else f"format {told.get('format')!r}"
     needed = f"shardline {release} or newer" if named else "a newer release of shardline"
     raise UnknownFormatError(
-        f"{version}: entry {number} uses {what}, unknown to this release (nothing was changed)",
+        f"{version}: entry {number} uses {what}, unknown to this release",
         number,
         hint=Hint.of(f"use {needed}"),
         version=version,

@@ -241,7 +241,7 @@ class Log:
             _logger.warning("%s: no checkpoint at entry %d: %s", self.shown, state.number, error)
 
     def _newest_checkpoint(self) -> State | None:
-        hinted = self._hinted()
+        hinted = self.hinted()
         state = self.checkpoint(hinted) if hinted else None
         if not self.exists((state.number if state else 0) + 2 * CHECKPOINT_INTERVAL):
             return state
@@ -252,7 +252,7 @@ class Log:
                 return state
         return None
 
-    def _hinted(self) -> int:
+    def hinted(self) -> int:
         """Where the newest checkpoint is said to be. It may be missing, old or nonsense."""
         data = self.store.read_many([f"{self.folder}/{_HINT}"])[0]
         with contextlib.suppress(ValueError, TypeError, KeyError, RecursionError):

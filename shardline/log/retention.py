@@ -17,16 +17,34 @@ if TYPE_CHECKING:
     from shardline.log.state import State
 
 
+def recently_released(
+    state: State, now: datetime, keep: timedelta, released: NDArray[np.int64] | None = None
+) -> NDArray[np.int64]:
+    """Return the snapshots that were released less than `keep` ago, in order.
+
+    `released` are better times than those of the entries, if known. Without a time to keep there
+    are none, whatever the clocks say.
+    """
+    if not keep:
+        return np.empty(0, np.int64)
+    times = state.timeline.column("released") if released is None else released
+    return np.flatnonzero(times > microseconds(now - keep)) + 1
+
+
 def retained(
-    state: State, now: datetime, keep: timedelta, *, but: Collection[str] = ()
+    state: State,
+    now: datetime,
+    keep: timedelta,
+    *,
+    but: Collection[str] = (),
+    released: NDArray[np.int64] | None = None,
 ) -> NDArray[np.int64]:
     """The snapshots that are kept, in order.
 
     They are the head, the newest published one, those with a tag or pin, and those that were one
     of these until less than `keep` ago. The pins in `but` do not count.
     """
-    oldest = microseconds(now - keep)
-    young = np.flatnonzero(state.timeline.column("released") > oldest) + 1
+    young = recently_released(state, now, keep, released)
     pins = (pin for name, pin in state.pins.items() if name not in but)
     holds = (*state.tags.values(), *pins)
     held = [hold.snapshot for hold in holds if hold.snapshot is not None]
@@ -35,13 +53,18 @@ def retained(
 
 
 def unreferenced(
-    state: State, now: datetime, keep: timedelta, *, but: Collection[str] = ()
+    state: State,
+    now: datetime,
+    keep: timedelta,
+    *,
+    but: Collection[str] = (),
+    released: NDArray[np.int64] | None = None,
 ) -> set[str]:
     """The shards that were in the list once and are in no snapshot that is kept.
 
     Snapshots that only the pins in `but` hold are not kept.
     """
-    numbers = retained(state, now, keep, but=but)
+    numbers = retained(state, now, keep, but=but, released=released)
     since, until = state.stays.column("since"), state.stays.column("until")
     inside = np.searchsorted(numbers, until, "left") > np.searchsorted(numbers, since, "left")
     names = state.stays.names().to_pylist()

@@ -22,6 +22,7 @@ from shardline.log.landing import Append, Held, SetAside
 from shardline.log.schema_diff import compare
 from shardline.log.version import refuse_no_version
 from shardline.operations.arguments import parse_compression
+from shardline.operations.incomplete import after_commit, entry_label
 from shardline.operations.landing import (
     TARGET_BYTES,
     LandingOptions,
@@ -188,7 +189,8 @@ def append(
     refused += unfit
     if refused:
         reasons = {one.source.key: one.to_json() for one in refused}
-        version.commit(SetAside([one.source for one in refused], reasons, reland=reland))
+        with after_commit("append", [] if entry is None else [entry_label(entry)]):
+            version.commit(SetAside([one.source for one in refused], reasons, reland=reland))
     landed = {source.key for source in entry.sources} if entry is not None else set()
     return AppendReport(
         version.name,

@@ -18,6 +18,7 @@ from shardline.log.changes import Derive, edit, refuse_condemned
 from shardline.log.facts import Input, Shard
 from shardline.log.schema_diff import compare
 from shardline.operations.erasing.history import ERASE
+from shardline.operations.incomplete import after_commit, entry_label
 from shardline.operations.pins import hold_inputs, let_go
 from shardline.operations.shards import fresh_attempt, stem_in
 
@@ -162,10 +163,12 @@ def derive(work: Derivation[Task], engine: Engine, progress: Listener | None = N
         shards = [one if isinstance(one, Shard) else next(given).shard for one in target]
         added, removed = edit(into.state, [shard for shard in shards if shard is not None])
         told |= work.describe(added) if work.describe is not None else {}
+        stood = refuse_erased(work.origins)
+        # Before the pins: a pin whose holder has no log is a sign that the log was lost.
+        created |= not into.exists and into.create(work.schema, work.checks) is not None
         if work.pinned:
             hold_inputs(into, work.origins)
-        stood = refuse_erased(work.origins)
-        created |= not into.exists and into.create(work.schema, work.checks) is not None
+            stood = refuse_erased(work.origins)
         reused = tuple(one for one in target if isinstance(one, Shard))
         computed |= {one.shard for one in receipts if not one.found}
         found = sum(one.found and one.shard not in computed for one in receipts)
@@ -185,15 +188,16 @@ def derive(work: Derivation[Task], engine: Engine, progress: Listener | None = N
         except (CondemnedShardError, ConflictError):
             continue  # someone else moved the version on: plan again for the difference
         made = tuple(one.shard for one in receipts if one.shard is not None)
-        if entry is not None:
-            take_back_erased(into, entry, made, zip(work.origins, stood, strict=True))
-        if work.pinned:
-            _hold_again(into, entry, work.origins)
-            let_go(into, work.origins)
+        with after_commit(work.operation, [] if entry is None else [entry_label(entry)]):
+            if entry is not None:
+                take_back_erased(into, entry, made, zip(work.origins, stood, strict=True))
+            if work.pinned:
+                _hold_again(into, entry, work.origins)
+                let_go(into, work.origins)
         return Derived(entry, made, reused, tuple(receipts), created)
     raise ConflictError(
         f"{into.name}: other writers committed during each of {_ROUNDS} attempts",
-        hint=Hint.of("nothing was changed: retry when the other writers have finished"),
+        hint=Hint.of("retry when the other writers have finished"),
         version=into.name,
     )
 

@@ -32,6 +32,7 @@ from shardline.operations.erasing.plan import (
 from shardline.operations.erasing.quarantined import strike_out
 from shardline.operations.erasing.relations import spans_of
 from shardline.operations.erasing.shards import EraseTask, make_erased
+from shardline.operations.incomplete import after_commit, entry_label
 from shardline.operations.needs import let_go_of_erased
 from shardline.operations.pins import hold_inputs
 from shardline.readers.records import records_of
@@ -149,9 +150,14 @@ def carry_out(
 ) -> EraseReport:
     """Do what was planned: write all shards, then commit version by version; see `erase`."""
     work = _Work(plan, request, secrets.token_hex(16), limits, engine or Threads(), progress)
-    done = list(work.done())
+    done: list[ErasedVersion] = []
+    committed: list[str] = []
     store = plan.history.store
-    lines = sum(strike_out(store, file, doubtful=quarantine) for file in plan.quarantine)
+    with after_commit("erase", committed):
+        for one in work.done():
+            done.append(one)
+            committed.append(entry_label(one.entry))
+        lines = sum(strike_out(store, file, doubtful=quarantine) for file in plan.quarantine)
     holders = [one for one in plan.holders if not quarantine or one.kind != "quarantine"]
     if done:
         holders += _done_late(work, done)

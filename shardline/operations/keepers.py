@@ -6,9 +6,7 @@ import shlex
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-import numpy as np
-
-from shardline.log.timeline import microseconds
+from shardline.log.retention import recently_released
 from shardline.operations.advice.again import arguments_again
 from shardline.operations.consumers import CONSUMER_PREFIX
 from shardline.operations.pins import holder_of, pins_of
@@ -24,7 +22,9 @@ if TYPE_CHECKING:
     Command = Callable[..., str]
     Commands = tuple[tuple[str, ...], ...]
 
-KeeperKind: TypeAlias = Literal["published", "tag", "pin", "consumer", "version", "time", "writer"]
+KeeperKind: TypeAlias = Literal[
+    "published", "tag", "pin", "consumer", "version", "time", "writer", "log"
+]
 
 
 def plain_command(*arguments: str) -> str:
@@ -147,9 +147,20 @@ def keepers_of(
 
 def _young(version: Version, needs: Needs) -> set[int]:
     """The snapshots that were in use within the time to keep."""
-    released = version.state.timeline.column("released")
-    found = np.flatnonzero(released > microseconds(needs.now - needs.keep)) + 1
-    return set(found.tolist())
+    state = version.state
+    return set(recently_released(state, needs.now, needs.keep, needs.released(state)).tolist())
+
+
+def keeper_without_log(version: Version, files: Mapping[str, ObjectInfo]) -> Iterator[Keeper]:
+    """The version itself as the keeper of its shards, since nothing says which it needs."""
+    if files:
+        dataset, name = version.log.dataset, version.log.version
+        why = "the version has no log, so nobody knows which of them it needs"
+        let_go = (
+            "put its log back from a copy; delete them only if it never had one",
+            (("vacuum", dataset, "--delete", "--without-log", name),),
+        )
+        yield _Staying(version, files, ()).keeper("log", version.name, why, let_go, set(files))
 
 
 @dataclass(frozen=True, slots=True)

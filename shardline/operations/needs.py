@@ -19,15 +19,27 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from datetime import datetime
 
+    import numpy as np
+    from numpy.typing import NDArray
+
     from shardline.log.facts import Hold, Shard
+    from shardline.log.state import State
+    from shardline.operations.log_evidence import LogEvidence
     from shardline.storage import Store
 
 
 class Needs:
     """What is needed of any version of a root, if what was in use within `keep` is kept."""
 
-    def __init__(self, store: Store, now: datetime, keep: timedelta) -> None:
+    def __init__(
+        self,
+        store: Store,
+        now: datetime,
+        keep: timedelta,
+        evidence: LogEvidence | None = None,
+    ) -> None:
         self.now, self.keep = now, keep
+        self._evidence = evidence
         self._store = store
         self._versions: dict[str, Version] = {}
         self._kept: dict[str, dict[str, Shard]] = {}
@@ -38,6 +50,12 @@ class Needs:
         for version in self._versions.values():
             version.refresh()
         self._kept.clear()
+
+    def released(self, state: State, *, erased: bool = False) -> NDArray[np.int64] | None:
+        """Return when the snapshots of a version were released, if more than its log is known."""
+        if self._evidence is None:
+            return None
+        return self._evidence.released(state, self.now, erased=erased)
 
     def opened(self, name: str) -> Version:
         """A version as it stood when it was first asked for, or at the last refresh."""
@@ -80,15 +98,28 @@ class Needs:
     def _shards(self, version: Version, above: tuple[str, ...]) -> dict[str, Shard]:
         if version.name in above:
             # Two that hold each other: all that is pinned counts as needed.
-            return _listed(version, self.now, self.keep, frozenset())
+            return self._listed(version, frozenset())
         if version.name not in self._kept:
             pins = frozenset(pin for pin in version.state.pins if holder_of(pin) is not None)
-            found = _listed(version, self.now, self.keep, pins)
+            found = self._listed(version, pins)
             needed = {name for names in self._of(version, above).values() for name in names}
             stays = version.state.stays.named(sorted(needed - set(found))) if needed else {}
             found |= {name: stay.shard for name, stay in stays.items()}
             self._kept[version.name] = found
         return self._kept[version.name]
+
+    def _listed(self, version: Version, but: frozenset[str]) -> dict[str, Shard]:
+        """The shards of the kept snapshots that vacuum has not announced yet."""
+        state = version.state
+        kept = retained(state, self.now, self.keep, but=but, released=self.released(state))
+        found = {
+            stay.shard.name: stay.shard
+            for number in kept.tolist()
+            for stay in state.stays.at(number)
+        }
+        condemned = {name: at for name in found if (at := state.condemned_in(name)) is not None}
+        erasing = {at for at in condemned.values() if version.log.entry(at).operation == "erase"}
+        return {n: one for n, one in found.items() if condemned.get(n) in {None, *erasing}}
 
     def _paired(self, holder: Version, shard: Shard, version: Version) -> set[str]:
         """The shards of a version that a plan pairs; all that are pinned for one that is lost."""
@@ -106,21 +137,6 @@ class Needs:
                 listed = version.snapshot(told.snapshot).shards[slice(*places)]
                 names |= {one.name for one in listed}
         return names
-
-
-def _listed(
-    version: Version, now: datetime, keep: timedelta, but: frozenset[str]
-) -> dict[str, Shard]:
-    """The shards of the kept snapshots that vacuum has not announced yet."""
-    state = version.state
-    found = {
-        stay.shard.name: stay.shard
-        for number in retained(state, now, keep, but=but).tolist()
-        for stay in state.stays.at(number)
-    }
-    condemned = {name: at for name in found if (at := state.condemned_in(name)) is not None}
-    erasing = {at for at in condemned.values() if version.log.entry(at).operation == "erase"}
-    return {name: one for name, one in found.items() if condemned.get(name) in {None, *erasing}}
 
 
 def needless_pins(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 import shutil
-from contextlib import suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,9 +19,10 @@ from shardline.hints import Hint
 from shardline.operations.arguments import parse_compression, validate_minimum
 from shardline.operations.copying import copy_file
 from shardline.storage.local import DurableFile, open_folder
+from shardline.storage.temporary import claim, tidy
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from shardline.files.reader import Block
     from shardline.files.sink import Written
@@ -114,11 +115,43 @@ def _folder(
         raise FileExistsAlreadyError(
             f"{out}: the output exists", hint=Hint.of("choose another name"), path=out
         )
-    hidden = out.parent / f".{out.name[:48]}.{secrets.token_hex(6)}.tmp"
+    with _hidden_folder(out) as hidden:
+        return _fill(hidden, files, out, packing, target, limits=limits, progress=progress)
+
+
+@contextmanager
+def _hidden_folder(out: Path) -> Iterator[Path]:
+    """A new folder next to `out`, locked, after those that dead processes left are deleted."""
     try:
-        hidden.mkdir()
+        above = open_folder(out.parent)
     except FileNotFoundError as error:
         raise FileNotFoundError(error.errno, "no such folder", str(out.parent)) from None
+    with ExitStack() as opened:
+        opened.callback(os.close, above)
+        tidy(above, out.name)
+        while True:
+            hidden = out.parent / f".{out.name[:48]}.{secrets.token_hex(6)}.tmp"
+            hidden.mkdir()
+            try:
+                descriptor = open_folder(hidden)
+            except FileNotFoundError:
+                continue  # Taken for abandoned.
+            opened.callback(os.close, descriptor)
+            if claim(descriptor, str(hidden)):
+                break
+        yield hidden
+
+
+def _fill(
+    hidden: Path,
+    files: Sequence[Path],
+    out: Path,
+    packing: Compression,
+    target: int,
+    *,
+    limits: Limits,
+    progress: Callable[[Path, int], None] | None,
+) -> FilesReport:
     parts = _Parts(hidden, packing, target)
     try:
         for path in files:

@@ -11,26 +11,38 @@ from __future__ import annotations
 
 import contextlib
 import re
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from shardline.errors import BadNameError, SnapshotMissingError
+from shardline.errors import (
+    BadNameError,
+    ShardlineError,
+    SnapshotMissingError,
+    UnsyncedWriteError,
+    VacuumStoppedError,
+)
 from shardline.execution.threads import run_tasks
+from shardline.hints import Hint
 from shardline.log.changes import Condemn
 from shardline.log.facts import SHARD_NAME
 from shardline.log.log import CHECKPOINT_NAME
 from shardline.log.retention import unreferenced
 from shardline.log.version import Version, utc_now
-from shardline.operations.keepers import keepers_of
+from shardline.operations.keepers import keeper_without_log, keepers_of
+from shardline.operations.log_evidence import LogEvidence
 from shardline.operations.needs import Needs, needless_pins
 from shardline.operations.pins import holder_of
 from shardline.operations.receipt import RECEIPT
 from shardline.operations.row_map import ROWS
 from shardline.storage import PROBE_NAME, TEMPORARY_NAME, check_name, open_store
+from shardline.storage.probe import probe_time
+from shardline.storage.temporary import is_abandoned, remove_abandoned
+from shardline.wording import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable
+    from collections.abc import Callable, Collection, Iterable, Iterator
     from datetime import datetime
     from pathlib import Path
 
@@ -40,6 +52,8 @@ if TYPE_CHECKING:
 
 DEFAULT_KEEP = timedelta(days=7)
 _KEPT_CHECKPOINTS = 2
+_PROBE_LIFE = timedelta(hours=1)
+"""How long a probe may be in use: far longer than it takes."""
 _BESIDE = re.compile(r"\.(index|receipt|rows)$")
 
 Why: TypeAlias = Literal[
@@ -52,6 +66,8 @@ Why: TypeAlias = Literal[
     "left behind by a writer that was stopped",
     "a newer checkpoint replaces it",
 ]
+
+_LEFT_BEHIND: Why = "left behind by a writer that was stopped"
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,55 +101,151 @@ class VacuumReport:
         return sum(file.bytes for file in self.files)
 
 
+@dataclass(slots=True)
+class _Run:
+    """A vacuum at work: what it goes by, and what it has done so far."""
+
+    store: Store
+    dataset: str
+    keep: timedelta
+    now: datetime
+    evidence: LogEvidence
+    without_log: Collection[str]
+    announced: list[str] = field(default_factory=list)
+    deleted: list[str] = field(default_factory=list)
+    released_pins: list[str] = field(default_factory=list)
+
+    def needs(self) -> Needs:
+        """What versions need of others, as the logs are now."""
+        return Needs(self.store, self.now, self.keep, self.evidence)
+
+    def is_old(self, file: ObjectInfo) -> bool:
+        """Return True for a file from before the time to keep; without one, for every file."""
+        return not self.keep or file.modified < self.now - self.keep
+
+    def believes(self, version: Version) -> bool:
+        """Return True if a version has a log, or is said to have had none ever."""
+        return self.evidence.has_log(version.name) or version.log.version in self.without_log
+
+    @contextmanager
+    def reporting(self) -> Iterator[None]:
+        """Make an error say what was done before it."""
+        try:
+            yield
+        except ShardlineError as error:
+            if not (self.announced or self.deleted or self.released_pins):
+                raise
+            raise self._stopped(error) from error
+
+    def _stopped(self, error: ShardlineError) -> VacuumStoppedError:
+        done = (
+            f"{self.dataset}: vacuum announced {counted(len(self.announced), 'shard')}, deleted "
+            f"{counted(len(self.deleted), 'file')} and released "
+            f"{counted(len(self.released_pins), 'pin')}, then failed"
+        )
+        hint = Hint.of("run again: the next vacuum deletes what was announced")
+        stopped = VacuumStoppedError(
+            f"{done}: {error.message}",
+            hint=hint if error.hint is None else Hint.of(error.hint, "; then ", hint),
+            path=error.path,
+            version=error.version,
+            snapshot=error.snapshot,
+        )
+        stopped.announced, stopped.deleted = tuple(self.announced), tuple(self.deleted)
+        stopped.released_pins = tuple(self.released_pins)
+        return stopped
+
+
 def vacuum(
     root: Store | Path | str,
     dataset: str,
     *,
     keep: timedelta = DEFAULT_KEEP,
     delete: bool = False,
-    clock: Callable[[], datetime] = utc_now,
+    without_log: Collection[str] = (),
+    clock: Callable[[], datetime] | None = None,
     progress: Callable[[Doomed], None] | None = None,
 ) -> VacuumReport:
     """Find what a dataset no longer needs, and with `delete` delete it.
 
     Kept are the shards of each version's newest and newest published snapshot, of all with a tag
     or pin, and of all that were one of these until less than `keep` ago. Pins of derived versions
-    that no longer need them are let go of: what only they held was in use until then.
+    that no longer need them are let go of: what only they held was in use until then. The files of
+    a version without a log are kept, unless `without_log` names it: set that only for a version
+    that never had a log. `clock` gives the time; by default it is that of this machine or of the
+    store, whichever is earlier.
+
+    Raises IncompleteLogError, before anything is changed, if a log is missing or shorter than
+    others imply. Raises VacuumStoppedError if it fails after it has changed something.
     """
     check_name(dataset, "dataset")
     store = open_store(root)
     files = _shards_folder(store, dataset)
     names = {*_versions(store, dataset), *_owners(files)}
-    versions = _holders_first(Version(store, f"{dataset}/{one}", clock=clock) for one in names)
-    at_once = delete and not keep
-    needless = _let_go(versions, keep, clock) if at_once else {}
-    # What was let go of just now was in use until just now.
-    now = clock()
-    needs = Needs(store, now, keep)
+    evidence = LogEvidence(store, dataset)
+    evidence.follow(names)
+    evidence.validate(_owners(files))
+    now = clock() if clock else _present(store, dataset, probe=delete and bool(keep))
+    run = _Run(store, dataset, keep, now, evidence, frozenset(without_log))
+    with run.reporting():
+        return _vacuum(run, files, names, clock or utc_now, progress, delete=delete)
+
+
+def _vacuum(
+    run: _Run,
+    files: list[ObjectInfo],
+    names: set[str],
+    clock: Callable[[], datetime],
+    progress: Callable[[Doomed], None] | None,
+    *,
+    delete: bool,
+) -> VacuumReport:
+    versions = _holders_first(
+        Version(run.store, f"{run.dataset}/{one}", clock=clock) for one in names
+    )
+    at_once = delete and not run.keep
+    needless = _let_go(versions, run) if at_once else {}
+    needs = run.needs()
     if not at_once:
         needless = {version.name: needless_pins(version, needs) for version in versions}
     doomed: list[Doomed] = []
     keepers: list[Keeper] = []
     for version in versions:
         own = _own(version, files)
+        if not run.believes(version):
+            keepers += keeper_without_log(version, own)
+            continue
         erased = _erased(version, own)
         let_go = needless[version.name]
         # With a time to keep, what they held was in use until now.
-        but = let_go if not delete and not keep else ()
-        going = _shards_to_go(version, files, erased, needs, but, delete=delete)
+        but = let_go if not delete and not run.keep else ()
+        going = _shards_to_go(version, files, run, needs, erased=erased, but=but, delete=delete)
         gone = {_leaf(file.name) for file in going}
         staying = {name: file for name, file in own.items() if name not in gone}
         keepers += keepers_of(version, staying, erased, needs, let_go)
         doomed += going
-        doomed += _checkpoints_to_go(version, now - keep)
-    doomed += _leftovers(store, dataset, now - keep)
+        doomed += _checkpoints_to_go(version, run)
+    doomed += _leftovers(run)
     if delete:
-        _delete(store, doomed, progress)
+        # Others may have put logs back meanwhile that say more than those that were read.
+        run.evidence.follow(names)
+        run.evidence.validate(_owners(files))
+        _delete(run, doomed, progress)
     if delete and not at_once:
-        needless = _let_go(versions, keep, clock)
+        needless = _let_go(versions, run)
     kept = len(files) - _shard_files(doomed)
     pins = [f"{name}: {pin}" for name, found in sorted(needless.items()) for pin in found]
-    return VacuumReport(dataset, not delete, doomed, kept, keepers, pins)
+    return VacuumReport(run.dataset, not delete, doomed, kept, keepers, pins)
+
+
+def _present(store: Store, dataset: str, *, probe: bool) -> datetime:
+    """Return the time by this machine and by the store, whichever is earlier.
+
+    The store is asked with a `probe`, a small file. A clock that is ahead must not make anything
+    look old.
+    """
+    now = utc_now()
+    return min(now, probe_time(store, dataset)) if probe else now
 
 
 def _holders_first(versions: Iterable[Version]) -> list[Version]:
@@ -157,9 +269,7 @@ def _holders_first(versions: Iterable[Version]) -> list[Version]:
     return order
 
 
-def _let_go(
-    versions: list[Version], keep: timedelta, clock: Callable[[], datetime]
-) -> dict[str, list[str]]:
+def _let_go(versions: list[Version], run: _Run) -> dict[str, list[str]]:
     """Let go of the pins that nothing needs, and tell which, by version.
 
     Whoever derives a version pins its inputs before and behind its commit. So it is looked once
@@ -167,27 +277,48 @@ def _let_go(
     """
     found = {}
     for version in versions:
-        pins = needless_pins(version, Needs(version.store, clock(), keep))
+        pins = needless_pins(version, run.needs())
         held = {pin: version.state.pins[pin] for pin in pins}
         for pin in pins:
             with contextlib.suppress(SnapshotMissingError):  # another vacuum was faster
                 version.pin(pin, None)
+                run.released_pins.append(f"{version.name}: {pin}")
         if held:
-            pins = needless_pins(version, Needs(version.store, clock(), keep), held)
+            pins = needless_pins(version, run.needs(), held)
         for pin in held.keys() - set(pins):
             version.pin(pin, held[pin].snapshot, held[pin].reason)
+            if f"{version.name}: {pin}" in run.released_pins:
+                run.released_pins.remove(f"{version.name}: {pin}")
         found[version.name] = pins
     return found
 
 
-def _delete(store: Store, doomed: list[Doomed], progress: Callable[[Doomed], None] | None) -> None:
+def _delete(run: _Run, doomed: list[Doomed], progress: Callable[[Doomed], None] | None) -> None:
     def delete_one(file: Doomed) -> Doomed:
-        store.delete(file.name)
+        path = run.store.local_path(file.name) if file.why == _LEFT_BEHIND else None
+        if path is not None and is_abandoned(path) is not None:
+            # Only under its lock: its writer may have created it a moment ago.
+            if remove_abandoned(str(path)):
+                run.deleted.append(file.name)
+        else:
+            with _noting(run.deleted, file.name):
+                run.store.delete(file.name)
         return file
 
-    for file in run_tasks(delete_one, doomed, workers=store.requests_at_once):
+    for file in run_tasks(delete_one, doomed, workers=run.store.requests_at_once):
         if progress is not None:
             progress(file)
+
+
+@contextmanager
+def _noting(done: list[str], name: str) -> Iterator[None]:
+    """Note what was done, also if the disk did not confirm it."""
+    try:
+        yield
+    except UnsyncedWriteError:
+        done.append(name)
+        raise
+    done.append(name)
 
 
 def _versions(store: Store, dataset: str) -> set[str]:
@@ -227,21 +358,22 @@ def _shard_files(doomed: list[Doomed]) -> int:
 def _shards_to_go(
     version: Version,
     files: list[ObjectInfo],
-    erased: set[str],
+    run: _Run,
     needs: Needs,
-    but: Collection[str],
     *,
+    erased: set[str],
+    but: Collection[str],
     delete: bool,
 ) -> list[Doomed]:
     """The shards of one version that may go, announced in its log if they are to be deleted.
 
     The pins in `but` are as good as let go of.
     """
-    now, keep = needs.now, needs.keep
-    own, oldest = _own(version, files), now - keep
+    own = _own(version, files)
 
     def choose(state: State) -> dict[str, Why]:
-        free = unreferenced(state, now, keep, but=but)
+        released = run.evidence.released(state, run.now)
+        free = unreferenced(state, run.now, run.keep, but=but, released=released)
         free_of_erased = _free_of_erased(state, needs) if erased else set()
         known = set(state.stays.names().to_pylist())
         chosen: dict[str, Why] = {}
@@ -252,23 +384,24 @@ def _shards_to_go(
                 continue
             elif name in free:
                 chosen[name] = "in no snapshot that is kept"
-            elif name not in known and file.modified < oldest:
+            elif name not in known and run.is_old(file):
                 chosen[name] = "written and never committed"
         return chosen
 
     chosen = choose(version.state)
     if delete and chosen:
-        parameters = {"keep_seconds": int(keep.total_seconds())}
+        parameters = {"keep_seconds": int(run.keep.total_seconds())}
         entry = version.commit(Condemn(lambda state: sorted(choose(state)), parameters))
         announced = set(entry.condemned) if entry else set()
+        run.announced += sorted(announced)
         chosen = {name: why for name, why in chosen.items() if name in announced}
     for name in own:
         condemned = version.state.condemned_in(name) is not None
         if condemned and name not in chosen and name not in erased:
             chosen[name] = "announced by an earlier vacuum"
     doomed = [_doomed(own[name], why) for name, why in chosen.items()]
-    doomed += _files_beside_to_go(version, files, set(own) - set(chosen), set(chosen), oldest)
-    return doomed + _quarantine_to_go(version, set(own), set(chosen), oldest)
+    doomed += _files_beside_to_go(version, files, set(own) - set(chosen), set(chosen), run)
+    return doomed + _quarantine_to_go(version, set(own), set(chosen), run)
 
 
 def _own(version: Version, files: list[ObjectInfo]) -> dict[str, ObjectInfo]:
@@ -299,7 +432,8 @@ def _free_of_erased(state: State, needs: Needs) -> set[str]:
     """
     needs.refresh()
     pins = {pin for pin in state.pins if holder_of(pin) is not None}
-    free = unreferenced(state, needs.now, needs.keep, but=pins)
+    released = needs.released(state, erased=True)
+    free = unreferenced(state, needs.now, needs.keep, but=pins, released=released)
     return free.difference(*needs.of(needs.opened(state.name)).values())
 
 
@@ -308,7 +442,7 @@ def _files_beside_to_go(
     files: list[ObjectInfo],
     staying: set[str],
     going: set[str],
-    oldest: datetime,
+    run: _Run,
 ) -> list[Doomed]:
     """What lies beside shards that go or are gone: indexes, and of those never committed all.
 
@@ -325,13 +459,13 @@ def _files_beside_to_go(
         if shard in known and file.name.endswith((RECEIPT, ROWS)):
             continue
         gone = shard in going or version.state.condemned_in(shard) is not None
-        if match["version"] == version.log.version and (gone or file.modified < oldest):
+        if match["version"] == version.log.version and (gone or run.is_old(file)):
             doomed.append(_doomed(file, "beside a shard that goes or is gone"))
     return doomed
 
 
 def _quarantine_to_go(
-    version: Version, shards: set[str], going: set[str], oldest: datetime
+    version: Version, shards: set[str], going: set[str], run: _Run
 ) -> list[Doomed]:
     """The refused rows of parts that were never committed: with their shard, or without one."""
     known = set(version.state.stays.names().to_pylist())
@@ -344,7 +478,7 @@ def _quarantine_to_go(
             continue
         if shard in going or version.state.condemned_in(shard) is not None:
             doomed.append(file)
-        elif shard not in shards and file.modified < oldest:
+        elif shard not in shards and run.is_old(file):
             alone.append(file)
     if alone:
         # A part of which no row gave a record has no shard to be known by.
@@ -364,24 +498,36 @@ def _files_told(version: Version) -> set[str]:
     }
 
 
-def _checkpoints_to_go(version: Version, oldest: datetime) -> list[Doomed]:
+def _checkpoints_to_go(version: Version, run: _Run) -> list[Doomed]:
     found = version.store.list(version.log.folder)
     checkpoints = [file for file in found if CHECKPOINT_NAME.fullmatch(_leaf(file.name))]
     return [
         _doomed(file, "a newer checkpoint replaces it")
         for file in checkpoints[:-_KEPT_CHECKPOINTS]
-        if file.modified < oldest
+        if run.is_old(file)
     ]
 
 
-def _leftovers(store: Store, dataset: str, oldest: datetime) -> list[Doomed]:
+def _leftovers(run: _Run) -> list[Doomed]:
     """Temporary files and probes of writers that were stopped."""
     return [
-        _doomed(file, "left behind by a writer that was stopped")
-        for file in store.list(dataset, hidden=True)
-        if file.modified < oldest
-        and (TEMPORARY_NAME.fullmatch(_leaf(file.name)) or PROBE_NAME.fullmatch(_leaf(file.name)))
+        _doomed(file, _LEFT_BEHIND)
+        for file in run.store.list(run.dataset, hidden=True)
+        if _is_left_behind(file, run)
     ]
+
+
+def _is_left_behind(file: ObjectInfo, run: _Run) -> bool:
+    """Return True for a temporary file that no live writer has, and for an old probe.
+
+    On a local disk a live writer has a lock on its file, whatever the clocks say.
+    """
+    is_old = file.modified < run.now - max(run.keep, _PROBE_LIFE)
+    if TEMPORARY_NAME.fullmatch(_leaf(file.name)):
+        path = run.store.local_path(file.name)
+        abandoned = None if path is None else is_abandoned(path)
+        return is_old if abandoned is None else abandoned
+    return is_old and PROBE_NAME.fullmatch(_leaf(file.name)) is not None
 
 
 def _doomed(file: ObjectInfo, why: Why) -> Doomed:

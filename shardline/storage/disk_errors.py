@@ -1,4 +1,4 @@
-"""Errors of local disks: what happened, whether anything was changed, what to do."""
+"""Errors of local disks: what happened, whether the file was written, what to do."""
 
 from __future__ import annotations
 
@@ -38,15 +38,15 @@ _CODES = {
 _TRANSIENT = {errno.EAGAIN, errno.EINTR, errno.ESTALE, errno.ETIMEDOUT}
 
 
-def storage_error(error: OSError, path: Path | str, *, unchanged: bool = False) -> StorageError:
+def storage_error(error: OSError, path: Path | str, *, unwritten: bool = False) -> StorageError:
     """Build the error to raise for an error of the system.
 
-    `unchanged` adds that nothing was changed.
+    `unwritten` adds that the file was not written. What else an operation did, it says itself.
     """
     problem = os.strerror(error.errno) if error.errno else "unknown error"
     kind = UnavailableError if error.errno in _TRANSIENT else StorageError
     converted = kind(
-        f"{path}: {problem}{' (nothing was changed)' if unchanged else ''}",
+        f"{path}: {problem}{' (file not written)' if unwritten else ''}",
         code=_CODES.get(error.errno or 0),
         hint=Hint.of(_ADVICE.get(error.errno or 0, _RUN_AGAIN)),
         path=path,

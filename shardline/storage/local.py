@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import re
 import secrets
 import stat
 from io import FileIO
@@ -25,12 +24,12 @@ from shardline.errors import (
     UnsyncedWriteError,
 )
 from shardline.hints import Hint
+from shardline.storage.temporary import claim, tidy
 
 if TYPE_CHECKING:
     from types import TracebackType
 
-TEMPORARY_NAME = re.compile(r"\..{1,48}\.[0-9a-f]{12}\.tmp", re.DOTALL)
-"""The names under which files are written; one that a dead process left behind may be deleted."""
+_CREATE_ATTEMPTS = 100
 
 
 class DurableFile:
@@ -55,11 +54,12 @@ class DurableFile:
         self.path = Path(path)
         self._overwrite = overwrite
         self._synced = synced
-        self._temporary = f".{self.path.name[:48]}.{secrets.token_hex(6)}.tmp"
         self._folder = self._open_folder() if folder is None else os.dup(folder)
         try:
             if not overwrite and self._mode() is not None:
                 self._refuse()
+            if folder is None:
+                tidy(self._folder, self.path.name)  # below a root, vacuum does it
             self._file = self._create()
         except BaseException:
             os.close(self._folder)
@@ -95,11 +95,17 @@ class DurableFile:
         def opener(name: str, flags: int) -> int:
             return os.open(name, flags | os.O_NOFOLLOW, 0o666, dir_fd=self._folder)
 
-        try:
-            return FileIO(self._temporary, "x", opener=opener)
-        except OSError as error:
-            error.filename = str(self.path)
-            raise
+        for _ in range(_CREATE_ATTEMPTS):
+            self._temporary = f".{self.path.name[:48]}.{secrets.token_hex(6)}.tmp"
+            try:
+                file = FileIO(self._temporary, "x", opener=opener)
+            except OSError as error:
+                error.filename = str(self.path)
+                raise
+            if claim(file.fileno(), self._temporary, self._folder):
+                return file
+            file.close()
+        raise OSError(errno.EBUSY, os.strerror(errno.EBUSY), str(self.path))
 
     def _refuse(self) -> None:
         is_folder = stat.S_ISDIR(self._mode() or 0)

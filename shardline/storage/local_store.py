@@ -105,7 +105,7 @@ class LocalStore:
                     self._refuse_what_is_no_file(name, folder)
                 path = self._path(name)
                 file = DurableFile(path, overwrite=derived, synced=not derived, folder=folder)
-                writer = _LocalWriter(file, lambda: self._told(name, unchanged=True))
+                writer = _LocalWriter(file, lambda: self._told(name, unwritten=True))
             try:
                 yield writer
             except BaseException as error:
@@ -118,7 +118,7 @@ class LocalStore:
     @contextmanager
     def _creating(self, name: str) -> Iterator[None]:
         check_object_name(name)
-        with self._told(name, unchanged=True):
+        with self._told(name, unwritten=True):
             try:
                 yield
             except FileExistsAlreadyError:
@@ -217,14 +217,14 @@ class LocalStore:
         return ObjectMissingError(f"{self._path(name)}: file not found", path=self._path(name))
 
     @contextmanager
-    def _told(self, name: str, *, unchanged: bool = False) -> Iterator[None]:
+    def _told(self, name: str, *, unwritten: bool = False) -> Iterator[None]:
         """Put what the system says about a name into our words."""
         try:
             yield
         except StorageError:
             raise
         except OSError as error:
-            raise storage_error(error, self._path(name), unchanged=unchanged) from None
+            raise storage_error(error, self._path(name), unwritten=unwritten) from None
 
     @contextmanager
     def _object(self, name: str) -> Iterator[int | None]:
@@ -268,7 +268,7 @@ class LocalStore:
             raise link_error(self._path(name))
         if not stat.S_ISREG(mode):
             problem = "folder" if stat.S_ISDIR(mode) else "not a regular file"
-            raise self._not_a_file(name, f"{problem} (nothing was changed)")
+            raise self._not_a_file(name, problem)
 
     def _not_a_file(self, name: str, problem: str) -> StorageError:
         return StorageError(

@@ -116,7 +116,7 @@ def _told_of_write(error: Exception, where: str, status: int | None) -> StorageE
         )
     if not _may_work_later(status):
         return StorageError(
-            f"{where}: {_answer(status)}, nothing was changed",
+            f"{where}: {_answer(status)}, object not written",
             hint=Hint.of("check the endpoint and region in the environment"),
             path=where,
         )

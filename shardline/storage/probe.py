@@ -9,8 +9,11 @@ from typing import TYPE_CHECKING
 
 from shardline.errors import ConditionsIgnoredError, ObjectExistsError, StorageError
 from shardline.hints import Hint
+from shardline.storage.store import object_uri
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from shardline.storage.store import Store
 
 PROBE_NAME = re.compile(r"\.probe-[0-9a-f]{16}", re.ASCII)
@@ -36,6 +39,26 @@ def probe_conditions(store: Store, folder: str) -> None:
     finally:
         with contextlib.suppress(StorageError):
             store.delete(name)
+
+
+def probe_time(store: Store, folder: str) -> datetime:
+    """Return the time by the clock of the store: when it wrote a probe just now."""
+    probe = f".probe-{secrets.token_hex(8)}"
+    name = f"{folder}/{probe}" if folder else probe
+    store.create(name, secrets.token_bytes(16))
+    try:
+        found = store.info(name)
+    finally:
+        with contextlib.suppress(StorageError):
+            store.delete(name)
+    if found is None:
+        raise StorageError(
+            f"{object_uri(store, name)}: file not found right after it was written",
+            code="object-not-found",
+            hint=Hint.of("check the storage: it must show at once what was written"),
+            path=object_uri(store, name),
+        )
+    return found.modified
 
 
 def _overwrites(store: Store, name: str, first: bytes, second: bytes) -> bool:

@@ -70,4 +70,4 @@ class Spool:
         try:
             yield
         except OSError as error:
-            raise storage_error(error, self._folder, unchanged=True) from None
+            raise storage_error(error, self._folder) from None

@@ -80,7 +80,7 @@ class Store(Protocol):
 
         ObjectExistsError if there is one. It may be our own: an answer that was lost on the way
         is asked for again, so read it back and compare. UncertainWriteError if the object may be
-        there and may not. After any other error nothing was changed.
+        there and may not. After any other error it was not put.
         """
         ...
 

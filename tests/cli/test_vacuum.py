@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
@@ -14,7 +15,7 @@ from shardline.cli.options import Duration, short_duration
 from shardline.log.version import Version
 from tests.cli.command import on_terminal, shardline
 from tests.cli.datasets import file_of, landed, narrow, on, squeezed
-from tests.log.versions import NAME, append, make_version
+from tests.log.versions import NAME, append, make_version, write_shard
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -81,6 +82,7 @@ def test_whoever_else_keeps_a_snapshot_is_told_with_what_to_do(tmp_path: Path) -
 
 def test_pins_that_nothing_needs_are_told_with_when_what_they_held_goes(tmp_path: Path) -> None:
     rolled_back(tmp_path)
+    make_version(tmp_path, "digits/v2")
     Version(tmp_path, NAME).pin("digits/v2 on 2", 2)
     at_once = ("vacuum", "digits", "--keep", "0")
     (pin,) = on(tmp_path, *at_once, "--json").json["let_go"]
@@ -197,3 +199,31 @@ def test_what_cannot_be_vacuumed_is_told_with_code_2(
     result = on(tmp_path, "vacuum", *arguments, "--json")
     assert result.problem == (2, code)
     assert Version(tmp_path, NAME).state.number == 3
+
+
+def test_shards_without_a_log_go_only_if_named(tmp_path: Path) -> None:
+    rolled_back(tmp_path)
+    lost = make_version(tmp_path, "digits/v2")
+    orphan = tmp_path / lost.shard_name(write_shard(lost, "x"))
+    shutil.rmtree(tmp_path / "digits" / "v2")
+    at_once = ("vacuum", "digits", "--keep", "0")
+    told = on(tmp_path, *at_once, "--delete", "--json").json
+    assert [(one["kind"], one["where"]) for one in told["keepers"]] == [("log", "digits/v2")]
+    assert orphan.exists()
+    would = on(tmp_path, *at_once, "--without-log", "v2")
+    assert would.commands == [
+        ["vacuum", "digits", "--delete", "--keep", "0", "--without-log", "v2"]
+    ]
+    assert on(tmp_path, *would.commands[0]).code == 0
+    assert not orphan.exists()
+
+
+def test_incomplete_log_error_names_what_is_missing(tmp_path: Path) -> None:
+    rolled_back(tmp_path)
+    Version(tmp_path, NAME).pin("digits/v2 on 1", 1)
+    result = on(tmp_path, "vacuum", "digits", "--delete", "--keep", "0", "--json")
+    assert result.code == 1
+    error = result.json["error"]
+    assert (error["code"], error["version"]) == ("incomplete-log", "digits/v2")
+    assert [one["version"] for one in error["missing"]] == ["digits/v2"]
+    assert file_of(tmp_path, "two").exists()

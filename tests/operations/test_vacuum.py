@@ -15,6 +15,7 @@ from shardline.log.version import Version
 from shardline.operations.vacuum import Doomed, VacuumReport, vacuum
 from shardline.operations.verify_log import verify_log
 from shardline.storage import open_store
+from shardline.storage.local import DurableFile
 from tests.log import versions
 from tests.log.versions import NAME, Clock, held, shard_name
 from tests.storage.faulty import Fault, FaultyStore
@@ -418,7 +419,8 @@ def test_a_new_versions_first_commit_is_refused_if_vacuum_took_its_shards(
     versions.write_shard(version, "a", source=versions.source_of("a"))
     written(path_of(tmp_path, "a"), clock.now - timedelta(days=8))
     assert not version.exists
-    assert run(tmp_path, clock) == shards("a", ORPHAN)
+    report = vacuum(tmp_path, DATASET, delete=True, clock=clock, without_log=["v1"])
+    assert reasons(report) == shards("a", ORPHAN)
     version.create(versions.SCHEMA)
     versions.write_shard(version, "a", source=versions.source_of("a"))
     with pytest.raises(CondemnedShardError):
@@ -440,7 +442,8 @@ def test_a_new_version_that_is_created_while_vacuum_announces_keeps_its_shards(
         version.commit(versions.append_of("a"))
 
     store = FaultyStore(open_store(tmp_path), {("create", 1): commit})
-    assert vacuum(store, DATASET, delete=True, clock=clock).files == []
+    report = vacuum(store, DATASET, delete=True, clock=clock, without_log=["v1"])
+    assert report.files == []
     assert held(Version(tmp_path, NAME)) == ["a"]
 
 
@@ -533,20 +536,44 @@ def test_an_index_without_a_shard_goes_after_a_week(
     assert young.exists()
 
 
-def test_temporaries_and_probes_of_stopped_writers_go_after_a_week(
+def test_vacuum_deletes_temporary_files_of_dead_writers(
     tmp_path: Path, version: Version, clock: Clock
 ) -> None:
     versions.append(version, "a")
     folders = [tmp_path / DATASET / "shards", tmp_path / DATASET / "v1" / "log"]
-    names = [f".{shard_name('a')[:48]}.0123456789ab.tmp", ".probe-0123456789abcdef"]
-    old = [folder / name for folder in folders for name in names]
-    young = [path.with_name(path.name.replace("0123", "4567")) for path in old]
-    for path, days in [*((path, 8) for path in old), *((path, 6) for path in young)]:
+    dead = [folder / f".{shard_name('a')[:48]}.0123456789ab.tmp" for folder in folders]
+    for path, days in zip(dead, (8, -8), strict=True):
         path.write_bytes(b"half")
         written(path, clock.now - timedelta(days=days))
-    assert set(run(tmp_path, clock).values()) == {LEFT_BEHIND}
-    assert not any(path.exists() for path in old)
-    assert all(path.exists() for path in young)
+    with DurableFile(folders[0] / shard_name("live")):
+        (live,) = {*folders[0].glob(".*.tmp")} - set(dead)
+        written(live, clock.now - timedelta(days=800))
+        assert set(run(tmp_path, clock).values()) == {LEFT_BEHIND}
+        assert not any(path.exists() for path in dead)
+        vacuum(tmp_path, DATASET, keep=timedelta(0), delete=True, clock=clock)
+        assert live.exists()
+
+
+def test_vacuum_deletes_old_probes(tmp_path: Path, version: Version, clock: Clock) -> None:
+    versions.append(version, "a")
+    old, young = (tmp_path / DATASET / f".probe-{digit * 16}" for digit in "ab")
+    for path, days in ((old, 8), (young, 6)):
+        path.write_bytes(b"probe")
+        written(path, clock.now - timedelta(days=days))
+    assert run(tmp_path, clock) == {old.name: LEFT_BEHIND}
+    assert young.exists()
+
+
+def test_vacuum_without_local_files_goes_by_their_time(
+    tmp_path: Path, version: Version, clock: Clock
+) -> None:
+    versions.append(version, "a")
+    old, young = (tmp_path / DATASET / "shards" / f".x.tfrecord.{digit * 12}.tmp" for digit in "ab")
+    for path, days in ((old, 8), (young, 6)):
+        path.write_bytes(b"half")
+        written(path, clock.now - timedelta(days=days))
+    store = FaultyStore(open_store(tmp_path), paths=False)
+    assert list(reasons(vacuum(store, DATASET, clock=clock))) == [f"shards/{old.name}"]
 
 
 def test_old_checkpoints_go_but_for_the_last_two(tmp_path: Path, version: Version) -> None:

@@ -304,7 +304,7 @@ def test_a_failing_disk_is_told_in_words_and_nothing_is_changed(
     assert any("INJECTED" in one for one in calls)
     assert kind == "StorageError"
     assert message.startswith(f"{root}/a/b: ")
-    assert "nothing was changed" in message
+    assert "not written" in message
     assert "Hint: " in message
     assert message.endswith(f"[{CODES[error]}]")
     assert ".tmp" not in message
@@ -385,7 +385,7 @@ def test_a_read_that_fails_is_told_in_words(root: Path, code: str, call: str) ->
     assert message.startswith(str(root))
     assert message.endswith("[storage-error]")
     assert "check the disk" in message
-    assert "nothing was changed" not in message
+    assert "not written" not in message
 
 
 def test_an_object_that_becomes_shorter_is_not_given_cut(store: Store, root: Path) -> None:

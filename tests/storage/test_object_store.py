@@ -72,7 +72,7 @@ def assert_tells_no_secret(error: BaseException) -> None:
 
 
 WRITES: list[tuple[Answer, type[StorageError], str, str]] = [
-    (Answer(400, TELLTALE), StorageError, "storage-error", "(400), nothing was changed"),
+    (Answer(400, TELLTALE), StorageError, "storage-error", "(400), object not written"),
     (Answer(401, TELLTALE), StorageError, "access-denied", "(401)"),
     (Answer(403, TELLTALE), StorageError, "access-denied", "(403)"),
     (Answer(404, TELLTALE), StorageError, "bucket-not-found", ""),

@@ -7,9 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import random
-import tempfile
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from shardline.errors import (
@@ -27,6 +25,7 @@ from shardline.lineage.auditing.remaking import Remaking
 from shardline.lineage.auditing.tables import Tables
 from shardline.lineage.findings import Finding
 from shardline.storage.local_store import LocalStore
+from shardline.storage.temporary import scratch_folder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
@@ -138,8 +137,8 @@ class _Alone:
 
 def _compared(one: ShardToRead, remaking: Remaking) -> list[Finding]:
     shard = one.row.shard
-    with tempfile.TemporaryDirectory(prefix="shardline-audit-") as folder:
-        scratch = LocalStore(Path(folder))
+    with scratch_folder("shardline-audit") as folder:
+        scratch = LocalStore(folder)
         try:
             made = remaking.made(one, scratch, _Alone()).shard
         except _DAMAGED as error:
