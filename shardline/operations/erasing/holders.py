@@ -40,6 +40,7 @@ Kind: TypeAlias = Literal[
     "pin",
     "consumer",
     "quarantine",
+    "uncommitted",
     "source",
     "found",
     "unsearched",
