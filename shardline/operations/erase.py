@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from shardline.log.facts import Json, Shard
     from shardline.operations.check import CheckReport
     from shardline.operations.erasing.holders import Holder
+    from shardline.operations.erasing.quarantined import QuarantineFile
     from shardline.readers.records import Records
     from shardline.storage import Store
 
@@ -160,7 +161,8 @@ def carry_out(
     progress: Listener | None = None,
 ) -> EraseReport:
     """Do what was planned: write all shards, then commit version by version; see `erase`."""
-    work = _Work(plan, request, secrets.token_hex(16), limits, engine or Threads(), progress)
+    engine = engine or Threads()
+    work = _Work(plan, request, secrets.token_hex(16), quarantine, limits, engine, progress)
     done = list(work.done())
     store = plan.history.store
     lines = sum(strike_out(store, file, doubtful=quarantine) for file in plan.quarantine)
@@ -209,6 +211,7 @@ class _Work:
     plan: ErasePlan
     request: str
     erasure: str
+    quarantine: bool
     limits: Limits
     engine: Engine
     progress: Listener | None
@@ -301,7 +304,7 @@ class _Work:
             "records": [counts[name] for name in of],
         }
         parameters |= {"request": self.request} if self.request else {}
-        refused = sorted({source for file in self.plan.quarantine for source in file.sources})
+        refused = sorted({source for file in self.plan.quarantine for source in self._of(file)})
         parameters |= {"refused_of": refused} if refused else {}
         older = self._older(one)
         parameters |= {"older": older} if older else {}
@@ -318,6 +321,10 @@ class _Work:
         for base in bases:
             let_go_of_erased(version, base.version, utc_now())
         return entry
+
+    def _of(self, file: QuarantineFile) -> frozenset[str]:
+        """The sources of the lines that are struck out of a quarantine file."""
+        return file.sources | (file.doubtful_sources if self.quarantine else frozenset())
 
     def _older(self, one: VersionErasure) -> Json:
         """The rows of shards that are given up, which no receipt will tell."""

@@ -7,6 +7,7 @@ import csv
 import gzip
 import io
 import json
+from dataclasses import replace
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
@@ -16,14 +17,19 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from shardline.fields import batch_fields
+from shardline.files.reader import DEFAULT_LIMITS
 from shardline.log.schema import Feature, Schema, Text
 from shardline.log.version import Version
 from shardline.operations.append import append
 from shardline.operations.check import check_version
 from shardline.operations.erase import carry_out, erase, plan_erase
+from shardline.operations.erasing.condition import Keys, Where
+from shardline.operations.erasing.history import read_history
 from shardline.operations.erasing.proof import prove_erasure
+from shardline.operations.erasing.quarantined import look_through
 from shardline.operations.extend import extend
 from shardline.operations.receipt import RECEIPT, told_by_receipts
+from shardline.storage import open_store
 from tests.files.samples import example_of, write_by_tensorflow
 from tests.operations.erasures import DyingStore, emptied, opened
 from tests.sampling import drawn
@@ -34,7 +40,9 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from shardline.files.reader import Limits
     from shardline.operations.erase import ErasePlan
+    from shardline.operations.erasing.condition import Condition
 
 SCHEMA = Schema(
     (
@@ -47,11 +55,11 @@ HEADER = "id,name,score\n"
 FINE = {"id": 1000, "name": "fine", "score": 0.5}
 
 
-def land(folder: Path, source: object) -> Version:
+def land(folder: Path, source: object, limits: Limits = DEFAULT_LIMITS) -> Version:
     """Append a source of which a single row is fine."""
     version = Version(folder / "root", "digits/v1")
     batch = "rows" if isinstance(source, list) else None
-    append(version, source, schema=SCHEMA, quarantine_share=0.99, batch=batch)
+    append(version, source, schema=SCHEMA, quarantine_share=0.99, batch=batch, limits=limits)
     return opened(version)
 
 
@@ -88,68 +96,80 @@ def forget_formats(folder: Path) -> None:
         path.write_text("".join(json.dumps(line) + "\n" for line in lines))
 
 
-@pytest.mark.parametrize(
-    ("kind", "row", "key", "value"),
-    [
-        ("jsonl", r'{"id": 5, "name": "Jos\u00e9", "score": "x"}', "name", "José"),
-        ("jsonl", r'{"id": 5, "name": "\ud83d\ude00", "score": "x"}', "name", "😀"),
-        ("jsonl", r'{"id": 5, "name": "a\"b\/c\\d", "score": "x"}', "name", 'a"b/c\\d'),
-        ("jsonl", r'{"score": "x", "name" : "n", "id" :5.0}', "id", 5),
-        ("jsonl", '{"id": 5e0, "name": "n", "score": "x"}', "id", 5),
-        ("jsonl", '{"id": "05", "name": "n"}', "id", 5),
-        ("jsonl", '{"id": true, "name": 7}', "id", 1),
-        ("jsonl", '{"id": 5, "name": 7}', "name", "7"),
-        ("jsonl", '{"id": 5, "name": 7.0}', "name", "7"),
-        ("csv", '5,"a ""b"" c",x', "name", 'a "b" c'),
-        ("csv", '5,"a, b\nc",x', "name", "a, b\nc"),
-        ("csv", '" 05 ",n,x', "id", 5),
-        ("csv", "5.0,n,x", "id", 5),
-        ("csv", "+5e0,n,x", "id", 5),
+SPELLED = {
+    "jsonl": [
+        (r'{"id": 1, "name": "Jos\u00e9", "score": "x"}', "name", "José"),
+        (r'{"id": 2, "name": "\ud83d\ude00", "score": "x"}', "name", "😀"),
+        (r'{"id": 3, "name": "a\"b\/c\\d", "score": "x"}', "name", 'a"b/c\\d'),
+        (r'{"score": "x", "name" : "n", "id" :14.0}', "id", 14),
+        ('{"id": 15e0, "name": "n", "score": "x"}', "id", 15),
+        ('{"id": "016", "name": "n"}', "id", 16),
+        ('{"id": " 17.0", "name": "n"}', "id", 17),
+        ('{"id": true, "name": 7}', "id", 1),
+        ('{"id": 4, "name": 77}', "name", "77"),
+        ('{"id": 5, "name": 78.0}', "name", "78"),
+        ('{"id": 6, "name": false}', "name", "false"),
     ],
-)
-def test_erase_finds_value_however_spelled(
-    tmp_path: Path, kind: str, row: str, key: str, value: object
-) -> None:
-    land(tmp_path, file_with(tmp_path, kind, row.encode() + b"\n"))
-    assert verdict(tmp_path, key=key, values=[value]) == "meant"
-    text = isinstance(value, str)
-    where = f"{key} == " + (f"'{value}'" if text else str(value))
-    where = where.replace("\\", "\\\\")
-    assert verdict(tmp_path, where=where) == "meant"
-    other = "nobody" if text else 77
+    "csv": [
+        ('1,"a ""b"" c",x', "name", 'a "b" c'),
+        ('2,"a, b\nc",x', "name", "a, b\nc"),
+        ('" 014 ",n,x', "id", 14),
+        ("15.0,n,x", "id", 15),
+        ("+16e0,n,x", "id", 16),
+    ],
+}
+UNPARSABLE: dict[str, list[bytes]] = {
+    "jsonl": [
+        b'{"id": 5, "name": "n", "score": "x"',
+        b'{"id": 5, "id": 6, "name": "n"}',
+        b'{"Id": 5, "name": "n"}',
+        b'{"id": 5, "name": "\xe9"}',
+        b'{"id": [5], "name": "n"}',
+        b'{"id": 5, "name": "' + b"n" * 60_000 + b'"}',
+    ],
+    "csv": [b"5,n,1,2", b"5,\xe9,1", b"five,n,1", b'5,"n,1'],
+}
+OTHERS = {
+    "jsonl": [b'{"name": "n", "score": "x"}', b'{"id": 6, "name": "5", "score": "5"}'],
+    "csv": [b",n,1", b"6,5,x"],
+}
+
+
+def looked_through(folder: Path, *conditions: Condition) -> tuple[int, int]:
+    """How many lines are meant, and how many are doubtful."""
+    history = read_history(open_store(folder / "root"), "digits")
+    files = list(look_through(history, conditions, {}, ()))
+    return sum(len(f.meant) for f in files), sum(len(f.doubtful) for f in files)
+
+
+@pytest.mark.parametrize("kind", SPELLED)
+def test_look_through_finds_values_however_spelled(tmp_path: Path, kind: str) -> None:
+    rows = "".join(f"{row}\n" for row, _, _ in SPELLED[kind])
+    land(tmp_path, file_with(tmp_path, kind, rows.encode()))
+    found = {key: looked_through(tmp_path, Keys(key, ("77777",))) for key in ("id", "name")}
     # What a value means that is not of its feature's kind cannot be told for sure.
-    unfit = '"id": "05"' in row or (key == "name" and '"name": 7' in row)
-    assert verdict(tmp_path, key=key, values=[other]) == ("doubtful" if unfit else "other")
+    unfit = {"jsonl": {"id": 2, "name": 4}, "csv": {"id": 0, "name": 0}}[kind]
+    assert found == {key: (0, count) for key, count in unfit.items()}
+    for row, key, value in SPELLED[kind]:
+        shown = str(value).replace("\\", "\\\\")
+        where = Where(f"{key} == {shown}" if isinstance(value, int) else f"{key} == '{shown}'")
+        expected = 2 if (kind, value) == ("jsonl", 1) else 1
+        assert looked_through(tmp_path, Keys(key, (str(value),)))[0] == expected, row
+        assert looked_through(tmp_path, where)[0] == expected, row
     forget_formats(tmp_path)
-    assert verdict(tmp_path, key=key, values=[value]) in {"meant", "doubtful"}
+    for row, key, value in SPELLED[kind]:
+        assert sum(looked_through(tmp_path, Keys(key, (str(value),)))) >= 1, row
 
 
-@pytest.mark.parametrize(
-    ("kind", "row", "expected"),
-    [
-        ("jsonl", b'{"id": 5, "name": "n", "score": "x"', "doubtful"),
-        ("jsonl", b'{"id": 5, "id": 6, "name": "n"}', "doubtful"),
-        ("jsonl", b'{"Id": 5, "name": "n"}', "doubtful"),
-        ("jsonl", b'{"id": 5, "name": "\xe9"}', "doubtful"),
-        ("jsonl", b'{"id": [5], "name": "n"}', "doubtful"),
-        ("jsonl", b'{"name": "n", "score": "x"}', "other"),
-        ("jsonl", b'{"id": 6, "name": "5", "score": "5"}', "other"),
-        ("csv", b"5,n,1,2", "doubtful"),
-        ("csv", b"5,\xe9,1", "doubtful"),
-        ("csv", b'5,"n,1', "doubtful"),
-        ("csv", b"five,n,1", "doubtful"),
-        ("csv", b",n,1", "other"),
-        ("csv", b"6,5,x", "other"),
-    ],
-)
-def test_erase_of_unparsable_row_is_doubtful(
-    tmp_path: Path, kind: str, row: bytes, expected: str
-) -> None:
-    land(tmp_path, file_with(tmp_path, kind, row + b"\n"))
-    assert verdict(tmp_path, key="id", values=[5]) == expected
-    assert verdict(tmp_path, where="id == 5") == expected
+@pytest.mark.parametrize("kind", UNPARSABLE)
+def test_look_through_doubts_what_cannot_be_parsed(tmp_path: Path, kind: str) -> None:
+    rows = b"".join(row + b"\n" for row in (*OTHERS[kind], *UNPARSABLE[kind]))
+    limits = replace(DEFAULT_LIMITS, max_record_bytes=50_000)
+    land(tmp_path, file_with(tmp_path, kind, rows), limits=limits)
+    for condition in (Keys("id", (5,)), Where("id == 5")):
+        assert looked_through(tmp_path, condition) == (0, len(UNPARSABLE[kind]))
     forget_formats(tmp_path)
-    assert verdict(tmp_path, key="id", values=[5]) in {expected, "doubtful"}
+    assert sum(looked_through(tmp_path, Keys("id", (5,)))) >= len(UNPARSABLE[kind])
 
 
 def test_erase_searches_payloads_and_rows_in_memory(tmp_path: Path) -> None:

@@ -150,13 +150,14 @@ def plan_erase(
     versions = tuple(_planned(history, rows, unreadable - known))
     files = tuple(look_through(history, [condition], rows, known))
     sources = {path for file in files for path in file.sources}
+    doubtful = {path for file in files for path in file.doubtful_sources}
     unread = _unread(versions, rows)
     holders = (
         *(one for version in versions for one in _holders(history, version)),
         *plan_holders(history, meant, plans.holding(found)),
         *descendants(history, {one.version.split("/")[1]: one.gone for one in versions}, rows),
         *origin_holders(history, meant.rows, unread),
-        *source_holders(history, meant.rows, sources, unread),
+        *source_holders(history, meant.rows, sources, unread, doubtful),
         *(doubtful_holder(history, file) for file in files if file.doubtful),
         *leftover_holders(history, condition, limits),
         *_unsearched(history, known, problems),

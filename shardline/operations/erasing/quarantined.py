@@ -42,13 +42,14 @@ class QuarantineFile:
     """A quarantine file with lines that are meant, or of which that cannot be told (`doubtful`).
 
     Both are digests of lines: another erase may strike out others meanwhile. `sources` are those
-    that the meant ones came from.
+    that the meant ones came from, `doubtful_sources` those of the others.
     """
 
     name: str
     meant: frozenset[bytes]
     doubtful: frozenset[bytes]
     sources: frozenset[str] = frozenset()
+    doubtful_sources: frozenset[str] = frozenset()
 
 
 def look_through(
@@ -77,16 +78,21 @@ def look_through(
 
 
 def _looked_at(store: Store, name: str, asking: _Asking) -> QuarantineFile:
-    meant, doubtful, sources = set[bytes](), set[bytes](), set[str]()
+    meant, doubtful = set[bytes](), set[bytes]()
+    sources: dict[bool, set[str]] = {True: set(), False: set()}
     for lines in line_groups(store, name):
         parsed = [parse_line(line) for line in lines]
         for line, row, verdict in zip(lines, parsed, asking.verdicts(parsed), strict=True):
-            if verdict is None:
-                doubtful.add(_digest(line))
-            elif verdict and row is not None:
-                meant.add(_digest(line))
-                sources.add(row.source)
-    return QuarantineFile(name, frozenset(meant), frozenset(doubtful), frozenset(sources))
+            if verdict is not False:
+                (meant if verdict else doubtful).add(_digest(line))
+                sources[bool(verdict)] |= set() if row is None else {row.source}
+    return QuarantineFile(
+        name,
+        frozenset(meant),
+        frozenset(doubtful),
+        frozenset(sources[True]),
+        frozenset(sources[False]),
+    )
 
 
 def line_groups(store: Store, name: str) -> Iterator[list[bytes]]:
