@@ -61,7 +61,12 @@ def check_snapshot(
             workers=workers,
             progress=lambda shard, position: progress(shard.name, position),
         )
-    return Checked(report, version.snapshot(number), version.newest())
+    return checked_by(version, report)
+
+
+def checked_by(version: Version, report: CheckReport) -> Checked:
+    """What a check found, with its snapshot and its version as they stand now."""
+    return Checked(report, version.snapshot(report.snapshot.number), version.newest())
 
 
 def checked_json(checked: Checked) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from shardline.cli.checked import check_snapshot
+from shardline.cli.checked import checked_by
 from shardline.cli.erase_proof import prove, refuse_place
 from shardline.cli.erased import erased_json, plan_json, print_erased, print_plan
 from shardline.cli.errors import UsageError, reported_as_usage
@@ -150,13 +150,14 @@ def erase(
     if not yes and not _confirmed():
         click.echo("Nothing was changed.")
         raise SystemExit(0)
-    report, seconds = _done(plan, request, within, workers, quarantine=quarantine)
-    checked = [] if no_check else _checked(report, within, workers)
+    options = {"request": request, "quarantine": quarantine, "check": not no_check}
+    report, seconds = _done(plan, within, workers, options)
+    checked = _checked(report)
     if as_json:
         tell_json(erased_json(report, checked, seconds))
     else:
         print_erased(report, checked, seconds)
-    raise SystemExit(0 if all(one.ok for one in checked) and not report.open else 1)
+    raise SystemExit(0 if report.ok else 1)
 
 
 def _confirmed() -> bool:
@@ -224,30 +225,19 @@ def _planned(
 
 
 def _done(
-    plan: ErasePlan, request: str, within: Limits, workers: int | None, *, quarantine: bool
+    plan: ErasePlan, within: Limits, workers: int | None, options: dict[str, Any]
 ) -> tuple[EraseReport, float]:
     from shardline.operations.erase import carry_out
 
     began = time.perf_counter()
     with drawing_engine(workers) as engine:
-        report = carry_out(
-            plan, request=request, quarantine=quarantine, limits=within, engine=engine
-        )
+        report = carry_out(plan, **options, limits=within, engine=engine)
     return report, time.perf_counter() - began
 
 
-def _checked(report: EraseReport, within: Limits, workers: int | None) -> list[Checked]:
-    """Check what the erase left, so that it is published."""
+def _checked(report: EraseReport) -> list[Checked]:
+    """What checking found of each version, as it stands now."""
     from shardline.log.version import Version
 
     store = report.plan.history.store
-    return [
-        check_snapshot(
-            Version(store, one.plan.version),
-            one.snapshot,
-            limits=within,
-            workers=workers,
-        )
-        for one in report.versions
-        if one.snapshot is not None
-    ]
+    return [checked_by(Version(store, name), check) for name, check in report.checks.items()]

@@ -26,6 +26,7 @@ _SHOWN = 20
 _NOUNS = {
     "virtual": "virtual version",
     "quarantine": "quarantine file",
+    "uncommitted": "uncommitted file",
     "origin": "version that they were made of",
     "unsearched": "place that was not searched",
 }
@@ -70,7 +71,7 @@ def erased_json(report: EraseReport, checked: Sequence[Checked], seconds: float)
     by_version = {one.after.version: checked_json(one) for one in checked}
     return {
         **plan_json(report.plan, dry_run=False),
-        "ok": all(one.ok for one in checked) and not report.open,
+        "ok": report.ok,
         "erasure": report.erasure,
         "records": report.records,
         "lines": report.lines,

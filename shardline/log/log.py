@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 CHECKPOINT_INTERVAL = 192
 ENTRY_NAME = re.compile(r"(\d{20})\.json", re.ASCII)
 CHECKPOINT_NAME = re.compile(r"(\d{20})\.checkpoint", re.ASCII)
-_HINT = "newest-checkpoint.json"
+HINT = "newest-checkpoint.json"
 _FIRST_BATCH = 4
 _LARGEST_BATCH = 64
 _UNCERTAIN_TRIES = 5
@@ -230,7 +230,7 @@ class Log:
         """Write a checkpoint of a version as it stands."""
         self.store.replace(self.checkpoint_name(state.number), write_checkpoint(state))
         hint = json.dumps({"entry": state.number}).encode() + b"\n"
-        self.store.replace(f"{self.folder}/{_HINT}", hint)
+        self.store.replace(f"{self.folder}/{HINT}", hint)
         state.checkpoint = state.number
 
     def _try_checkpoint(self, state: State) -> None:
@@ -254,7 +254,7 @@ class Log:
 
     def hinted(self) -> int:
         """Where the newest checkpoint is said to be. It may be missing, old or nonsense."""
-        data = self.store.read_many([f"{self.folder}/{_HINT}"])[0]
+        data = self.store.read_many([f"{self.folder}/{HINT}"])[0]
         with contextlib.suppress(ValueError, TypeError, KeyError, RecursionError):
             number = json.loads(data or b"{}")["entry"]
             return number if type(number) is int and 0 < number < 10**18 else 0

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from shardline.log.facts import Source as Identity
     from shardline.log.version import Version
 
+ARRIVALS = "arrivals.json"
+"""The name of the file in the folder of a version."""
 _FORMAT = 1
 _HIDDEN = (".", "_")
 """Names that begin so are none of ours: temporary files, markers such as `_SUCCESS`."""
@@ -171,7 +173,8 @@ def remember(version: Version, found: Arrivals, identities: Iterable[Identity]) 
     }
     if read:
         told = {"format": _FORMAT, "known": {**found.keys, **read}}
-        version.store.replace(_name(version), canonical.encode(told))
+        with version.store.writer(_name(version), overwrite=True) as file:
+            file.write(canonical.encode(told))
 
 
 def _read_known(version: Version) -> dict[str, tuple[str, str]]:
@@ -187,7 +190,7 @@ def _read_known(version: Version) -> dict[str, tuple[str, str]]:
 
 
 def _name(version: Version) -> str:
-    return f"{version.log.dataset}/{version.log.version}/arrivals.json"
+    return f"{version.log.dataset}/{version.log.version}/{ARRIVALS}"
 
 
 def _file(path: Path) -> Arrival:

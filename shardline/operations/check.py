@@ -17,6 +17,7 @@ from shardline.operations.inspect import inspect_shard, look_at_shard
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from shardline.execution.engine import Running
     from shardline.log.facts import Shard
     from shardline.log.layers import Layer, Stack
     from shardline.log.snapshot import Snapshot
@@ -116,6 +117,46 @@ def check_version(
         rejected,
         version.state.published,
         attestations,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class CheckTask:
+    """A snapshot to be checked by an engine, as the last step of an operation."""
+
+    version: Version
+    snapshot: int
+    size: int
+    limits: Limits
+
+    step = "checking"
+
+    @classmethod
+    def of(cls, version: Version, snapshot: Snapshot, limits: Limits) -> CheckTask:
+        """Return the task for a snapshot of a version."""
+        size = sum(stay.shard.bytes for stay in shards_to_check(version, snapshot))
+        return cls(version, snapshot.number, size, limits)
+
+    @property
+    def label(self) -> str:
+        """What people call it."""
+        return f"{self.version.name}@{self.snapshot}"
+
+
+def run_check(task: CheckTask, running: Running) -> CheckReport:
+    """Check a snapshot, and tell how many bytes of all its shards are read."""
+    read: dict[str, int] = {}
+
+    def tell(shard: Shard, position: int) -> None:
+        read[shard.name] = position
+        running.tell(sum(read.copy().values()), 0)
+
+    return check_version(
+        task.version,
+        str(task.snapshot),
+        limits=task.limits,
+        workers=running.workers,
+        progress=tell,
     )
 
 

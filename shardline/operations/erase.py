@@ -19,7 +19,8 @@ from shardline.files.reader import DEFAULT_LIMITS
 from shardline.hints import Hint
 from shardline.log.changes import Derive, edit
 from shardline.log.facts import Base
-from shardline.log.version import utc_now
+from shardline.log.version import Version, utc_now
+from shardline.operations.check import CheckTask, run_check
 from shardline.operations.derive import Origin, make_fresh
 from shardline.operations.erasing.history import ERASE
 from shardline.operations.erasing.plan import (
@@ -39,7 +40,7 @@ from shardline.readers.records import records_of
 from shardline.readers.shards import shard_file
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from shardline.execution.engine import Engine, Listener
@@ -47,8 +48,9 @@ if TYPE_CHECKING:
     from shardline.files.reader import Limits
     from shardline.log.entry import Entry
     from shardline.log.facts import Json, Shard
-    from shardline.log.version import Version
+    from shardline.operations.check import CheckReport
     from shardline.operations.erasing.holders import Holder
+    from shardline.operations.erasing.quarantined import QuarantineFile
     from shardline.readers.records import Records
     from shardline.storage import Store
 
@@ -77,7 +79,8 @@ class ErasedVersion:
 class EraseReport:
     """What an erase did. `erasure` is what its entries have in common.
 
-    `lines` were struck out of quarantine files. `holders` hold the records still, or may.
+    `lines` were struck out of quarantine files. `holders` hold the records still, or may. `checks`
+    are what checking the new snapshots found, by version; a snapshot that passes is published.
     """
 
     plan: ErasePlan
@@ -85,6 +88,12 @@ class EraseReport:
     versions: tuple[ErasedVersion, ...] = ()
     lines: int = 0
     holders: tuple[Holder, ...] = ()
+    checks: Mapping[str, CheckReport] = field(default_factory=dict)
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing is left to do, and no check failed on what is left."""
+        return not self.open and all(check.ok for check in self.checks.values())
 
     @property
     def open(self) -> list[Holder]:
@@ -106,6 +115,7 @@ def erase(
     values: Sequence[int | str | bytes] = (),
     request: str = "",
     quarantine: bool = False,
+    check: bool = True,
     limits: Limits = DEFAULT_LIMITS,
     engine: Engine | None = None,
     progress: Listener | None = None,
@@ -113,10 +123,11 @@ def erase(
     """Erase records from every version of a dataset; see `plan_erase` for which.
 
     `request` is told in the log for people: name no one there. With `quarantine`, lines of
-    quarantine files of which it cannot be told whether they are meant go as well. The new shards
-    are not published before they are checked. Run it again if it was stopped: what was written is
-    used, and what was done is not done twice. Raises ConflictError if someone else committed to a
-    version meanwhile: versions before it are done then, and asking again does the rest.
+    quarantine files of which it cannot be told whether they are meant go as well. The new snapshots
+    are checked, and published by that; without `check` they wait for `check_version`. Run it again
+    if it was stopped: what was written is used, and what was done is not done twice. Raises
+    ConflictError if someone else committed to a version meanwhile: versions before it are done
+    then, and asking again does the rest.
     """
     engine = engine or Threads()
     plan = plan_erase(
@@ -133,6 +144,7 @@ def erase(
         plan,
         request=request,
         quarantine=quarantine,
+        check=check,
         limits=limits,
         engine=engine,
         progress=progress,
@@ -144,12 +156,14 @@ def carry_out(
     *,
     request: str = "",
     quarantine: bool = False,
+    check: bool = True,
     limits: Limits = DEFAULT_LIMITS,
     engine: Engine | None = None,
     progress: Listener | None = None,
 ) -> EraseReport:
     """Do what was planned: write all shards, then commit version by version; see `erase`."""
-    work = _Work(plan, request, secrets.token_hex(16), limits, engine or Threads(), progress)
+    engine = engine or Threads()
+    work = _Work(plan, request, secrets.token_hex(16), quarantine, limits, engine, progress)
     done: list[ErasedVersion] = []
     committed: list[str] = []
     store = plan.history.store
@@ -161,7 +175,19 @@ def carry_out(
     holders = [one for one in plan.holders if not quarantine or one.kind != "quarantine"]
     if done:
         holders += _done_late(work, done)
-    return EraseReport(plan, work.erasure, tuple(done), lines, tuple(holders))
+    checks = _checked(work, done) if check else {}
+    return EraseReport(plan, work.erasure, tuple(done), lines, tuple(holders), checks)
+
+
+def _checked(work: _Work, done: Iterable[ErasedVersion]) -> dict[str, CheckReport]:
+    """Check the newest snapshot that the erase made of each version, so that it is published."""
+    made = {one.plan.version: one.snapshot for one in done if one.snapshot is not None}
+    reports = {}
+    for name, snapshot in made.items():  # bases first: an overlay needs what they passed
+        version = Version(work.plan.history.store, name)
+        task = CheckTask.of(version, version.snapshot(snapshot), work.limits)
+        (reports[name],) = work.engine.run(run_check, [task], work.progress)
+    return reports
 
 
 def _done_late(work: _Work, done: list[ErasedVersion]) -> tuple[Holder, ...]:
@@ -191,6 +217,7 @@ class _Work:
     plan: ErasePlan
     request: str
     erasure: str
+    quarantine: bool
     limits: Limits
     engine: Engine
     progress: Listener | None
@@ -283,7 +310,7 @@ class _Work:
             "records": [counts[name] for name in of],
         }
         parameters |= {"request": self.request} if self.request else {}
-        refused = sorted({source for file in self.plan.quarantine for source in file.sources})
+        refused = sorted({source for file in self.plan.quarantine for source in self._of(file)})
         parameters |= {"refused_of": refused} if refused else {}
         older = self._older(one)
         parameters |= {"older": older} if older else {}
@@ -300,6 +327,10 @@ class _Work:
         for base in bases:
             let_go_of_erased(version, base.version, utc_now())
         return entry
+
+    def _of(self, file: QuarantineFile) -> frozenset[str]:
+        """The sources of the lines that are struck out of a quarantine file."""
+        return file.sources | (file.doubtful_sources if self.quarantine else frozenset())
 
     def _older(self, one: VersionErasure) -> Json:
         """The rows of shards that are given up, which no receipt will tell."""

@@ -29,6 +29,7 @@ class QuarantineWriter:
             "where": refused.where,
             "feature": refused.feature,
             "reason": refused.detail,
+            **_format(refused),
             **_content(refused.content),
         }
         data = json.dumps(line).encode() + b"\n"
@@ -40,6 +41,12 @@ class QuarantineWriter:
     def sha256(self) -> str:
         """The digest of what was written."""
         return self._hash.hexdigest()
+
+
+def _format(refused: Refused) -> dict[str, object]:
+    """What the content is, if it is known: by that the row can be parsed once more."""
+    told: dict[str, object] = {} if refused.format is None else {"format": refused.format}
+    return {**told, "columns": refused.columns} if refused.columns else told
 
 
 def _content(content: bytes) -> dict[str, str]:

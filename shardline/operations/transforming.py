@@ -200,6 +200,7 @@ class _Work:
                 new,
                 f"the record would take {size} bytes with it, over the limit of {most}",
                 rows.content(at)[:KEPT_BYTES],
+                format=rows.format,
             )
             for at, size in zip(places.tolist(), sizes.tolist(), strict=True)
         ]
@@ -237,6 +238,7 @@ class _Work:
             np.arange(first, first + len(block.starts)),
             lambda at: f"record {first + at}",
             lambda at: bytes(block.data[block.starts[at] : block.starts[at] + block.lengths[at]]),
+            "tfrecord",
         )
 
 

@@ -147,7 +147,9 @@ class ColumnChunk:
             )
         names = set(self.batch.rows.schema.names) | self.batch.objects.keys()
         columns = [(f, self._fitted(f)) for f in self.schema.features if f.name in names]
-        rows = Rows(np.arange(first, self.end), lambda at: f"row {first + at}", self._content)
+        rows = Rows(
+            np.arange(first, self.end), lambda at: f"row {first + at}", self._content, "json"
+        )
         return encoded(self.schema, columns, rows, {}, self.limits.max_record_bytes)
 
     def _fitted(self, feature: Feature) -> Fitted:

@@ -237,7 +237,15 @@ class CellChunk:
         if self.rows.too_long:
             nothing = np.zeros(0, np.int64)
             why = f"is longer than {longest_row(self.limits)} bytes"
-            refused = Refused(self.rows.first, self.rows.where(0), None, why, self.rows.data)
+            refused = Refused(
+                self.rows.first,
+                self.rows.where(0),
+                None,
+                why,
+                self.rows.data,
+                format="csv",
+                columns=self.rows.names,
+            )
             return Frames(b"", nothing, nothing, nothing, (refused,))
         reasons: Reasons = {}
         texts = dict(zip(self.rows.names, self.rows.columns(reasons), strict=True))
@@ -246,7 +254,8 @@ class CellChunk:
             for feature in self.schema.features
             if feature.name in texts
         ]
-        told = Rows(self.rows.first + self.rows.filled, self.rows.where, self.rows.row)
+        rows = self.rows
+        told = Rows(rows.first + rows.filled, rows.where, rows.row, "csv", rows.names)
         return encoded(self.schema, columns, told, reasons, self.limits.max_record_bytes)
 
     def infer(self) -> Schema:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from shardline.kernel.types import Buffer, IntArray
     from shardline.log.schema import Feature, Schema
     from shardline.sources.fit import Fitted
+    from shardline.sources.source import RowFormat
 
 Reasons: TypeAlias = dict[int, tuple[str | None, str]]
 """Why rows are refused, by their place in the chunk: feature and detail."""
@@ -29,11 +30,16 @@ KEPT_BYTES = 48 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """The rows of a chunk: their numbers in the source, and how to tell of one by its place."""
+    """The rows of a chunk: their numbers in the source, and how to tell of one by its place.
+
+    `format` and `columns` say what the content of a row is.
+    """
 
     numbers: IntArray
     where: Callable[[int], str]
     content: Callable[[int], bytes]
+    format: RowFormat | None = None
+    columns: tuple[str, ...] = ()
 
 
 def encoded(
@@ -90,7 +96,16 @@ def checked(
         content = rows.content(at)
         if lengths[at] > max_record_bytes:
             content = content[:KEPT_BYTES]
-        refused.append(Refused(int(rows.numbers[at]), rows.where(at), *reasons[at], content))
+        refused.append(
+            Refused(
+                int(rows.numbers[at]),
+                rows.where(at),
+                *reasons[at],
+                content,
+                format=rows.format,
+                columns=rows.columns,
+            )
+        )
     places = np.delete(np.arange(len(starts)), list(reasons))
     sizes = lengths[places]
     return Frames(

@@ -219,7 +219,9 @@ class LineChunk:
             nothing = np.zeros(0, np.int64)
             why = f"is longer than {longest_row(self.limits)} bytes"
             number = self.lines.first
-            refused = Refused(number, f"line {number + 1}", None, why, self.lines.data)
+            refused = Refused(
+                number, f"line {number + 1}", None, why, self.lines.data, format="jsonl"
+            )
             return Frames(b"", nothing, nothing, nothing, (refused,))
         return self._at_once() or self.one_by_one()
 
@@ -231,7 +233,7 @@ class LineChunk:
 
     def _rows(self) -> Rows:
         numbers = self.lines.first + self.lines.filled
-        return Rows(numbers, lambda at: f"line {numbers[at] + 1}", self.lines.line)
+        return Rows(numbers, lambda at: f"line {numbers[at] + 1}", self.lines.line, "jsonl")
 
     def _at_once(self) -> Frames | None:
         types = self._types()

@@ -104,7 +104,10 @@ class DictChunk:
             if not isinstance(row, Mapping)
         }
         rows = Rows(
-            self.numbers, lambda at: f"row {self.numbers[at]}", lambda at: as_json(self.rows[at])
+            self.numbers,
+            lambda at: f"row {self.numbers[at]}",
+            lambda at: as_json(self.rows[at]),
+            "json",
         )
         return encode_rows(self.schema, self.rows, rows, reasons, self.limits)
 

@@ -7,7 +7,7 @@ an append does for several chunks side by side.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from shardline.log.schema import Schema
 
 
+RowFormat: TypeAlias = Literal["csv", "jsonl", "tfrecord", "json"]
+"""What the content of a refused row is."""
+
+
 @dataclass(frozen=True, slots=True)
 class Refused:
     """A row that cannot become a record: where it stands in its source, and why.
@@ -24,7 +28,9 @@ class Refused:
     `row` counts from 0, `where` is that in the words of the source ("line 18"). `detail` never
     holds a value; `content` is the row itself, for the quarantine: as it stands in the source
     where that is text or a payload, else as JSON. `damage` says that it is no row that does not
-    fit, but a damaged spot of the source.
+    fit, but a damaged spot of the source. `format` says what the content is: a row of `csv`, whose
+    header has these `columns`, a line of `jsonl`, the payload of a `tfrecord`, or a row that we
+    wrote as `json`.
     """
 
     row: int
@@ -33,6 +39,8 @@ class Refused:
     detail: str
     content: bytes = b""
     damage: bool = False
+    format: RowFormat | None = None
+    columns: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         named = "" if self.feature is None else f", feature {self.feature!r}"

@@ -221,7 +221,7 @@ class RecordChunk:
         mine = self.records
         numbers = np.arange(mine.first, self.end)
         found = (mine.data, mine.starts, mine.lengths)
-        rows = Rows(numbers, self._where, self._content)
+        rows = Rows(numbers, self._where, self._content, "tfrecord")
         made = checked(self.schema, found, rows, {}, self.limits.max_record_bytes)
         refused = (*self.gaps, *made.refused)
         return Frames(made.data, made.starts, made.lengths, made.rows, refused)

@@ -96,15 +96,18 @@ class LocalStore:
             file.write(data)
 
     @contextmanager
-    def writer(self, name: str, *, derived: bool = False) -> Iterator[_LocalWriter]:
-        """Put an object piece by piece: durably if there is none of that name, or a derived one."""
+    def writer(
+        self, name: str, *, derived: bool = False, overwrite: bool = False
+    ) -> Iterator[_LocalWriter]:
+        """Put an object piece by piece, durably unless it is a derived one."""
+        overwrite = overwrite or derived
         with ExitStack() as opened:
             with self._creating(name):
                 folder = opened.enter_context(self._folders.made(_folder_of(name)))
-                if derived:
+                if overwrite:
                     self._refuse_what_is_no_file(name, folder)
                 path = self._path(name)
-                file = DurableFile(path, overwrite=derived, synced=not derived, folder=folder)
+                file = DurableFile(path, overwrite=overwrite, synced=not derived, folder=folder)
                 writer = _LocalWriter(file, lambda: self._told(name, unwritten=True))
             try:
                 yield writer

@@ -128,13 +128,15 @@ class ObjectStore:
             self._client.put(self._key(name), data, mode="create", use_multipart=False)
 
     @contextmanager
-    def writer(self, name: str, *, derived: bool = False) -> Iterator[Spool]:
+    def writer(
+        self, name: str, *, derived: bool = False, overwrite: bool = False
+    ) -> Iterator[Spool]:
         """Put an object piece by piece: it is gathered on a local disk, then sent."""
         key = self._key(name)
         with Spool() as spool:
             yield spool
             file, size = spool.rewound()
-            if size <= _LARGEST_CREATE and not derived:
+            if size <= _LARGEST_CREATE and not (derived or overwrite):
                 self.create(name, file.read())
                 return
             part = max(_PART_BYTES, size // _MOST_PARTS)

@@ -92,11 +92,14 @@ class Store(Protocol):
         """
         ...
 
-    def writer(self, name: str, *, derived: bool = False) -> AbstractContextManager[ObjectWriter]:
+    def writer(
+        self, name: str, *, derived: bool = False, overwrite: bool = False
+    ) -> AbstractContextManager[ObjectWriter]:
         """Put an object as `create` does, or a `derived` one as `replace` does, piece by piece.
 
-        It is there when the block ends well. What is written does not stay in memory.
-        ObjectExistsError may come at the start already.
+        With `overwrite`, an object of that name is replaced durably: after a crash there is the
+        old or the new one, whole. It is there when the block ends well. What is written does not
+        stay in memory. ObjectExistsError may come at the start already.
         """
         ...
 
@@ -104,7 +107,8 @@ class Store(Protocol):
         """Put an object whether or not there is one: readers see the old or the new, whole.
 
         Only for what can be derived again and tells by itself whether it is whole: on a local
-        disk a power cut may tear it. UncertainWriteError as for `create`.
+        disk a power cut may tear it. For anything else use `writer` with `overwrite`.
+        UncertainWriteError as for `create`.
         """
         ...
 

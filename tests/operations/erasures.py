@@ -40,6 +40,21 @@ class InterruptedStore(FaultyStore):
         super().create(name, data)
 
 
+class DyingStore(FaultyStore):
+    """Dies just before an entry is committed: what was written stays."""
+
+    class Died(BaseException):
+        """The end of the process."""
+
+    def __init__(self, root: Path) -> None:
+        super().__init__(open_store(root))
+
+    def create(self, name: str, data: bytes) -> None:
+        if "/log/" in name:
+            raise self.Died
+        super().create(name, data)
+
+
 def marker(number: int) -> str:
     """What stands in the record of an id and nowhere else."""
     return f"marker-{number:04}-zq"

@@ -91,6 +91,7 @@ def test_a_bad_row_within_the_share_is_in_quarantine_with_reason_place_and_conte
         "row": 50,
         "where": "line 51",
         "feature": "id",
+        "format": "jsonl",
         "content": json.dumps(BAD),
     }
     assert report.entry is not None

@@ -220,10 +220,26 @@ def test_what_was_erased_cannot_come_back(tmp_path: Path) -> None:
 def test_snapshots_with_erased_records_are_no_longer_published_at_once(tmp_path: Path) -> None:
     version = landed(tmp_path, (0, 4))
     landed(tmp_path, (4, 8))
-    erase(tmp_path / "root", "digits", key="id", values=[5])
+    report = erase(tmp_path / "root", "digits", key="id", values=[5], check=False)
     assert opened(version).state.published == 1
+    assert report.checks == {}
     check_version(opened(version))
     assert opened(version).state.published == 3
+
+
+def test_erase_checks_and_publishes_every_version(tmp_path: Path) -> None:
+    v1 = landed(tmp_path, (0, 4))
+    landed(tmp_path, (4, 8))
+    v2 = Version(tmp_path / "root", "digits/v2")
+    extend(opened(v1), double, v2)
+    report = erase(tmp_path / "root", "digits", key="id", values=[5])
+    assert report.ok
+    assert {name: check.ok for name, check in report.checks.items()} == {
+        "digits/v1": True,
+        "digits/v2": True,
+    }
+    for version in map(opened, (v1, v2)):
+        assert version.state.published == version.state.snapshot
 
 
 def test_shards_that_only_older_snapshots_hold_are_given_up(tmp_path: Path) -> None:
@@ -474,7 +490,9 @@ def test_lines_of_quarantine_files_that_cannot_be_searched_go_when_asked(tmp_pat
     root = tmp_path / "root"
     (file,) = plan_erase(root, "digits", where="id == 7").quarantine
     assert (len(file.meant), len(file.doubtful)) == (0, 1)
-    assert plan_erase(root, "digits", key="id", values=[31]).quarantine == ()
+    (file,) = plan_erase(root, "digits", key="id", values=[31]).quarantine
+    assert (len(file.meant), len(file.doubtful)) == (0, 1)
+    assert plan_erase(root, "digits", key="name", values=[marker(31)]).quarantine == ()
     assert erase(root, "digits", where="id == 7", quarantine=True).lines == 1
     assert files_with(root, marker(7)) == []
 

@@ -86,10 +86,12 @@ class FaultyStore:
         return self.inner.largest_create
 
     @contextmanager
-    def writer(self, name: str, *, derived: bool = False) -> Iterator[Spool]:
+    def writer(
+        self, name: str, *, derived: bool = False, overwrite: bool = False
+    ) -> Iterator[Spool]:
         with Spool() as spool:
             yield spool
-            put = self.replace if derived else self.create
+            put = self.replace if derived or overwrite else self.create
             put(name, spool.rewound()[0].read())
 
     def replace(self, name: str, data: bytes) -> None:

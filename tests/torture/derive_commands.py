@@ -117,6 +117,11 @@ def erase_records(folder: Path) -> None:
     erase(folder / "root", "digits", where="x == 4", engine=Threads(1, pause=0))
 
 
+def strike_out(folder: Path) -> None:
+    """Strike a refused row out of a quarantine file."""
+    erase(folder / "root", "digits", key="x", values=[7], engine=Threads(1, pause=0))
+
+
 VERBS = {
     verb.__name__: verb
     for verb in (
@@ -130,6 +135,7 @@ VERBS = {
         combine_virtual,
         combine_loose,
         erase_records,
+        strike_out,
     )
 }
 

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from shardline.log.schema import Feature, Schema
 from shardline.log.version import Version
+from shardline.operations.append import append
+from shardline.operations.receipt import RECEIPT, told_by_receipts
+from shardline.storage import open_store
+from tests.torture.calls import RENAMING, SYNCING
 from tests.torture.derive_commands import BASE, DERIVED
 from tests.torture.sweep import (
     Case,
@@ -66,5 +72,65 @@ def test_records_are_gone_from_a_version_or_not_and_the_next_run_ends_it(tmp_pat
         command=lambda folder: [sys.executable, str(COMMANDS), "erase_records", str(folder)],
         judge=judge,
         prepare=prepare_overlays,
+    )
+    torture(case, tmp_path, sampled=1)
+
+
+REFUSED = [{"x": 7, "y": "bad"}, {"x": 8, "y": "bad"}]
+
+
+def prepare_refused(folder: Path) -> None:
+    """A version with two rows in quarantine, and a receipt that quotes their reasons."""
+    source = folder / "a.jsonl"
+    source.write_text("".join(json.dumps(row) + "\n" for row in [{"x": 1, "y": 0.5}, *REFUSED]))
+    schema = Schema((Feature("x", "int64"), Feature("y", "float")))
+    append(Version(folder / "root", BASE), source, schema=schema, quarantine_share=0.9)
+    source.unlink()
+
+
+def struck(folder: Path) -> tuple[list[int], bool]:
+    """The rows that a quarantine file has, and whether the receipt still quotes reasons."""
+    (path,) = (folder / "root/digits/quarantine").glob("*.jsonl")
+    rows = [json.loads(json.loads(line)["content"])["x"] for line in path.open()]
+    name = f"digits/shards/{path.stem}.tfrecord{RECEIPT}"
+    (receipt,) = told_by_receipts(open_store(folder / "root"), [name])
+    assert receipt is not None, "the receipt is torn"
+    assert (receipt.refused, receipt.quarantine) == (((1, 2),), f"digits/quarantine/{path.name}")
+    return rows, bool(receipt.told)
+
+
+def judge_struck(folder: Path, outcome: Outcome) -> None:
+    """Each file is old or new, whole; the receipt first, so that the next run knows of both."""
+    found = struck(folder)
+    assert found in (([7, 8], True), ([7, 8], False), ([8], False))
+    if outcome.exit_code == 0 or outcome.point.after_the_last_call:
+        assert found == ([8], False)
+    assert_error_names(outcome, folder)
+    assert_success_is_synced(outcome)
+    assert_failed_sync_is_final(outcome.calls)
+    if not outcome.injected:
+        assert_replaced_durably(outcome, 2)
+    assert outcome.again().returncode == 0
+    assert struck(folder) == ([8], False)
+
+
+def assert_replaced_durably(outcome: Outcome, files: int) -> None:
+    """Each file is synced under its temporary name before, and its folder behind, the rename."""
+    renames = [at for at, call in enumerate(outcome.calls) if call.name in RENAMING]
+    assert len(renames) == files
+    for at in renames:
+        old, new = outcome.calls[at].paths[-2:]
+        synced = [call.paths[0] for call in outcome.calls[:at] if call.name in SYNCING]
+        assert old in synced
+        behind = [call.paths[0] for call in outcome.calls[at:] if call.name in SYNCING]
+        assert new.rpartition("/")[0] in behind
+
+
+def test_strike_out_is_old_or_new_after_every_fault(tmp_path: Path) -> None:
+    case = Case(
+        name="strike_out",
+        command=lambda folder: [sys.executable, str(COMMANDS), "strike_out", str(folder)],
+        judge=judge_struck,
+        prepare=prepare_refused,
     )
     torture(case, tmp_path, sampled=1)

@@ -62,7 +62,7 @@ def write_page(
 
 def write_document(page: ReportPage, path: Path | str) -> Path:
     """Write what a page shows to a file."""
-    with DurableFile(Path(path), overwrite=True, synced=False) as file:
+    with DurableFile(Path(path), overwrite=True) as file:
         file.write(document(page).encode())
     return Path(path)
 

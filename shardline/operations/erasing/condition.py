@@ -150,11 +150,6 @@ class Keys:
             left.setdefault(_bytes(value).strip(), place)
         return tuple(place for value, place in left.items() if value not in found)
 
-    def stand_in(self, text: str) -> bool:
-        """Whether one of the values stands in a text, as a whole or as part of something."""
-        # A number may have blanks around it in a list, and none where it was refused.
-        return any(_bytes(value).decode(errors="replace").strip() in text for value in self.values)
-
     def bind(self, schema: Schema) -> Chooser:
         """It for records of a schema."""
         feature = scalar_feature(schema, self.key)
@@ -290,6 +285,36 @@ class _Made:
 
     def close(self) -> None:
         self._bound.close()
+
+
+@dataclass(frozen=True, slots=True)
+class Readable:
+    """A condition that no record meets: it finds what cannot be asked by these features."""
+
+    reads: tuple[str, ...]
+
+    @property
+    def shown(self) -> str:
+        """What people call it."""
+        return ", ".join(self.reads)
+
+    def bind(self, schema: Schema) -> Chooser:
+        """It for records of a schema."""
+        return _NoneMeant([schema.feature(name, sequence=False) for name in self.reads])
+
+
+@dataclass(frozen=True, slots=True)
+class _NoneMeant:
+    """Chooses nothing."""
+
+    reads: list[Feature]
+    met: Collection[int] = ()
+
+    def rows(self, batch: pa.RecordBatch) -> Mask:
+        return np.zeros(batch.num_rows, np.bool_)
+
+    def close(self) -> None:
+        """Nothing runs."""
 
 
 def condition_of(

@@ -40,6 +40,7 @@ Kind: TypeAlias = Literal[
     "pin",
     "consumer",
     "quarantine",
+    "uncommitted",
     "source",
     "found",
     "unsearched",
@@ -151,11 +152,13 @@ def source_holders(
     rows: Mapping[str, object],
     refused: Collection[str] = (),
     unread: Collection[str] = (),
+    doubtful: Collection[str] = (),
 ) -> Iterator[Holder]:
     """The files that the records came from, if they are still there.
 
-    `refused` are the paths of sources with such rows that gave no record. What gave the shards that
-    were given up `unread`, or could not land at all, was never searched, and may hold anything.
+    `refused` are the paths of sources with such rows that gave no record, `doubtful` those with
+    rows that cannot be parsed. What gave the shards that were given up `unread`, or could not land
+    at all, was never searched, and may hold anything.
     """
     keys = {history.shards[name].source for name in rows if name in history.shards}
     unknown = {history.shards[name].source for name in unread if name in history.shards}
@@ -167,15 +170,22 @@ def source_holders(
             if "set_aside" in entry.parameters:
                 aside |= {source.key for source in entry.sources}
     for key, source in sorted(told.items(), key=lambda one: one[1].shown):
-        meant = key in keys or any(f"/{source.path}".endswith(f"/{path}") for path in refused)
-        if not meant and key not in unknown | aside:
+        meant = key in keys or _is_one_of(source, refused)
+        doubted = _is_one_of(source, doubtful)
+        if not meant and not doubted and key not in unknown | aside:
             continue
         size = _size_of(source.path or "")
         if size is not None:
-            why = "" if meant else _LOST if key in unknown else _ASIDE
+            lost = _LOST if key in unknown else _DOUBTFUL if doubted else _ASIDE
+            why = "" if meant else lost
             yield _source_holder(source, why, same=size in {-1, source.size})
 
 
+def _is_one_of(source: Source, paths: Collection[str]) -> bool:
+    return any(f"/{source.path}".endswith(f"/{path}") for path in paths)
+
+
+_DOUBTFUL = "it has rows that were refused and cannot be searched"
 _LOST = "records came from it that could not be read any more, and so not searched"
 _ASIDE = "it could not land, and so was not searched"
 

@@ -19,12 +19,13 @@ from shardline.operations.erasing.holders import (
     snapshot_holders,
     source_holders,
 )
+from shardline.operations.erasing.leftovers import leftover_holders
 from shardline.operations.erasing.origins import origin_holders
 from shardline.operations.erasing.plans import search_plans
-from shardline.operations.erasing.quarantined import look_through
+from shardline.operations.erasing.quarantined import doubtful_holder, look_through
 from shardline.operations.erasing.relations import erased_before, reached, relations_of, spread
 from shardline.operations.erasing.search import search, search_tasks
-from shardline.storage import check_name, object_uri, open_store
+from shardline.storage import check_name, open_store
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -147,16 +148,18 @@ def plan_erase(
     unreadable = {one.name for one in found if one.problem} | set(problems)
     known = reached((one.name for one in found if not one.problem), relations) - set(problems)
     versions = tuple(_planned(history, rows, unreadable - known))
-    files = tuple(look_through(history, condition, rows))
+    files = tuple(look_through(history, [condition], rows, known))
     sources = {path for file in files for path in file.sources}
+    doubtful = {path for file in files for path in file.doubtful_sources}
     unread = _unread(versions, rows)
     holders = (
         *(one for version in versions for one in _holders(history, version)),
         *plan_holders(history, meant, plans.holding(found)),
         *descendants(history, {one.version.split("/")[1]: one.gone for one in versions}, rows),
         *origin_holders(history, meant.rows, unread),
-        *source_holders(history, meant.rows, sources, unread),
-        *_doubtful(history, files),
+        *source_holders(history, meant.rows, sources, unread, doubtful),
+        *(doubtful_holder(history, file) for file in files if file.doubtful),
+        *leftover_holders(history, condition, limits),
         *_unsearched(history, known, problems),
     )
     asked = (condition.reads, condition.shown)
@@ -272,18 +275,6 @@ def _bases_first(history: DatasetHistory) -> list[VersionHistory]:
 
 def _holders(history: DatasetHistory, version: VersionErasure) -> Iterator[Holder]:
     return snapshot_holders(history.versions[version.version.split("/")[1]], version.gone)
-
-
-def _doubtful(history: DatasetHistory, files: Sequence[QuarantineFile]) -> Iterator[Holder]:
-    for file in files:
-        if file.doubtful:
-            yield Holder(
-                "quarantine",
-                object_uri(history.store, file.name),
-                f"{len(file.doubtful):,} of its lines cannot be searched",
-                "look into it; or let such lines go too: --quarantine (quarantine=True)",
-                certain=False,
-            )
 
 
 def _unsearched(

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from shardline import __version__
 from shardline.errors import VersionMissingError
 from shardline.log.version import utc_now
+from shardline.operations.erasing.condition import Readable
 from shardline.operations.erasing.history import ERASE, read_history
 from shardline.operations.erasing.holders import (
     Holder,
@@ -20,11 +21,12 @@ from shardline.operations.erasing.holders import (
     snapshot_holders,
     source_holders,
 )
+from shardline.operations.erasing.leftovers import leftover_holders
 from shardline.operations.erasing.origins import origin_holders
-from shardline.operations.erasing.quarantined import look_through
+from shardline.operations.erasing.quarantined import look_through, quarantine_holders
 from shardline.operations.erasing.relations import erased_before, relations_of, spread
 from shardline.operations.keepers import plain_command
-from shardline.storage import check_name, object_uri, open_store
+from shardline.storage import check_name, open_store
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -256,10 +258,16 @@ def _remaining(
         if isinstance(path, str)
     }
     yield from source_holders(history, rows, refused, unread)
-    for file in look_through(history, None, rows):
-        if file.meant:
-            yield _quarantine(history, file.name, len(file.meant))
-    if plan is not None:
+    chosen_by = dict.fromkeys(
+        tuple(map(str, entry.parameters["features"]))
+        for entry in chosen
+        if isinstance(entry.parameters["features"], list)
+    )
+    files = tuple(look_through(history, [Readable(names) for names in chosen_by], rows))
+    yield from quarantine_holders(history, files)
+    if plan is None:
+        yield from leftover_holders(history, None)
+    else:
         yield from _found_again(plan)
 
 
@@ -281,15 +289,6 @@ def _alive(history: DatasetHistory, rows: Rows) -> Iterator[Holder]:
             )
 
 
-def _quarantine(history: DatasetHistory, name: str, lines: int) -> Holder:
-    return Holder(
-        "quarantine",
-        object_uri(history.store, name),
-        f"{lines:,} of its lines {'is' if lines == 1 else 'are'} of erased records",
-        "the erase was stopped: run it again",
-    )
-
-
 def _found_again(plan: ErasePlan) -> Iterator[Holder]:
     for one in plan.versions:
         records, shards = one.records, len(one.given_up)
@@ -300,7 +299,5 @@ def _found_again(plan: ErasePlan) -> Iterator[Holder]:
             f"snapshot, and {shards:,} {'shard' if shards == 1 else 'shards'} of older ones",
             "they came in since, or the erase was stopped: erase again",
         )
-    for file in plan.quarantine:
-        if file.meant:
-            yield _quarantine(plan.history, file.name, len(file.meant))
-    yield from (one for one in plan.holders if one.kind in {"unsearched", "quarantine", "virtual"})
+    yield from quarantine_holders(plan.history, plan.quarantine)
+    yield from (one for one in plan.holders if one.kind in {"unsearched", "uncommitted", "virtual"})

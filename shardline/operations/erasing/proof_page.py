@@ -21,6 +21,7 @@ _KINDS = {
     "shared": "a version that they were made of, and others too",
     "virtual": "a version whose pairs are made when it is read",
     "quarantine": "a quarantine file",
+    "uncommitted": "a file that was never committed",
     "source": "a source file",
     "found": "a version",
     "unsearched": "not searched",

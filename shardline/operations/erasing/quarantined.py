@@ -1,194 +1,286 @@
 """Quarantine files hold the content of rows that were refused: some of them may be of those meant.
 
-What extend or migrate refused is a record of their base, and told by its number. A row that an
-append refused was never a record: it is asked by the same condition, as far as it can be read.
+What extend or migrate refused is a record of their base, and told by its number where the base was
+searched. Any other row is parsed as its source was, and asked by the same condition. A row that
+cannot be parsed is doubtful.
 """
 
 from __future__ import annotations
 
-import base64
-import json
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+import hashlib
+from contextlib import closing
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
-import pyarrow as pa
 
-from shardline import kernel
-from shardline.errors import ShardlineError
-from shardline.operations.erasing.condition import Keys
+from shardline.log.version import Version
+from shardline.operations.erasing.history import VersionHistory
+from shardline.operations.erasing.holders import Holder
+from shardline.operations.erasing.row_search import RowSearch, guess_format, parse_line
+from shardline.operations.erasing.search import views_of
 from shardline.operations.receipt import RECEIPT, told_by_receipts
-from shardline.readers.arrow_columns import column_of, schema_of, to_column
+from shardline.storage import object_uri
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Sequence
 
-    from shardline.log.facts import Json
-    from shardline.log.schema import Feature, Schema
-    from shardline.operations.erasing.condition import Chooser, Condition
+    from shardline.log.entry import Entry
+    from shardline.log.schema import Schema
+    from shardline.operations.erasing.condition import Condition
     from shardline.operations.erasing.history import DatasetHistory
     from shardline.operations.erasing.relations import Rows
+    from shardline.operations.erasing.row_search import RefusedRow, Verdict
+    from shardline.operations.erasing.search import View
     from shardline.storage import Store
+
+_READ_BYTES = 4 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
 class QuarantineFile:
     """A quarantine file with lines that are meant, or of which that cannot be told (`doubtful`).
 
-    `sources` are those that the meant ones came from.
+    Both are digests of lines: another erase may strike out others meanwhile. `sources` are those
+    that the meant ones came from, `doubtful_sources` those of the others.
     """
 
     name: str
-    meant: frozenset[int]
-    doubtful: frozenset[int]
+    meant: frozenset[bytes]
+    doubtful: frozenset[bytes]
     sources: frozenset[str] = frozenset()
+    doubtful_sources: frozenset[str] = frozenset()
 
 
 def look_through(
-    history: DatasetHistory, condition: Condition | None, rows: Rows
+    history: DatasetHistory,
+    conditions: Sequence[Condition],
+    rows: Rows,
+    searched: Collection[str] | None = None,
 ) -> Iterator[QuarantineFile]:
     """The quarantine files of a dataset that hold something of what is meant, or may.
 
-    Without a condition only those lines are looked at that tell of records by their numbers.
+    `rows` are the records that are meant of the shards that were `searched`, of all shards if that
+    is None.
     """
-    bases = _bases(history)
+    makers = dict(_makers(history))
     folder = f"{history.dataset}/quarantine"
     for file in history.store.list(folder):
         leaf = file.name.removeprefix(f"{folder}/").removesuffix(".jsonl")
         owner = history.versions.get(leaf.split(".", 1)[0])
         if owner is None or not file.size:
             continue
-        base = bases.get(f"{leaf}.tfrecord")
-        lines = history.store.read(file.name).splitlines()
-        if base is not None:
-            gone = set(rows.get(base, np.zeros(0, np.int64)).tolist())
-            verdicts: list[bool | None] = [_row(line) in gone for line in lines]
-        elif condition is None:
+        made = makers.get(file.name) or makers.get(f"{leaf}.tfrecord") or _Made()
+        with closing(_Asking(history, owner, made, conditions, rows, searched)) as asking:
+            found = _looked_at(history.store, file.name, asking)
+        if found.meant or found.doubtful:
+            yield found
+
+
+def _looked_at(store: Store, name: str, asking: _Asking) -> QuarantineFile:
+    meant, doubtful = set[bytes](), set[bytes]()
+    sources: dict[bool, set[str]] = {True: set(), False: set()}
+    for lines in line_groups(store, name):
+        parsed = [parse_line(line) for line in lines]
+        for line, row, verdict in zip(lines, parsed, asking.verdicts(parsed), strict=True):
+            if verdict is not False:
+                (meant if verdict else doubtful).add(_digest(line))
+                sources[bool(verdict)] |= set() if row is None else {row.source}
+    return QuarantineFile(
+        name,
+        frozenset(meant),
+        frozenset(doubtful),
+        frozenset(sources[True]),
+        frozenset(sources[False]),
+    )
+
+
+def line_groups(store: Store, name: str) -> Iterator[list[bytes]]:
+    """The lines of an object with their ends, as many at a time as fit into a few megabytes."""
+    info = store.info(name)
+    size, left = 0 if info is None else info.size, b""
+    for offset in range(0, size, _READ_BYTES):
+        (data,) = store.read_ranges(name, [(offset, min(_READ_BYTES, size - offset))])
+        lines = (left + data).split(b"\n")
+        left = lines.pop()
+        if lines:
+            yield [line + b"\n" for line in lines]
+    if left:
+        yield [left]
+
+
+def _digest(line: bytes) -> bytes:
+    return hashlib.sha256(line).digest()
+
+
+@dataclass(frozen=True, slots=True)
+class _Made:
+    """What is known of a quarantine file by the entry that names it.
+
+    `base` is the shard whose records were refused, of a snapshot of the version `of`. `format` is
+    the one that an append was given.
+    """
+
+    base: str | None = None
+    of: str | None = None
+    format: str | None = None
+
+
+def _makers(history: DatasetHistory) -> Iterator[tuple[str, _Made]]:
+    """What entries tell of quarantine files: by the name of the file, or that of its shard."""
+    for version in history.versions.values():
+        for entry in version.entries:
+            if entry.operation in {"extend", "migrate"}:
+                of = entry.inputs[0].shown if entry.inputs else None
+                for one, base in zip(entry.added, entry.bases, strict=False):
+                    yield one.shard.name, _Made(base, of)
+            elif "format" in entry.parameters:
+                yield from ((name, _Made(format=_format(entry))) for name in _files(entry))
+
+
+def _format(entry: Entry) -> str | None:
+    named = entry.parameters["format"]
+    return named if isinstance(named, str) else None
+
+
+def _files(entry: Entry) -> Iterator[str]:
+    for told in entry.parameters.get("quarantine", ()):
+        yield from told.get("files", ())
+
+
+@dataclass
+class _Asking:
+    """Asks the lines of one quarantine file."""
+
+    history: DatasetHistory
+    owner: VersionHistory
+    made: _Made
+    conditions: Sequence[Condition]
+    rows: Rows
+    searched: Collection[str] | None
+    _schema: Schema = field(init=False)
+    _searches: list[list[RowSearch]] = field(init=False, default_factory=list)
+
+    def __post_init__(self) -> None:
+        """Bind each condition to the features that the rows have."""
+        one = self._version()
+        self._schema = self.owner.version.schema if one is None else one.version.schema
+        for condition in self.conditions:
+            views: Sequence[View] = () if one is None else views_of(self.history, one, condition)
+            self._searches.append([RowSearch(self._schema, view, condition) for view in views])
+
+    def _version(self) -> VersionHistory | None:
+        """The version whose features the rows have."""
+        if self.made.of is None:
+            return self.owner
+        dataset, _, name = self.made.of.partition("/")
+        if dataset == self.history.dataset:
+            return self.history.versions.get(name)
+        version = Version(self.history.store, self.made.of)
+        return VersionHistory(version, ()) if version.exists else None
+
+    def close(self) -> None:
+        """End what the conditions have running."""
+        for searches in self._searches:
+            for search in searches:
+                search.close()
+
+    def verdicts(self, rows: Sequence[RefusedRow | None]) -> list[Verdict]:
+        """Whether lines are meant."""
+        base = self.made.base
+        if base is not None and (self.searched is None or base in self.searched):
+            gone = set(self.rows.get(base, np.zeros(0, np.int64)).tolist())
+            return [None if row is None else row.row in gone for row in rows]
+        found = [self._by_itself(row) for row in rows]
+        asked = [(row, at) for at, row in enumerate(rows) if row is not None and found[at]]
+        some = [(row, guess_format(row, self.made.format, self._schema)) for row, _ in asked]
+        told: list[list[Verdict]] = [[None if one is None else False] for one in found]
+        for searches in self._searches:
+            each = [search.of_rows(some) for search in searches]
+            for number, (_, at) in enumerate(asked):
+                # Without a view of the features nothing is known of a row.
+                told[at] += [one[number] for one in each] or [None]
+        return [_any(verdicts) for verdicts in told]
+
+    @staticmethod
+    def _by_itself(row: RefusedRow | None) -> Verdict:
+        """True if a row is to be asked, False if it holds nothing; None if it cannot be parsed."""
+        if row is None or row.is_file:
+            return None
+        if not row.content:
+            return False
+        return None if row.is_damage else True
+
+
+def _any(verdicts: Sequence[Verdict]) -> Verdict:
+    """Whether a row is meant by one of several verdicts."""
+    if any(verdicts):
+        return True
+    return None if None in verdicts else False
+
+
+def quarantine_holders(
+    history: DatasetHistory, files: Iterable[QuarantineFile]
+) -> Iterator[Holder]:
+    """The quarantine files that hold erased rows, or may: each once, by what is more certain."""
+    for file in files:
+        count = len(file.meant)
+        if not count:
+            yield doubtful_holder(history, file)
             continue
-        else:
-            asking = _Asking(owner.version.schema, condition)
-            verdicts = [asking.verdict(line) for line in lines]
-        meant = frozenset(at for at, told in enumerate(verdicts) if told)
-        doubtful = frozenset(at for at, told in enumerate(verdicts) if told is None)
-        if meant or doubtful:
-            sources = frozenset(_source(lines[at]) for at in meant)
-            yield QuarantineFile(file.name, meant, doubtful, sources)
+        more = f", and {len(file.doubtful):,} cannot be searched" if file.doubtful else ""
+        yield Holder(
+            "quarantine",
+            object_uri(history.store, file.name),
+            f"{count:,} of its lines {'is' if count == 1 else 'are'} of erased records{more}",
+            "the erase was stopped: run it again",
+        )
 
 
-def _bases(history: DatasetHistory) -> dict[str, str]:
-    """Of which shard each is made that extend or migrate made."""
-    return {
-        one.shard.name: base
-        for version in history.versions.values()
-        for entry in version.entries
-        if entry.operation in {"extend", "migrate"}
-        for one, base in zip(entry.added, entry.bases, strict=False)
-    }
-
-
-def _row(line: bytes) -> int:
-    try:
-        return int(json.loads(line)["row"])
-    except (ValueError, KeyError, TypeError):
-        return -1
-
-
-def _source(line: bytes) -> str:
-    return str(json.loads(line).get("source", ""))
+def doubtful_holder(history: DatasetHistory, file: QuarantineFile) -> Holder:
+    """A quarantine file with lines of which it cannot be told whether they are meant."""
+    return Holder(
+        "quarantine",
+        object_uri(history.store, file.name),
+        f"{len(file.doubtful):,} of its lines cannot be searched",
+        "look into it; or erase again with --quarantine (quarantine=True), which strikes out such "
+        "lines too",
+        (("erase", history.dataset, "--where", "PREDICATE", "--quarantine"),),
+        certain=False,
+    )
 
 
 def strike_out(store: Store, file: QuarantineFile, *, doubtful: bool) -> int:
     """Write a quarantine file without the lines that are meant, and say how many these are.
 
-    What a function raised may hold what it was given: the receipt's reasons go too.
+    The reasons in receipts go first: what a function raised may hold what it was given, and whoever
+    finishes a stopped erase knows by the lines that are left what is to be done.
     """
     gone = file.meant | (file.doubtful if doubtful else frozenset())
     if not gone:
         return 0
-    lines = store.read(file.name).splitlines(keepends=True)
-    store.replace(file.name, b"".join(line for at, line in enumerate(lines) if at not in gone))
-    shard = file.name.replace("/quarantine/", "/shards/", 1).removesuffix(".jsonl") + ".tfrecord"
-    (receipt,) = told_by_receipts(store, [shard + RECEIPT])
-    if receipt is not None and receipt.told:
-        store.replace(shard + RECEIPT, replace(receipt, told=()).encode())
-    return len(gone)
+    clear_receipts(store, file.name)
+    count = 0
+    with store.writer(file.name, overwrite=True) as written:
+        for lines in line_groups(store, file.name):
+            kept = [line for line in lines if _digest(line) not in gone]
+            written.write(b"".join(kept))
+            count += len(lines) - len(kept)
+    return count
 
 
-class _Asking:
-    """Asks a condition of rows that are no records; None where it cannot be told."""
+def clear_receipts(store: Store, quarantine: str) -> None:
+    """Write the receipts that name a quarantine file without the reasons that they quote from it.
 
-    def __init__(self, schema: Schema, condition: Condition) -> None:
-        self._condition = condition
-        self._chooser: Chooser | None = None
-        try:
-            self._chooser = condition.bind(schema)
-        except ShardlineError:
-            return
-        # What a refused row lacks may be required.
-        self._reads = [replace(feature, required=False) for feature in self._chooser.reads]
-
-    def verdict(self, line: bytes) -> bool | None:
-        """Whether a line of a quarantine file is meant."""
-        try:
-            told = json.loads(line)
-            if "content" in told:
-                return self._of_text(str(told["content"]))
-            return self._of_payload(base64.b64decode(told["content_base64"]))
-        except (ValueError, KeyError, TypeError):
-            return None
-
-    def _of_text(self, text: str) -> bool | None:
-        if isinstance(self._condition, Keys) and not self._condition.stand_in(text):
-            return False
-        try:
-            row = json.loads(text)
-        except ValueError:
-            row = None
-        if isinstance(row, dict):
-            return self._of_row(row)
-        # Bytes that happen to be text may be a record all the same.
-        return self._of_payload(text.encode())
-
-    def _of_row(self, row: Json) -> bool | None:
-        if self._chooser is None:
-            return None
-        try:
-            arrays = [_cell(feature, row.get(feature.name)) for feature in self._reads]
-        except (ValueError, TypeError, OverflowError, pa.ArrowException):
-            return None
-        return self._ask(arrays)
-
-    def _of_payload(self, payload: bytes) -> bool | None:
-        if self._chooser is None or not payload:
-            return None
-        asked = [column_of(feature) for feature in self._reads]
-        starts, lengths = np.zeros(1, np.int64), np.array([len(payload)], np.int64)
-        try:
-            decoded = kernel.decode(payload, starts, lengths, asked)
-            arrays = [to_column(*one) for one in zip(self._reads, decoded, strict=True)]
-        except ShardlineError:
-            return None
-        return self._ask(arrays)
-
-    def _ask(self, arrays: Sequence[pa.Array]) -> bool | None:
-        if self._chooser is None:
-            return None
-        batch = pa.RecordBatch.from_arrays(list(arrays), schema=schema_of(self._reads))
-        try:
-            return bool(self._chooser.rows(batch)[0])
-        except ShardlineError:
-            return None
-
-
-def _cell(feature: Feature, value: Any) -> pa.Array:  # noqa: ANN401 - as JSON has it
-    """A value as that of a feature; a number may stand as text in what was refused."""
-    kind = schema_of([feature]).field(0).type
-    if value is not None and not feature.shape:
-        if feature.kind == "int64":
-            value = int(value)
-        elif feature.kind == "float":
-            value = float(value)
-        elif not isinstance(value, str):
-            value = str(value)
-        value = value.encode() if pa.types.is_binary(kind) else value
-    return pa.array([value], kind)
+    There may be two: on an object store a large shard has a name that was drawn, and its receipt
+    is also where others look for it.
+    """
+    folder, _, leaf = quarantine.rpartition("/")
+    folder = f"{folder.rpartition('/')[0]}/shards"
+    stem = leaf.removesuffix(".jsonl")
+    first = ".".join(stem.split(".")[:2])
+    names = [f"{folder}/{one}.tfrecord{RECEIPT}" for one in dict.fromkeys((stem, first))]
+    for name, receipt in zip(names, told_by_receipts(store, names), strict=True):
+        if receipt is not None and receipt.told and receipt.quarantine == quarantine:
+            with store.writer(name, overwrite=True) as file:
+                file.write(replace(receipt, told=()).encode())
