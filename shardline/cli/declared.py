@@ -62,10 +62,16 @@ def declare_sources(
     from shardline.sources import as_source, infer_schema_of
 
     found = find_sources(arguments, format_)
+    sources = [as_source(one, format=format_, limits=limits) for one in found]  # type: ignore[arg-type] # one of its choices
     with at_work("finding the schema"):
-        schema = infer_schema_of(
-            [as_source(one, format=format_, limits=limits) for one in found]  # type: ignore[arg-type] # one of its choices
-        )
+        try:
+            schema = infer_schema_of(sources)
+        except SchemaMismatchError as error:
+            if error.code not in {"inexact-number", "number-too-large"}:
+                raise
+            # What is declared is edited: the user decides which features may be rounded.
+            schema = infer_schema_of(sources, allow_rounding=True)
+            click.echo(f"warning: {escaped(error.message)}", err=True)
     if not schema.features and schema.payload != "opaque":
         raise SchemaMismatchError(f"nothing in {found[0]} tells a schema: it holds no values")
     if as_json:

@@ -14,6 +14,7 @@ from shardline.errors import SchemaMismatchError
 from shardline.hints import Hint
 from shardline.log.schema import Feature, Schema, Text
 from shardline.sources.arrow_types import depth_of
+from shardline.sources.exact import rounds_texts
 from shardline.sources.fit import Fitted, fit
 from shardline.sources.json_values import NotJson, parsed_list
 from shardline.sources.values import TooLarge, fit_values
@@ -28,6 +29,8 @@ _WHOLE = re.compile(r"[+-]?[0-9]+")
 _NUMBER = re.compile(
     r"[+-]?(?:(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:e[+-]?[0-9]+)?|inf|infinity|nan)", re.IGNORECASE
 )
+_CODE = r"^[+-]?0[0-9]|^\+[0-9]+$"
+"""Leading zeros and the plus of a whole number: a number does not keep them."""
 _MOST_DIGITS = 400
 _INT64 = range(-(2**63), 2**63)
 
@@ -110,19 +113,25 @@ def _fit_each(feature: Feature, texts: pa.Array, read: Callable[[str], object]) 
 
 @dataclass(slots=True)
 class _Seen:
-    """What the cells of a column have been so far."""
+    """What the cells of a column have been so far; float32 rounds some of them if `rounded`."""
 
     kind: Kind = "int64"
     filled: int = 0
     nan: bool = False
+    rounded: bool = False
 
 
 @dataclass(slots=True)
 class CellTally:
-    """Tells the schema of columns of cells: whole numbers if all are, else numbers, else text."""
+    """Tells the schema of columns of cells: whole numbers if all are, else numbers, else text.
+
+    Without `allow_rounding`, cells are text where numbers would lose a digit or a sign: `00123`,
+    `+49`, integers over 64 bits, and integers next to fractions that float32 rounds.
+    """
 
     names: Sequence[str]
     rows: int = 0
+    allow_rounding: bool = False
     seen: list[_Seen] = field(default_factory=list)
 
     def add(self, columns: Sequence[pa.Array]) -> None:
@@ -132,14 +141,34 @@ class CellTally:
         for seen, texts in zip(self.seen, columns, strict=True):
             filled = pc.drop_null(_trimmed(texts))
             seen.filled += len(filled)
-            if seen.kind == "int64" and _numbers("int64", filled) is None:
-                # Whole numbers over 64 bits would lose digits as floats.
-                whole = pc.all(pc.match_substring_regex(filled, r"^[+-]?[0-9]+$")).as_py()
-                seen.kind = "bytes" if whole else "float"
+            if seen.kind == "int64":
+                seen.kind = self._look_at_integers(seen, filled)
             if seen.kind == "float":
-                numbers = _numbers("float", filled)
-                seen.kind = "bytes" if numbers is None else "float"
-                seen.nan |= numbers is not None and bool(pc.any(pc.is_nan(numbers)).as_py())
+                seen.kind = self._look_at_floats(seen, filled)
+
+    def _look_at_integers(self, seen: _Seen, filled: pa.Array) -> Kind:
+        numbers = _numbers("int64", filled)
+        if numbers is None:
+            # Whole numbers over 64 bits would lose digits as floats.
+            whole = pc.all(pc.match_substring_regex(filled, r"^[+-]?[0-9]+$")).as_py()
+            return "bytes" if whole else "float"
+        if self.allow_rounding:
+            return "int64"
+        if not pc.all(pc.equal(numbers.cast(pa.string()), filled)).as_py():
+            return "float"  # minus zero, or text, which is looked at next
+        seen.rounded = seen.rounded or rounds_texts(numbers, filled)
+        return "int64"
+
+    def _look_at_floats(self, seen: _Seen, filled: pa.Array) -> Kind:
+        numbers = _numbers("float", filled)
+        if numbers is None:
+            return "bytes"
+        if not self.allow_rounding:
+            if pc.any(pc.match_substring_regex(filled, _CODE)).as_py():
+                return "bytes"
+            seen.rounded = seen.rounded or rounds_texts(numbers, filled)
+        seen.nan = seen.nan or bool(pc.any(pc.is_nan(numbers)).as_py())
+        return "float"
 
     def schema(self, shown: str) -> Schema:
         """The schema that all these rows fit; SchemaMismatchError where none can be told."""
@@ -154,9 +183,10 @@ class CellTally:
                     hint=Hint.of("declare the schema, or remove the column"),
                     feature=name,
                 )
-            text = seen.kind == "bytes"
+            kind: Kind = "bytes" if seen.kind == "float" and seen.rounded else seen.kind
+            text = kind == "bytes"
             required = text or seen.filled == self.rows
             meaning = Text() if text else None
             nan = seen.nan and not text
-            features.append(Feature(name, seen.kind, required=required, meaning=meaning, nan=nan))
+            features.append(Feature(name, kind, required=required, meaning=meaning, nan=nan))
         return Schema(tuple(features))

@@ -39,11 +39,11 @@ class CsvSource(Source):
         super().__init__(origin, limits)
         self._file = origin
 
-    def _infer(self) -> Schema:
+    def _infer(self, *, allow_rounding: bool) -> Schema:
         """Return the schema that all rows fit; rows that are no CSV are left out."""
         tally: CellTally | None = None
         for rows in self.blocks():
-            tally = tally or CellTally(rows.names)
+            tally = tally or CellTally(rows.names, allow_rounding=allow_rounding)
             if not rows.too_long:
                 tally.add(rows.columns({}))
         return CellTally([]).schema(self.shown) if tally is None else tally.schema(self.shown)
@@ -251,6 +251,6 @@ class CellChunk:
 
     def infer(self) -> Schema:
         """The schema that its rows suggest."""
-        tally = CellTally(self.rows.names)
+        tally = CellTally(self.rows.names, allow_rounding=True)
         tally.add(self.rows.columns({}))
         return tally.schema("")
