@@ -69,6 +69,12 @@ def _is_rounded_text(number: float, text: str) -> bool:
     return abs(number) > _FLOAT32_MAX or Decimal(text) != Decimal(float(np.float32(number)))
 
 
+def rounded_numbers(numbers: pa.Array) -> Mask:
+    """Mark the numbers that float32 rounds before the decimal point."""
+    marked = _rounded(numbers)
+    return np.zeros(len(numbers), np.bool_) if marked is None else marked
+
+
 def refuse_rounded(shown: str, name: str, values: Sequence[object], first: int) -> None:
     """Refuse Python integers that neither int64 nor float32 stores; `first` is the first row."""
     for row, value in enumerate(values, first):
