@@ -16,6 +16,7 @@ from shardline.cli.references import (
     parse_version,
 )
 from shardline.cli.schema_file import declaration
+from shardline.cli.skipped import with_skipped
 from shardline.cli.source_arguments import find_sources
 from shardline.cli.spec_text import spec_text
 from shardline.cli.tables import plain_console, plain_table
@@ -75,7 +76,7 @@ def declare_sources(
     if not schema.features and schema.payload != "opaque":
         raise SchemaMismatchError(f"nothing in {found[0]} tells a schema: it holds no values")
     if as_json:
-        click.echo(json.dumps({"ok": True, "schema": schema.to_json()}))
+        click.echo(json.dumps(with_skipped({"ok": True, "schema": schema.to_json()})))
     else:
         click.echo(declaration(schema), nl=False)
 
