@@ -89,7 +89,9 @@ def nothing_new(version: str, folders: Sequence[LandingFolder], found: Arrivals)
     if missing:
         return f"there is no folder {', '.join(missing)}: nothing can land for {version}"
     settling = f"; {len(found.settling)} were written to just now" if found.settling else ""
-    return f"nothing new for {version} in {where}: {counted(found.known, 'source')} known{settling}"
+    skipped = f"; skipped {counted(len(found.skipped), 'file')}" if found.skipped else ""
+    known = counted(found.known, "source")
+    return f"nothing new for {version} in {where}: {known} known{settling}{skipped}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,6 +59,7 @@ CODES: dict[str, str] = {
     "incomplete-operation": "An operation failed after it had changed something. Run it again.",
     "index-mismatch": "An offset index does not belong to its file.",
     "index-not-found": "A file has no offset index.",
+    "inexact-number": "An inferred kind would lose digits of a number; declare the kind.",
     "invalid-argument": "An argument has a value that the operation does not accept.",
     "invalid-choice": "An argument is not among the accepted values.",
     "invalid-dagster-home": "DAGSTER_HOME is not an absolute path of a folder.",

@@ -25,6 +25,7 @@ from shardline.cli.options import (
 )
 from shardline.cli.references import open_root, parse_version
 from shardline.cli.schema_file import read_schema
+from shardline.cli.skipped import with_skipped
 from shardline.cli.source_arguments import find_sources, format_option
 from shardline.cli.steps import drawing_engine
 
@@ -201,7 +202,7 @@ def _run(asked: _Asked, *, reland: bool) -> None:
         checked = check_snapshot(version, report.snapshot, limits=within, workers=asked.workers)
     if asked.as_json:
         told = appended_json(report, version, checked, seconds, dry_run=asked.dry_run)
-        click.echo(json.dumps(told))
+        click.echo(json.dumps(with_skipped(told)))
     else:
         if checked is not None:
             print_checked(checked)

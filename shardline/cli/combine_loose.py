@@ -15,6 +15,7 @@ from shardline.cli.json_told import tell_json
 from shardline.cli.options import expand
 from shardline.cli.outcome import print_not_done
 from shardline.cli.progress import at_work, pair_progress
+from shardline.cli.skipped import with_skipped
 from shardline.cli.wording import counted, escaped, human_bytes, rate
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ def combine_loose(asked: CombineOptions, output: Path, rule: Options) -> None:
     refuse_over_budget(str(output), plan.estimate, asked.budget_bytes, folder, of_files=True)
     if asked.dry_run:
         if asked.as_json:
-            tell_json(_plan_json(plan, output))
+            tell_json(with_skipped(_plan_json(plan, output)))
         else:
             print_not_done()
         return
@@ -80,7 +81,7 @@ def _write(
             "compression": report.compression.value,
             "seconds": round(seconds, 6),
         }
-        tell_json(told)
+        tell_json(with_skipped(told))
         return
     packed = "" if report.compression.value == "none" else f", {report.compression.value}"
     click.echo(

@@ -16,6 +16,7 @@ from shardline.cli.options import (
     workers_option,
 )
 from shardline.cli.progress import file_progress
+from shardline.cli.skipped import with_skipped
 
 
 @click.command(
@@ -60,7 +61,7 @@ def count(
             }
             for report in reports
         ]
-        click.echo(json.dumps({"ok": ok, "records": total, "files": told}))
+        click.echo(json.dumps(with_skipped({"ok": ok, "records": total, "files": told})))
     else:
         for report in reports:
             click.echo(f"{report.records:>14,}  {report.file}")

@@ -16,6 +16,7 @@ from shardline.cli.references import (
     parse_version,
 )
 from shardline.cli.schema_file import declaration
+from shardline.cli.skipped import with_skipped
 from shardline.cli.source_arguments import find_sources
 from shardline.cli.spec_text import spec_text
 from shardline.cli.tables import plain_console, plain_table
@@ -62,14 +63,20 @@ def declare_sources(
     from shardline.sources import as_source, infer_schema_of
 
     found = find_sources(arguments, format_)
+    sources = [as_source(one, format=format_, limits=limits) for one in found]  # type: ignore[arg-type] # one of its choices
     with at_work("finding the schema"):
-        schema = infer_schema_of(
-            [as_source(one, format=format_, limits=limits) for one in found]  # type: ignore[arg-type] # one of its choices
-        )
+        try:
+            schema = infer_schema_of(sources)
+        except SchemaMismatchError as error:
+            if error.code not in {"inexact-number", "number-too-large"}:
+                raise
+            # What is declared is edited: the user decides which features may be rounded.
+            schema = infer_schema_of(sources, allow_rounding=True)
+            click.echo(f"warning: {escaped(error.message)}", err=True)
     if not schema.features and schema.payload != "opaque":
         raise SchemaMismatchError(f"nothing in {found[0]} tells a schema: it holds no values")
     if as_json:
-        click.echo(json.dumps({"ok": True, "schema": schema.to_json()}))
+        click.echo(json.dumps(with_skipped({"ok": True, "schema": schema.to_json()})))
     else:
         click.echo(declaration(schema), nl=False)
 

@@ -18,6 +18,7 @@ from shardline.cli.options import (
     workers_option,
 )
 from shardline.cli.progress import file_progress
+from shardline.cli.skipped import with_skipped
 from shardline.cli.wording import counted
 from shardline.errors import DamagedFileError
 
@@ -78,7 +79,7 @@ def index(
             else {"file": str(path), "index": str(index_path(path)), "records": outcome}
             for path, outcome in zip(paths, outcomes, strict=True)
         ]
-        click.echo(json.dumps({"ok": not damaged, "files": told}))
+        click.echo(json.dumps(with_skipped({"ok": not damaged, "files": told})))
     else:
         for path, outcome in zip(paths, outcomes, strict=True):
             if not isinstance(outcome, DamagedFileError):

@@ -13,24 +13,17 @@ import click
 from click.core import ParameterSource
 
 from shardline.cli.errors import AS_JSON, GIVEN_ROOT, UsageError
+from shardline.cli.skipped import note_skipped
+from shardline.files.names import RECORD_SUFFIXES, is_record_name, is_sidecar_name
 from shardline.hints import Hint
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
 
     from shardline.files import Limits
 
 Command = TypeVar("Command", bound="Callable[..., Any]")
 
-_RECORD_FILE = re.compile(r"tfrec|tfr$|-\d{5}-of-\d{5}", re.IGNORECASE)
-_BESIDE_RECORDS = (".export", ".index", ".receipt", ".rows", ".tmp")
-"""What we write beside TFRecord files, and so is named like them."""
-_NOT_RECORDS = (
-    *_BESIDE_RECORDS,
-    *(".arrow", ".bak", ".crc", ".csv", ".csv.gz", ".feather", ".ipc", ".json", ".json.gz"),
-    *(".jsonl", ".jsonl.gz", ".log", ".md", ".md5", ".ndjson", ".ndjson.gz", ".parquet"),
-    *(".pbtxt", ".pq", ".py", ".sha1", ".sha256", ".txt"),
-)
 _SIZE = re.compile(r"(\d{1,30})\s*(|[kmgt])i?b?", re.IGNORECASE)
 _SHARE = re.compile(r"(\d{1,3}(?:\.\d{1,9})?)%|(0(?:\.\d{1,12})?)", re.ASCII)
 _DURATION = re.compile(r"0|(\d{1,9})([wdhms])", re.ASCII)
@@ -255,13 +248,15 @@ def _expand_one(pattern: str) -> list[Path]:
             "empty file name", code="invalid-argument", hint="check that the shell variable is set"
         )
     if path.is_dir():
-        files = [file for file in sorted(path.rglob("*")) if looks_like_records(file)]
+        found = {file: looks_like_records(file) for file in sorted(visible_files(path))}
+        files = [file for file in found if found[file]]
+        note_skipped(file for file in found if not found[file] and wanted(file))
         if not files:
             raise UsageError(
                 f"{pattern}: no TFRecord files in the folder",
                 code="no-files-found",
                 hint=Hint.of(
-                    "expected names like x.tfrecord or x-00000-of-00010; ",
+                    f"expected names that end in {', '.join(RECORD_SUFFIXES)}; ",
                     f"name the files, or `{path}/*`",
                 ),
                 path=pattern,
@@ -278,17 +273,19 @@ def _expand_one(pattern: str) -> list[Path]:
     raise UsageError(f"file not found: {pattern}", code="file-not-found", path=pattern)
 
 
+def visible_files(folder: Path) -> Iterator[Path]:
+    """Return every file below a folder; hidden files and folders are left out."""
+    for file in folder.rglob("*"):
+        inside = file.relative_to(folder).parts
+        if not any(part.startswith(".") for part in inside) and file.is_file():
+            yield file
+
+
 def wanted(file: Path) -> bool:
     """Whether a file that matches a glob can be meant by it."""
-    return file.suffix not in _BESIDE_RECORDS
+    return not is_sidecar_name(file.name)
 
 
 def looks_like_records(file: Path) -> bool:
     """Whether a file is named like a TFRecord file."""
-    name = file.name
-    return (
-        file.is_file()
-        and not name.startswith(".")
-        and not name.endswith(_NOT_RECORDS)
-        and _RECORD_FILE.search(name) is not None
-    )
+    return file.is_file() and is_record_name(file.name)

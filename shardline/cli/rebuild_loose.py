@@ -13,6 +13,7 @@ from shardline.cli.aside import run_aside, stoppable
 from shardline.cli.errors import UsageError
 from shardline.cli.options import expand
 from shardline.cli.progress import file_progress
+from shardline.cli.skipped import with_skipped
 from shardline.cli.wording import counted, escaped, human_bytes, rate
 
 if TYPE_CHECKING:
@@ -82,7 +83,7 @@ def rebuild_loose(
             "compression": report.compression.value,
             "seconds": round(seconds, 6),
         }
-        click.echo(json.dumps(told))
+        click.echo(json.dumps(with_skipped(told)))
         return
     packed = "" if report.compression.value == "none" else f", {report.compression.value}"
     into = "" if target_size is None else f"{counted(len(report.files), 'file')} in "

@@ -12,6 +12,7 @@ from shardline.cli.declared import declare_sources, is_version, show_declared
 from shardline.cli.errors import UsageError
 from shardline.cli.options import json_option, limit_options, limits, root_option, workers_option
 from shardline.cli.progress import file_progress
+from shardline.cli.skipped import with_skipped
 from shardline.cli.source_arguments import format_by_name, format_option
 from shardline.cli.targets import files_or_versions
 from shardline.cli.wording import counted, escaped
@@ -97,7 +98,8 @@ def schema(
         report = infer_schema(paths, limits=within, workers=workers, progress=progress)
     ok = all(len(feature.kinds) < 2 for feature in report.merged.features)
     if as_json:
-        click.echo(json.dumps(_as_dict(report, feature_spec(report.merged), ok=ok)))
+        payload = _as_dict(report, feature_spec(report.merged), ok=ok)
+        click.echo(json.dumps(with_skipped(payload)))
     elif spec:
         click.echo("import tensorflow as tf\n\n" + feature_spec(report.merged), nl=False)
     else:

@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING
 import click
 
 from shardline.cli.errors import UsageError
-from shardline.cli.options import looks_like_records, wanted
+from shardline.cli.options import visible_files, wanted
+from shardline.cli.skipped import note_skipped
+from shardline.files.names import format_of
 from shardline.hints import Hint
 
 if TYPE_CHECKING:
@@ -20,12 +22,6 @@ if TYPE_CHECKING:
     from shardline.cli.options import Command
 
 FORMATS = ("tfrecord", "jsonl", "csv", "parquet", "arrow", "folder")
-_ENDINGS = {
-    "jsonl": (".jsonl", ".ndjson", ".json", ".jsonl.gz", ".ndjson.gz", ".json.gz"),
-    "csv": (".csv", ".csv.gz"),
-    "parquet": (".parquet", ".pq"),
-    "arrow": (".arrow", ".feather", ".ipc"),
-}
 _NOT_DATA = re.compile(r"_.*|(readme|license).*|.*\.(md|crc|md5|sha1|sha256|log)", re.IGNORECASE)
 _SHOWN = 3
 
@@ -59,9 +55,7 @@ def find_sources(arguments: Iterable[str], format_: str | None) -> list[Path | s
 
 def format_by_name(file: Path) -> str | None:
     """The format that a file's name tells, None if it tells none."""
-    name = file.name.lower()
-    told = (one for one, endings in _ENDINGS.items() if name.endswith(endings))
-    return next(told, "tfrecord" if looks_like_records(file) else None)
+    return format_of(file.name)
 
 
 def _find(argument: str, format_: str | None) -> list[Path | str]:
@@ -112,7 +106,7 @@ def _in_folder(folder: Path, format_: str | None) -> Iterator[Path]:
     if format_ == "folder":
         yield folder
         return
-    files = list(_visible(folder))
+    files = sorted(visible_files(folder))
     if not files:
         raise UsageError(f"{folder}: no files in the folder", code="no-files-found", path=folder)
     told = {file: format_by_name(file) for file in files}
@@ -126,6 +120,7 @@ def _in_folder(folder: Path, format_: str | None) -> Iterator[Path]:
                 hint=f"name the files, or `{folder}/*`",
                 path=folder,
             )
+        note_skipped(file for file in files if told[file] != format_ and wanted(file))
         yield from known
         return
     others = [file for file in files if not told[file] and _may_be_data(file)]
@@ -139,19 +134,15 @@ def _in_folder(folder: Path, format_: str | None) -> Iterator[Path]:
             ),
             path=folder,
         )
-    yield from known or [folder]
+    if not known:
+        yield folder
+        return
+    note_skipped(file for file in files if not told[file] and wanted(file))
+    yield from known
 
 
 def _may_be_data(file: Path) -> bool:
     return wanted(file) and _NOT_DATA.fullmatch(file.name) is None
-
-
-def _visible(folder: Path) -> Iterator[Path]:
-    """Every file below a folder, in order; hidden ones are left out."""
-    for file in sorted(folder.rglob("*")):
-        inside = file.relative_to(folder).parts
-        if file.is_file() and not any(part.startswith(".") for part in inside):
-            yield file
 
 
 def _named(files: list[Path]) -> str:

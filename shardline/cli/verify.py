@@ -12,6 +12,7 @@ import click
 from shardline.cli.errors import UsageError, render_hint
 from shardline.cli.options import json_option, limit_options, limits, root_option, workers_option
 from shardline.cli.progress import file_progress
+from shardline.cli.skipped import with_skipped
 from shardline.cli.targets import files_or_versions
 from shardline.cli.wording import counted, escaped, human_bytes
 from shardline.errors import salvage_hint
@@ -102,7 +103,7 @@ def verify(
         if not as_json:
             print_version(reference, report, seconds)
     if as_json:
-        click.echo(json.dumps(told))
+        click.echo(json.dumps(with_skipped(told)))
     raise SystemExit(0 if told["ok"] else 1)
 
 

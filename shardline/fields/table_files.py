@@ -23,6 +23,7 @@ from shardline.sources.csv_rows import CsvSource
 from shardline.sources.json_lines import JsonLinesSource
 from shardline.sources.json_values import NotJson, parsed
 from shardline.sources.memory import FrameColumns
+from shardline.sources.mismatch import duplicate_names
 from shardline.sources.origin import FileOrigin
 from shardline.sources.parquet import PARQUET_MAGIC, ArrowColumns, ParquetColumns
 
@@ -217,7 +218,7 @@ def _too_long(shown: str, where: str, row: int) -> FieldsError:
 
 
 def _refuse_twice(shown: str, names: list[str]) -> list[str]:
-    twice = sorted({name for name in names if names.count(name) > 1})
+    twice = duplicate_names(names)
     if twice:
         raise FieldsError(
             f"{shown}: duplicate column {twice[0]!r}",

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from shardline import kernel
-from shardline.errors import FieldsError
+from shardline.errors import FieldsError, SchemaMismatchError
 from shardline.fields.made import joined, nothing
 from shardline.hints import Hint
 from shardline.kernel.columns import from_arrow
@@ -77,7 +77,15 @@ class HeldTable:
         finder = Finder(self.shown)
         for columns in self._columns(names):
             finder.add(pa.RecordBatch.from_arrays(columns, names))
-        return {feature.name: feature for feature in finder.schema().features}
+        try:
+            schema = finder.schema()
+        except SchemaMismatchError as error:
+            if error.code != "inexact-number" or error.feature is None or error.record is None:
+                raise
+            raise self._unkept(
+                error.code, error.feature, error.record, "float rounds the number"
+            ) from None
+        return {feature.name: feature for feature in schema.features}
 
     def fitted(self, feature: Feature) -> Fitted:
         """One of the columns as a feature."""
@@ -119,16 +127,20 @@ class HeldTable:
         for name in names:
             at = self.large(name)
             if at is not None:
-                raise FieldsError(
-                    f"{self.shown}, column {name!r}, {self.where(at)}: number too large for int64",
-                    code="number-too-large",
-                    hint=Hint.of(
-                        "convert the column to text, or declare its kind, e.g. "
-                        f"`features=[Feature({name!r}, 'float')]`"
-                    ),
-                    record=at,
-                    feature=name,
-                )
+                raise self._unkept("number-too-large", name, at, "number too large for int64")
+
+    def _unkept(self, code: str, name: str, row: int, problem: str) -> FieldsError:
+        """Return the error for a number that no inferred kind stores exactly."""
+        return FieldsError(
+            f"{self.shown}, column {name!r}, {self.where(row)}: {problem}",
+            code=code,
+            hint=Hint.of(
+                "convert the column to text, or declare its kind, e.g. "
+                f"`features=[Feature({name!r}, 'float')]`"
+            ),
+            record=row,
+            feature=name,
+        )
 
     def _columns(self, names: Sequence[str]) -> Iterator[list[pa.Array]]:
         for batch in self.batches:

@@ -43,6 +43,11 @@ _DETAILS = {
 _LARGEST_WITH_HEAD = np.array([2**bits + bits // 7 for bits in (7, 14, 21, 28)], np.int64)
 """How long a message may be around features whose size takes one byte, two, and so on."""
 _VALUE_TYPES = {"int64": pa.int64(), "float": pa.float32(), "bytes": pa.binary()}
+_SCALARS: dict[pa.DataType, Kind] = {
+    pa.int64(): "int64",
+    pa.float32(): "float",
+    pa.binary(): "bytes",
+}
 
 
 def decode_columns(
@@ -116,6 +121,8 @@ def from_arrow(name: str, array: pa.Array) -> ColumnBuffers:
     unpacked. Raises ColumnError for what a record cannot hold: a null inside a list, an integer
     over 63 bits, a type with no kind.
     """
+    if array.type in _SCALARS:
+        return _from_scalars(name, array)
     valid = np.asarray(array.is_valid()).astype(np.uint8)
     rows, values = np.arange(len(array) + 1, dtype=np.int32), array
     steps = None
@@ -139,6 +146,18 @@ def from_arrow(name: str, array: pa.Array) -> ColumnBuffers:
     _refuse(name, valid, cuts, _overflows(values, plain), "number-too-large")
     sizes, data = _value_buffers(kind, plain)
     return ColumnBuffers(Column(name, kind, layout, size), valid, rows, steps, sizes, data)
+
+
+def _from_scalars(name: str, array: pa.Array) -> ColumnBuffers:
+    """The same, for values that are stored as a record stores them: nothing is converted."""
+    kind = _SCALARS[array.type]
+    if array.null_count:
+        valid = np.asarray(array.is_valid()).astype(np.uint8)
+    else:
+        valid = np.ones(len(array), np.uint8)
+    rows = np.arange(len(array) + 1, dtype=np.int32)
+    sizes, data = _value_buffers(kind, array)
+    return ColumnBuffers(Column(name, kind, "scalar", 1), valid, rows, None, sizes, data)
 
 
 def _is_list(kind: pa.DataType) -> bool:
@@ -209,8 +228,9 @@ def _is_bytes(kind: pa.DataType) -> bool:
 
 def _value_buffers(kind: Kind, values: pa.Array) -> tuple[NDArray[np.int32] | None, NDArray[Any]]:
     if kind != "bytes":
-        zero = pa.scalar(0, values.type)
-        return None, np.ascontiguousarray(np.asarray(pc.fill_null(values, zero)))
+        if values.null_count:
+            values = pc.fill_null(values, pa.scalar(0, values.type))
+        return None, np.ascontiguousarray(np.asarray(values))
     _, offsets, data = values.buffers()
     first, last = values.offset, values.offset + len(values) + 1
     if offsets is None or offsets.size == 0:

@@ -86,6 +86,24 @@ class LandingFolder:
         found = self._stored() if "://" in self.where else self._local()
         return sorted(found, key=lambda arrival: arrival.path)
 
+    def skipped(self) -> list[str]:
+        """Return the local files that the pattern does not match, without hidden files.
+
+        Folders below are searched only if the pattern searches them.
+        """
+        if "://" in self.where or self.format == "folder" or self.is_missing:
+            return []
+        root = Path(self.where)
+        matched = set(root.glob(self.pattern))
+        found = root.rglob("*") if "/" in self.pattern else root.iterdir()
+        return sorted(
+            path.as_posix()
+            for path in found
+            if path not in matched
+            and path.is_file()
+            and not any(part.startswith(_HIDDEN) for part in path.relative_to(root).parts)
+        )
+
     @property
     def is_missing(self) -> bool:
         """Whether it is a folder on a disk that is not there."""
@@ -123,11 +141,13 @@ class Arrivals:
     """What a look into landing folders found.
 
     `new` has not landed and was not rejected, as far as that can be told without reading it;
-    `settling` was written to just now. `keys` are the stamps and the sources of the others.
+    `settling` was written to just now. `skipped` are files that no pattern matches. `keys` are the
+    stamps and the sources of the others.
     """
 
     new: tuple[Arrival, ...]
     settling: tuple[Arrival, ...] = ()
+    skipped: tuple[str, ...] = ()
     keys: dict[str, tuple[str, str]] = field(default_factory=dict, repr=False)
 
     @property
@@ -156,7 +176,8 @@ def look(
                 settling.append(arrival)
             else:
                 new.append(arrival)
-    return Arrivals(tuple(new), tuple(settling), keys)
+    skipped = tuple(name for folder in folders for name in folder.skipped())
+    return Arrivals(tuple(new), tuple(settling), skipped, keys)
 
 
 def remember(version: Version, found: Arrivals, identities: Iterable[Identity]) -> None:

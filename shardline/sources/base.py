@@ -56,13 +56,16 @@ class Source(ABC):
         """What tells it from other sources; a file is read for that, once."""
         return self._origin.identity(progress)
 
-    def infer(self) -> Schema:
-        """Return the schema that its rows suggest and that all of them fit; reads all of it."""
+    def infer(self, *, allow_rounding: bool = False) -> Schema:
+        """Return the schema that its rows suggest and that all of them fit; reads all of it.
+
+        No number loses a digit before the decimal point, unless `allow_rounding` is set.
+        """
         with add_path(self._origin.path):
-            return self._infer()
+            return self._infer(allow_rounding=allow_rounding)
 
     @abstractmethod
-    def _infer(self) -> Schema:
+    def _infer(self, *, allow_rounding: bool) -> Schema:
         """Infer the schema from all rows."""
 
     def chunks(self, schema: Schema, start: int = 0) -> Iterator[Chunk]:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast, get_args
 
 import numpy as np
 import pyarrow as pa
@@ -14,6 +13,7 @@ from shardline import kernel
 from shardline.errors import SourceError
 from shardline.files.compression import CompressionError
 from shardline.files.detect import open_stream
+from shardline.files.names import format_of
 from shardline.files.reader import DEFAULT_LIMITS
 from shardline.files.stored import StoredFile
 from shardline.hints import Hint, Option
@@ -36,15 +36,6 @@ if TYPE_CHECKING:
 
 Format: TypeAlias = Literal["jsonl", "csv", "parquet", "arrow", "folder", "tfrecord"]
 """What a file can be, by the name to give it."""
-
-_SUFFIXES: dict[str, Format] = {
-    ".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl",
-    ".csv": "csv",
-    ".parquet": "parquet", ".pq": "parquet",
-    ".arrow": "arrow", ".feather": "arrow", ".ipc": "arrow",
-    ".tfrecord": "tfrecord", ".tfrecords": "tfrecord", ".tfrec": "tfrecord",
-}  # fmt: skip
-_SHARDED = re.compile(r"\.tf_?rec(ord)?s?-\d+-of-\d+$")
 
 
 def as_source(
@@ -137,12 +128,7 @@ def told_format(origin: FileOrigin) -> Format | None:
 
 def format_of_name(shown: str) -> Format | None:
     """What a file is by its name; None if that does not tell."""
-    name = shown.rpartition("/")[2].lower()
-    if _SHARDED.search(name):
-        return "tfrecord"
-    plain = name.removesuffix(".gz")
-    kind = _SUFFIXES.get(Path(plain).suffix)
-    return kind if plain == name or kind in {"jsonl", "csv", "tfrecord"} else None
+    return cast("Format | None", format_of(shown.rpartition("/")[2]))
 
 
 def _told_by_content(origin: FileOrigin) -> Format | None:

@@ -14,6 +14,7 @@ from shardline.errors import SchemaMismatchError, ShardlineError, SourceError
 from shardline.hints import Hint
 from shardline.kernel.types import LARGEST_MAX_RECORD_BYTES
 from shardline.sources.base import CHUNK_BYTES, Source
+from shardline.sources.exact import holds_large_floats, refuse_rounded
 from shardline.sources.fit import fit
 from shardline.sources.frames import Rows, encoded
 from shardline.sources.inference import Finder
@@ -50,11 +51,12 @@ class Batch:
         rows = self.rows.slice(start, count)
         return Batch(rows, self.first + start, self.position, objects)
 
-    def whole(self, shown: str) -> pa.RecordBatch:
+    def whole(self, shown: str, *, allow_rounding: bool = False) -> pa.RecordBatch:
         """All columns, with the types that Arrow finds for Python values."""
         rows = self.rows
         for name, values in self.objects.items():
-            rows = rows.append_column(name, told_column(shown, name, values))
+            column = inferred_column(shown, name, values, self.first, allow_rounding=allow_rounding)
+            rows = rows.append_column(name, column)
         return rows
 
 
@@ -77,12 +79,12 @@ class ColumnarSource(Source):
         super().__init__(origin, limits)
         self._columns = columns
 
-    def _infer(self) -> Schema:
+    def _infer(self, *, allow_rounding: bool) -> Schema:
         """Return the schema that all rows fit, from the types of the columns."""
-        finder = Finder(self.shown)
+        finder = Finder(self.shown, allow_rounding=allow_rounding)
         try:
             for batch in self._columns.batches(0):
-                finder.add(batch.whole(self.shown))
+                finder.add(batch.whole(self.shown, allow_rounding=allow_rounding))
         except ShardlineError:
             raise
         except (pa.ArrowException, OSError) as error:
@@ -176,6 +178,24 @@ def told_column(shown: str, name: str, values: Sequence[object]) -> pa.Array:
         ) from None
 
 
+def inferred_column(
+    shown: str, name: str, values: Sequence[object], first: int, *, allow_rounding: bool
+) -> pa.Array:
+    """Return Python values as a column to infer a kind from; `first` is the first row.
+
+    Raises SchemaMismatchError if they have no kind in common, or if an integer would lose digits.
+    """
+    try:
+        column = told_column(shown, name, values)
+    except SchemaMismatchError:
+        if not allow_rounding:
+            refuse_rounded(shown, name, values, first)
+        raise
+    if not allow_rounding and holds_large_floats(column):
+        refuse_rounded(shown, name, values, first)
+    return column
+
+
 def as_json(row: object) -> bytes:
     """A row as JSON, for people to look at: bytes that are no text are told in base64."""
     return json.dumps(row, default=_told, ensure_ascii=False, skipkeys=True).encode(
@@ -233,8 +253,9 @@ class Table:
 class OnceSource(ColumnarSource):
     """Rows that can be read once, so that a schema must be there before."""
 
-    def _infer(self) -> Schema:
+    def _infer(self, *, allow_rounding: bool) -> Schema:
         """Refuse: no rows would be left to append."""
+        del allow_rounding
         raise SchemaMismatchError(
             f"{self.shown}: cannot infer a schema from rows that can be read once",
             code="source-consumed",

@@ -12,14 +12,17 @@ import pyarrow.compute as pc
 
 from shardline.errors import SchemaMismatchError
 from shardline.hints import Hint
-from shardline.log.schema import Feature, Schema, Text
+from shardline.log.schema import Array, Feature, Image, Schema, Text
 from shardline.sources.arrow_types import depth_of
+from shardline.sources.exact import rounded_numbers, rounds_texts
 from shardline.sources.fit import Fitted, fit
 from shardline.sources.json_values import NotJson, parsed_list
 from shardline.sources.values import TooLarge, fit_values
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from numpy.typing import NDArray
 
     from shardline.log.schema import Kind
 
@@ -28,6 +31,13 @@ _WHOLE = re.compile(r"[+-]?[0-9]+")
 _NUMBER = re.compile(
     r"[+-]?(?:(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:e[+-]?[0-9]+)?|inf|infinity|nan)", re.IGNORECASE
 )
+_CODE = r"^[+-]?0[0-9]|^\+[0-9]+$"
+"""Leading zeros and the plus of a whole number: a number does not keep them."""
+_PLAIN_INTEGER = r"^(?:0|-?[1-9][0-9]{0,17})$"
+_NUMBER_TEXT = f"^(?i:{_NUMBER.pattern})$"
+_WHOLE_TEXT = r"^[+-]?[0-9]+$"
+_FLOAT64_WHOLE = 2.0**53
+_SHORT_COLUMN = 1024
 _MOST_DIGITS = 400
 _INT64 = range(-(2**63), 2**63)
 
@@ -40,6 +50,53 @@ def fit_cells(feature: Feature, texts: pa.Array) -> Fitted:
         return fit(feature, texts, base64=True)
     numbers = _numbers(feature.kind, _trimmed(texts))
     return _fit_each(feature, texts, _number_of) if numbers is None else fit(feature, numbers)
+
+
+def fit_columns(
+    features: Sequence[Feature], texts: Mapping[str, pa.Array]
+) -> list[tuple[Feature, Fitted]]:
+    """Fit the columns of cells, by name, to their features.
+
+    Short columns of the same kind are converted together, because each call of Arrow costs more
+    than their few cells.
+    """
+    together: dict[Kind, list[Feature]] = {}
+    fitted: dict[str, Fitted] = {}
+    for feature in features:
+        packed = isinstance(feature.meaning, Image | Array)
+        if len(texts[feature.name]) > _SHORT_COLUMN or depth_of(feature) or packed:
+            fitted[feature.name] = fit_cells(feature, texts[feature.name])
+        else:
+            together.setdefault(feature.kind, []).append(feature)
+    for group in together.values():
+        arrays = [texts[feature.name] for feature in group]
+        names = [feature.name for feature in group]
+        fitted.update(zip(names, _fit_together(group, arrays), strict=True))
+    return [(feature, fitted[feature.name]) for feature in features]
+
+
+def _fit_together(features: Sequence[Feature], texts: Sequence[pa.Array]) -> list[Fitted]:
+    """Fit columns of one kind; in halves, where a cell has to be looked at."""
+    if len(features) == 1:
+        return [fit_cells(features[0], texts[0])]
+    values = _values_of(features[0].kind, pa.concat_arrays(texts))
+    if values is None:
+        half = len(features) // 2
+        first = _fit_together(features[:half], texts[:half])
+        return first + _fit_together(features[half:], texts[half:])
+    rows = len(texts[0])
+    return [Fitted(values.slice(at * rows, rows)) for at in range(len(features))]
+
+
+def _values_of(kind: Kind, texts: pa.Array) -> pa.Array | None:
+    """Return the cells as values of the kind; None if some of them must be looked at."""
+    if kind == "bytes":
+        return texts.cast(pa.binary())
+    numbers = _numbers(kind, _trimmed(texts))
+    if numbers is None or kind == "int64":
+        return numbers
+    floats = numbers.cast(pa.float32(), safe=False)
+    return None if pc.any(pc.is_inf(floats)).as_py() else floats
 
 
 def _trimmed(texts: pa.Array) -> pa.Array:
@@ -57,7 +114,11 @@ def _numbers(kind: Kind, texts: pa.Array) -> pa.Array | None:
         numbers = texts.cast(pa.float64())
     except pa.ArrowInvalid:
         return None
-    return None if pc.any(pc.is_inf(numbers)).as_py() else numbers
+    if pc.any(pc.is_inf(numbers)).as_py():
+        return None
+    # Arrow takes `nan(123)` for NaN.
+    doubtful = pc.any(pc.is_nan(numbers)).as_py() and pc.any(pc.match_substring(texts, "(")).as_py()
+    return None if doubtful else numbers
 
 
 def _number_of(text: str) -> object:
@@ -108,38 +169,132 @@ def _fit_each(feature: Feature, texts: pa.Array, read: Callable[[str], object]) 
     return Fitted(fitted.array, {**fitted.bad, **bad})
 
 
+def _all_match(
+    cells: pa.Array, pattern: str, shape: tuple[int, int], *, none: bool = False
+) -> NDArray[np.bool_]:
+    """Return for each column whether all of its filled cells match, or none of them."""
+    matches = pc.match_substring_regex(cells, pattern)
+    matches = pc.fill_null(pc.invert(matches) if none else matches, True)  # noqa: FBT003 - Arrow's own
+    return np.asarray(np.asarray(matches).reshape(shape).all(axis=1))
+
+
+def _any(marked: NDArray[np.bool_], shape: tuple[int, int]) -> list[bool]:
+    """Return for each column whether one of its cells is marked."""
+    found: list[bool] = np.asarray(marked.reshape(shape).any(axis=1)).tolist()
+    return found
+
+
 @dataclass(slots=True)
 class _Seen:
-    """What the cells of a column have been so far."""
+    """What the cells of a column have been so far; float32 rounds some of them if `rounded`."""
 
     kind: Kind = "int64"
     filled: int = 0
     nan: bool = False
+    rounded: bool = False
+
+
+def _float_facts(
+    cells: pa.Array, chosen: NDArray[np.bool_], shape: tuple[int, int]
+) -> list[_Seen | None]:
+    """Return what the chosen columns are as floats; None for the others and doubtful ones."""
+    picked = pc.if_else(pa.array(np.repeat(chosen, shape[1])), cells, None)
+    try:
+        numbers = picked.cast(pa.float64())
+    except pa.ArrowInvalid:
+        return [None] * shape[0]
+    values = np.asarray(pc.fill_null(numbers, 0.0))
+    nan = _any(np.isnan(values), shape)
+    rounded = _any(rounded_numbers(numbers), shape)
+    # Infinity, and numbers whose text can have more digits than the float64.
+    doubtful = _any(np.abs(values) >= _FLOAT64_WHOLE, shape)
+    return [
+        _Seen("float", nan=nan[at], rounded=rounded[at]) if known and not doubtful[at] else None
+        for at, known in enumerate(chosen.tolist())
+    ]
 
 
 @dataclass(slots=True)
 class CellTally:
-    """Tells the schema of columns of cells: whole numbers if all are, else numbers, else text."""
+    """Tells the schema of columns of cells: whole numbers if all are, else numbers, else text.
+
+    Without `allow_rounding`, cells are text where numbers would lose a digit or a sign: `00123`,
+    `+49`, integers over 64 bits, and integers next to fractions that float32 rounds.
+    """
 
     names: Sequence[str]
     rows: int = 0
+    allow_rounding: bool = False
     seen: list[_Seen] = field(default_factory=list)
 
     def add(self, columns: Sequence[pa.Array]) -> None:
         """Take in some rows."""
         self.seen = self.seen or [_Seen() for _ in columns]
         self.rows += len(columns[0]) if columns else 0
+        short = bool(columns) and 0 < len(columns[0]) <= _SHORT_COLUMN
+        if short and len(columns) > 1 and not self.allow_rounding:
+            self._add_together(columns)
+            return
         for seen, texts in zip(self.seen, columns, strict=True):
-            filled = pc.drop_null(_trimmed(texts))
-            seen.filled += len(filled)
-            if seen.kind == "int64" and _numbers("int64", filled) is None:
-                # Whole numbers over 64 bits would lose digits as floats.
-                whole = pc.all(pc.match_substring_regex(filled, r"^[+-]?[0-9]+$")).as_py()
-                seen.kind = "bytes" if whole else "float"
-            if seen.kind == "float":
-                numbers = _numbers("float", filled)
-                seen.kind = "bytes" if numbers is None else "float"
-                seen.nan |= numbers is not None and bool(pc.any(pc.is_nan(numbers)).as_py())
+            self._add_column(seen, texts)
+
+    def _add_column(self, seen: _Seen, texts: pa.Array) -> None:
+        filled = pc.drop_null(_trimmed(texts))
+        seen.filled += len(filled)
+        if seen.kind == "int64":
+            seen.kind = self._look_at_integers(seen, filled)
+        if seen.kind == "float":
+            seen.kind = self._look_at_floats(seen, filled)
+
+    def _add_together(self, columns: Sequence[pa.Array]) -> None:
+        """Take in short columns; those that are plainly integers or text all at once."""
+        cells = _trimmed(pa.concat_arrays(columns))
+        shape = (len(columns), len(columns[0]))
+        filled = np.asarray(cells.is_valid()).reshape(shape).sum(axis=1).tolist()
+        plain = _all_match(cells, _PLAIN_INTEGER, shape)
+        numbers = _all_match(cells, _NUMBER_TEXT, shape)
+        codes = ~_all_match(cells, _CODE, shape, none=True)
+        whole = _all_match(cells, _WHOLE_TEXT, shape)
+        floats = _float_facts(cells, numbers & ~codes & (plain | ~whole), shape)
+        integers = pc.if_else(pa.array(np.repeat(plain, shape[1])), cells, None).cast(pa.int64())
+        rounded = _any(rounded_numbers(integers), shape)
+        for at, seen in enumerate(self.seen):
+            if seen.kind == "bytes" or not numbers[at] or codes[at]:
+                seen.kind = "bytes"
+            elif plain[at] and seen.kind == "int64":
+                seen.rounded = seen.rounded or rounded[at]
+            elif (found := floats[at]) is not None:
+                seen.kind = "float"
+                seen.nan = seen.nan or found.nan
+                seen.rounded = seen.rounded or found.rounded
+            else:
+                self._add_column(seen, columns[at])
+                continue
+            seen.filled += filled[at]
+
+    def _look_at_integers(self, seen: _Seen, filled: pa.Array) -> Kind:
+        numbers = _numbers("int64", filled)
+        if numbers is None:
+            # Whole numbers over 64 bits would lose digits as floats.
+            whole = pc.all(pc.match_substring_regex(filled, _WHOLE_TEXT)).as_py()
+            return "bytes" if whole else "float"
+        if self.allow_rounding:
+            return "int64"
+        if pc.any(pc.not_equal(numbers.cast(pa.string()), filled)).as_py():
+            return "float"  # minus zero, or text, which is looked at next
+        seen.rounded = seen.rounded or rounds_texts(numbers, filled)
+        return "int64"
+
+    def _look_at_floats(self, seen: _Seen, filled: pa.Array) -> Kind:
+        numbers = _numbers("float", filled)
+        if numbers is None:
+            return "bytes"
+        if not self.allow_rounding:
+            if pc.any(pc.match_substring_regex(filled, _CODE)).as_py():
+                return "bytes"
+            seen.rounded = seen.rounded or rounds_texts(numbers, filled)
+        seen.nan = seen.nan or bool(pc.any(pc.is_nan(numbers)).as_py())
+        return "float"
 
     def schema(self, shown: str) -> Schema:
         """The schema that all these rows fit; SchemaMismatchError where none can be told."""
@@ -154,9 +309,10 @@ class CellTally:
                     hint=Hint.of("declare the schema, or remove the column"),
                     feature=name,
                 )
-            text = seen.kind == "bytes"
+            kind: Kind = "bytes" if seen.kind == "float" and seen.rounded else seen.kind
+            text = kind == "bytes"
             required = text or seen.filled == self.rows
             meaning = Text() if text else None
             nan = seen.nan and not text
-            features.append(Feature(name, seen.kind, required=required, meaning=meaning, nan=nan))
+            features.append(Feature(name, kind, required=required, meaning=meaning, nan=nan))
         return Schema(tuple(features))

@@ -14,10 +14,10 @@ from shardline.errors import SourceError
 from shardline.hints import Hint
 from shardline.kernel.types import LARGEST_OFFSET
 from shardline.sources.base import Source, after_a_look
-from shardline.sources.csv_cells import CellTally, fit_cells
+from shardline.sources.csv_cells import CellTally, fit_columns
 from shardline.sources.csv_text import NotCsv, cells, row_ends
 from shardline.sources.frames import Reasons, Rows, encoded
-from shardline.sources.mismatch import refuse_names
+from shardline.sources.mismatch import duplicate_names, refuse_names
 from shardline.sources.source import Frames, Refused
 from shardline.sources.text_blocks import longest_row, text_blocks
 
@@ -39,11 +39,11 @@ class CsvSource(Source):
         super().__init__(origin, limits)
         self._file = origin
 
-    def _infer(self) -> Schema:
+    def _infer(self, *, allow_rounding: bool) -> Schema:
         """Return the schema that all rows fit; rows that are no CSV are left out."""
         tally: CellTally | None = None
         for rows in self.blocks():
-            tally = tally or CellTally(rows.names)
+            tally = tally or CellTally(rows.names, allow_rounding=allow_rounding)
             if not rows.too_long:
                 tally.add(rows.columns({}))
         return CellTally([]).schema(self.shown) if tally is None else tally.schema(self.shown)
@@ -91,7 +91,7 @@ class CsvSource(Source):
                 code="invalid-header",
                 path=self._file.path,
             ) from None
-        twice = sorted({name for name in names if names.count(name) > 1})
+        twice = duplicate_names(names)
         if twice:
             raise SourceError(
                 f"{self.shown}: duplicate column {twice[0]!r}",
@@ -188,7 +188,10 @@ class CellRows:
             return None
         if table.num_rows != len(self.filled):
             return None
-        return [column.combine_chunks() for column in table.columns]
+        return [
+            column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+            for column in table.columns
+        ]
 
     def _is_ended(self) -> bool:
         """Whether the last row has an end: Arrow closes a quoted cell by itself."""
@@ -249,17 +252,13 @@ class CellChunk:
             return Frames(b"", nothing, nothing, nothing, (refused,))
         reasons: Reasons = {}
         texts = dict(zip(self.rows.names, self.rows.columns(reasons), strict=True))
-        columns = [
-            (feature, fit_cells(feature, texts[feature.name]))
-            for feature in self.schema.features
-            if feature.name in texts
-        ]
+        columns = fit_columns([f for f in self.schema.features if f.name in texts], texts)
         rows = self.rows
         told = Rows(rows.first + rows.filled, rows.where, rows.row, "csv", rows.names)
         return encoded(self.schema, columns, told, reasons, self.limits.max_record_bytes)
 
     def infer(self) -> Schema:
         """The schema that its rows suggest."""
-        tally = CellTally(self.rows.names)
+        tally = CellTally(self.rows.names, allow_rounding=True)
         tally.add(self.rows.columns({}))
         return tally.schema("")

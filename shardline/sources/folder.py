@@ -121,7 +121,7 @@ class FolderSource(Source):
         super().__init__(origin, limits)
         self._folder = origin
 
-    def _infer(self) -> Schema:
+    def _infer(self, *, allow_rounding: bool) -> Schema:  # noqa: ARG002 - no numbers in text
         """Return a schema with images if all files are images by their first bytes."""
         files = self._folder.listed()
         if not files:

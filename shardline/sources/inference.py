@@ -20,6 +20,7 @@ from shardline.kernel.types import (
 from shardline.log.inferred import declared, features_of
 from shardline.log.schema import Category, Schema, Text
 from shardline.sources.arrow_types import declared_by, meaning_of, taken_apart
+from shardline.sources.exact import first_rounded, inexact_number
 from shardline.sources.fit import fit
 
 if TYPE_CHECKING:
@@ -35,19 +36,29 @@ _DECLARE = Hint.of("declare the schema")
 
 @dataclass(slots=True)
 class _Told:
-    """What the types of a column tell, and how many of its rows had lists with nothing in them."""
+    """What the types of a column tell, and how many of its rows had lists with nothing in them.
+
+    `rounded` is the first row with a number that float32 rounds before the decimal point.
+    """
 
     dimensions: Shape | None = None
     meaning: Meaning | None = None
     empty: int = 0
+    rounded: int | None = None
 
 
 class Finder:
-    """Gathers what rows show, batch by batch. Rows that no schema could take are left out."""
+    """Gathers what rows show, batch by batch. Rows that no schema could take are left out.
 
-    def __init__(self, shown: str, *, exact: bool = False) -> None:
+    Without `allow_rounding`, a column is refused if its kind would lose digits of a number.
+    `rows` counts the rows of all batches.
+    """
+
+    def __init__(self, shown: str, *, exact: bool = False, allow_rounding: bool = False) -> None:
         self._shown = shown
         self._exact = exact
+        self.allow_rounding = allow_rounding
+        self.rows = 0
         self._facts: dict[FactsKey, FeatureFacts] = {}
         self._told: dict[str, _Told] = {}
         self._records = 0
@@ -74,6 +85,7 @@ class Finder:
         for name, array in zip(batch.schema.names, batch.columns, strict=True):
             feature = self._feature(name, array)
             if feature is not None:
+                self._note_rounded(name, array)
                 fitted = fit(feature, array)
                 bad |= fitted.bad.keys()
                 columns.append((feature, fitted.array))
@@ -88,6 +100,13 @@ class Finder:
         made = kernel.encode([from_arrow(f.name, array) for f, array in columns], rows)
         merge_facts(self._facts, kernel.facts(made.data, made.starts, made.lengths))
         self._records += rows
+        self.rows += batch.num_rows
+
+    def _note_rounded(self, name: str, array: pa.Array) -> None:
+        told = self._told[name]
+        if told.rounded is None and not self.allow_rounding:
+            row = first_rounded(array)
+            told.rounded = None if row is None else self.rows + row
 
     def _feature(self, name: str, array: pa.Array) -> Feature | None:
         """The feature that a column is taken for; None if it has no value to tell."""
@@ -146,6 +165,10 @@ class Finder:
                 record=error.record,
                 feature=error.feature,
             ) from None
+        for feature in features:
+            told = self._told.get(feature.name)
+            if feature.kind == "float" and told is not None and told.rounded is not None:
+                raise inexact_number(self._shown, feature.name, told.rounded)
         sequence = any(feature.sequence for feature in features)
         return Schema(features, "sequence_example" if sequence else "example")
 
@@ -164,15 +187,16 @@ class Finder:
         return replace(feature, shape=shape, meaning=meaning)
 
 
-def infer_schema_of(sources: Sequence[RecordSource]) -> Schema:
+def infer_schema_of(sources: Sequence[RecordSource], *, allow_rounding: bool = False) -> Schema:
     """The schema that the rows of all these sources suggest, and that all of them fit.
 
-    Raises SchemaMismatchError where sources differ in the kind of a feature.
+    No number loses a digit before the decimal point, unless `allow_rounding` is set. Raises
+    SchemaMismatchError where no kind keeps all of them, or sources differ in the kind of a feature.
     """
     merged: Schema | None = None
     first = ""
     for source in sources:
-        found = source.infer()
+        found = source.infer(allow_rounding=True) if allow_rounding else source.infer()
         if not found.features and found.payload != "opaque":
             continue  # nothing is in it, so it tells nothing
         if merged is None:

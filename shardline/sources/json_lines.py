@@ -22,6 +22,7 @@ from shardline.kernel.types import LARGEST_OFFSET
 from shardline.log.meanings import Array
 from shardline.sources.arrow_types import depth_of
 from shardline.sources.base import Source, after_a_look
+from shardline.sources.exact import holds_large_floats
 from shardline.sources.fit import fit
 from shardline.sources.frames import Reasons, Rows, encoded
 from shardline.sources.inference import Finder
@@ -54,9 +55,9 @@ class JsonLinesSource(Source):
         super().__init__(origin, limits)
         self._file = origin
 
-    def _infer(self) -> Schema:
+    def _infer(self, *, allow_rounding: bool) -> Schema:
         """Return the schema that all rows fit; lines that are not JSON objects are skipped."""
-        finder = Finder(self.shown)
+        finder = Finder(self.shown, allow_rounding=allow_rounding)
         known: pa.Schema | None = None
 
         def note(types: pa.Schema) -> None:
@@ -65,7 +66,8 @@ class JsonLinesSource(Source):
 
         for lines, too_long in self.lines():
             table = None if too_long or known is None else lines.read(known)
-            if table is not None:
+            # Arrow rounds integers next to fractions: Python reads them with all digits.
+            if table is not None and not any(map(holds_large_floats, table.columns)):
                 finder.add(table)
             elif not too_long:
                 add_rows(finder, self.shown, [row for row in lines.rows() if row is not None], note)
@@ -227,7 +229,7 @@ class LineChunk:
 
     def infer(self) -> Schema:
         """The schema that its rows suggest."""
-        finder = Finder("")
+        finder = Finder("", allow_rounding=True)
         add_rows(finder, "", [row for row in self.lines.rows() if row is not None])
         return finder.schema()
 

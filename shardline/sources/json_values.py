@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import math
+from decimal import Decimal
 
 from shardline.sources.values import TooLarge
 
 _INT64 = range(-(2**63), 2**63)
+_FLOAT64_WHOLE = 2.0**53
 _MOST_DIGITS = 400
 
 
@@ -55,7 +57,7 @@ def _decoded(text: str) -> object:
 
 
 class Rounded(float):
-    """A whole number that is over 64 bits, as the float that is nearest to it."""
+    """A number with more digits before the decimal point than the float nearest to it."""
 
 
 class _Twice:
@@ -75,7 +77,11 @@ def _object(pairs: list[tuple[str, object]]) -> object:
 
 def _fraction(text: str) -> float | TooLarge:
     value = float(text)
-    return TooLarge() if math.isinf(value) else value
+    if math.isinf(value):
+        return TooLarge()
+    if _FLOAT64_WHOLE <= abs(value) < _INT64.stop and Decimal(text) != Decimal(value):
+        return Rounded(value)
+    return value
 
 
 def _whole(text: str) -> float | TooLarge:

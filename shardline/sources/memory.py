@@ -60,7 +60,8 @@ class ArrayColumns:
 class FrameColumns:
     """A pandas DataFrame. What pandas takes for missing is a feature that is not there.
 
-    NaN in a column of floats is such too, unless it is read for a feature that may be NaN.
+    NaN in a column of floats is such too, unless it is read for a feature that may be NaN. pandas
+    stores integers with missing values as float64, so whole floats next to NaN are integers.
     """
 
     def __init__(self, frame: Any) -> None:  # noqa: ANN401 - pandas is not loaded for its types
@@ -77,6 +78,13 @@ class FrameColumns:
             at
             for at, kind in enumerate(frame.dtypes)
             if kind.kind == "O" and isinstance(kind, np.dtype)
+        ]
+        self._integers = [
+            at
+            for at, kind in enumerate(frame.dtypes)
+            if kind == np.float64
+            and isinstance(kind, np.dtype)
+            and _are_integers(frame.iloc[:, at].to_numpy())
         ]
 
     def types(self) -> pa.Schema:
@@ -112,9 +120,23 @@ class FrameColumns:
         keeps_nan = name in nan and isinstance(series.dtype, np.dtype)
         try:
             column = pa.array(series, from_pandas=not keeps_nan)
+            if at in self._integers and not keeps_nan:
+                column = column.cast(pa.int64())
         except UNFIT:
             raise _unfit(name, series.dtype) from None
         return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+
+
+def _are_integers(values: np.ndarray[Any, Any]) -> bool:
+    """Return True for whole numbers with NaN among them, all within int64."""
+    missing = np.isnan(values)
+    if not missing.any() or missing.all():
+        return False
+    numbers = values[~missing]
+    if not ((numbers >= -(2.0**63)) & (numbers < 2.0**63)).all():
+        return False
+    minus_zero = (numbers == 0) & np.signbit(numbers)
+    return bool((np.floor(numbers) == numbers).all() and not minus_zero.any())
 
 
 def _values(series: Any) -> list[object]:  # noqa: ANN401 - a pandas Series

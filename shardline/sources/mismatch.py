@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -99,7 +100,8 @@ def refuse_types(shown: str, schema: Schema, types: pa.Schema) -> None:
             own.append(made)
         else:
             own.append(replace(made, required=feature.required, meaning=None))
-    own += [f for name, f in wanted.items() if not f.required and name not in types.names]
+    there = set(types.names)
+    own += [f for name, f in wanted.items() if not f.required and name not in there]
     _refuse(shown, schema, own, unfit)
 
 
@@ -108,7 +110,8 @@ def refuse_names(shown: str, schema: Schema, names: Sequence[str]) -> None:
     wanted = features_by_name(shown, schema)
     _refuse_twice(shown, names)
     unfit = {name: _UNKNOWN for name in names if name not in wanted}
-    own = [f for name, f in wanted.items() if name in names or not f.required]
+    there = set(names)
+    own = [f for name, f in wanted.items() if name in there or not f.required]
     _refuse(shown, schema, own, unfit)
 
 
@@ -142,8 +145,13 @@ def _refuse(shown: str, schema: Schema, own: Iterable[Feature], unfit: dict[str,
         raise SourceSchemaError(shown, unfit, diff)
 
 
+def duplicate_names(names: Iterable[str]) -> list[str]:
+    """Return the names that occur more than once, in order."""
+    return sorted(name for name, count in Counter(names).items() if count > 1)
+
+
 def _refuse_twice(shown: str, names: Sequence[str]) -> None:
-    twice = sorted({name for name in names if names.count(name) > 1})
+    twice = duplicate_names(names)
     if twice:
         raise SchemaMismatchError(
             f"{shown}: duplicate column {twice[0]!r}",

@@ -13,7 +13,7 @@ import pyarrow as pa
 from shardline.errors import SchemaMismatchError, SourceError
 from shardline.hints import Hint
 from shardline.sources.base import CHUNK_BYTES, Source, after_a_look
-from shardline.sources.columnar import as_json, told_column
+from shardline.sources.columnar import as_json, inferred_column
 from shardline.sources.frames import Reasons, Rows, encoded
 from shardline.sources.inference import Finder
 from shardline.sources.mismatch import features_by_name
@@ -40,7 +40,7 @@ class RowSource(Source):
         self._rows = rows
         self._taken = False
 
-    def _infer(self) -> Schema:
+    def _infer(self, *, allow_rounding: bool) -> Schema:
         """Return the schema that all rows fit; only for rows that can be read twice."""
         if not isinstance(self._rows, Sequence):
             raise SchemaMismatchError(
@@ -48,7 +48,7 @@ class RowSource(Source):
                 code="source-consumed",
                 hint=Hint.of("declare the schema, or pass a list"),
             )
-        finder = Finder(self.shown)
+        finder = Finder(self.shown, allow_rounding=allow_rounding)
         for _, rows in _grouped(iter(self._rows)):
             add_rows(finder, self.shown, [row for row in rows if _is_row(row)])
         return finder.schema()
@@ -113,7 +113,7 @@ class DictChunk:
 
     def infer(self) -> Schema:
         """The schema that its rows suggest."""
-        finder = Finder("")
+        finder = Finder("", allow_rounding=True)
         add_rows(finder, "", [row for row in self.rows if _is_row(row)])
         return finder.schema()
 
@@ -169,7 +169,16 @@ def add_rows(
     """Tell a finder of dicts. `note` is told the types that their columns have."""
     dicts = [row for row in rows if isinstance(row, Mapping)]
     names = list(dict.fromkeys(name for row in dicts for name in row))
-    arrays = [told_column(shown, name, [row.get(name) for row in dicts]) for name in names]
+    arrays = [
+        inferred_column(
+            shown,
+            name,
+            [row.get(name) for row in dicts],
+            finder.rows,
+            allow_rounding=finder.allow_rounding,
+        )
+        for name in names
+    ]
     if dicts:
         batch = pa.RecordBatch.from_arrays(arrays, names) if names else _nothing(len(dicts))
         finder.add(batch)

@@ -97,10 +97,11 @@ class RecordSource(Protocol):
         """What tells it from other sources; a file is read for that, once."""
         ...
 
-    def infer(self) -> Schema:
+    def infer(self, *, allow_rounding: bool = False) -> Schema:
         """The schema that its rows suggest and that all of them fit; reads all of it.
 
-        Raises SchemaMismatchError where none can be told.
+        Raises SchemaMismatchError where none can be told, or where each would lose digits of a
+        number; `allow_rounding` accepts that.
         """
         ...
 

@@ -61,7 +61,7 @@ class TFRecordSource(Source):
         """What tells it from other sources; it is read for that, once."""
         return self._file.identity(progress, records=True)
 
-    def _infer(self) -> Schema:
+    def _infer(self, *, allow_rounding: bool) -> Schema:  # noqa: ARG002 - no numbers in text
         """Return the schema that all records fit; logical types are not inferred."""
         finder = Finder(self.shown, exact=True)
         with self._open() as file:

@@ -73,6 +73,9 @@ NAMED = {
     "a.csv.gz": "csv", "a.parquet": "parquet", "a.pq": "parquet", "a.arrow": "arrow",
     "a.feather": "arrow", "a.tfrecord": "tfrecord", "a.tfrecords.gz": "tfrecord",
     "a.tfrecord-00000-of-00002": "tfrecord", "x-00000-of-00002.parquet": "parquet",
+    "a.record": "tfrecord", "a.records": "tfrecord", "a.tfrec": "tfrecord", "a.tfr": "tfrecord",
+    "a.Records.gz": "tfrecord", "a.record.zlib": "tfrecord", "a.tf_record": "tfrecord",
+    "a.parquet.gz": None, "a.recorded": None,
     "a.png": None, "a.txt": None, "a.tfrecord.index": None, "a.tfrecord.export": None,
 }  # fmt: skip
 

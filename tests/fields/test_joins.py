@@ -406,13 +406,11 @@ def test_a_key_over_64_bits_is_refused_with_its_row(tmp_path: Path, ending: str)
 @pytest.mark.parametrize(
     ("ending", "numbers", "wanted"),
     [
-        ("csv", [OVER, 0.5], [2.0**64, 0.5]),
+        ("csv", [OVER, 0.5], [str(OVER).encode(), b"0.5"]),
         ("csv", [1e30, 2], [np.float32(1e30), 2.0]),
         ("csv", [OVER, "none"], [str(OVER).encode(), b"none"]),
         ("csv", [OVER, 7], [str(OVER).encode(), b"7"]),
         ("csv", [2**63 - 1, -(2**63)], [2**63 - 1, -(2**63)]),
-        ("jsonl", [OVER, 0.5], [2.0**64, 0.5]),
-        ("jsonl", [[OVER, 1], [0.5, 2]], [[2.0**64, 1.0], [0.5, 2.0]]),
         ("jsonl", [1e30, 2], [np.float32(1e30), 2.0]),
         ("jsonl", [str(OVER), "none"], [str(OVER).encode(), b"none"]),
         ("jsonl", [2**63 - 1, -(2**63)], [2**63 - 1, -(2**63)]),

@@ -151,6 +151,18 @@ def test_hidden_files_markers_and_what_the_pattern_does_not_match_are_passed_ove
     assert names(deep) == ["c.jsonl", "d.jsonl"]
 
 
+def test_look_reports_files_that_no_pattern_matches(version: Version, tmp_path: Path) -> None:
+    (tmp_path / "landing/below").mkdir(parents=True)
+    for name in ("a.jsonl", "b.record", ".hidden", "below/c.csv"):
+        (tmp_path / "landing" / name).write_bytes(b"")
+    where = str(tmp_path / "landing")
+    found = look(version, [LandingFolder(where, "*.jsonl", settle_seconds=0)])
+    assert (names(found), found.skipped) == (["a.jsonl"], (f"{where}/b.record",))
+    found = look(version, [LandingFolder(where, "**/*.record", settle_seconds=0)])
+    assert found.skipped == (f"{where}/a.jsonl", f"{where}/below/c.csv")
+    assert look(version, [LandingFolder(where, settle_seconds=0)]).skipped == ()
+
+
 def test_each_folder_of_files_is_one_source_and_is_new_when_a_file_in_it_is(
     version: Version, tmp_path: Path
 ) -> None:

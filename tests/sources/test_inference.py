@@ -104,10 +104,13 @@ def test_types_tell_what_values_mean() -> None:
 
 
 def test_frames_and_tensors_tell_their_schema() -> None:
-    frame = pd.DataFrame({"n": [1.0, np.nan], "t": ["x", "y"], "l": [[1, 2], [3]]})
+    frame = pd.DataFrame(
+        {"n": [1.0, np.nan], "r": [0.5, np.nan], "t": ["x", "y"], "l": [[1, 2], [3]]}
+    )
     assert as_source(frame, batch="b").infer().features == (
         Feature("l", "int64", (None,)),
-        Feature("n", "float", required=False),
+        Feature("n", "int64", required=False),
+        Feature("r", "float", required=False),
         Feature("t", "bytes", meaning=Text()),
     )
     dataset = tf.data.Dataset.range(3).map(lambda n: {"g": tf.zeros((2, 2)), "n": tf.range(n)})

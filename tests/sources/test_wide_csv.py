@@ -1,0 +1,92 @@
+"""Short columns of cells, converted together, give what each of them gives alone."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shardline.log.schema import Feature, Text
+from shardline.sources import as_source
+from shardline.sources.csv_cells import CellTally, fit_cells, fit_columns
+from tests.files.samples import made
+from tests.sources.reading import take
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from shardline.log.schema import Schema
+
+CELLS = st.sampled_from(
+    [
+        "", " ", "0", "1", "-7", " 5 ", "007", "-0", "+3", "16777217", "9223372036854775807",
+        "9223372036854775808", "999999999999999999", "0.5", "+.5", "1.", "-1e5", "1e400", "1e39",
+        "nan", "-inf", "NaN", "16777217.0", "9007199254740993.0", "1e16", "0x1f", "1_0", "x", "é",
+        "18446744073709551616", "1e", "--1", "nan(1)", "infinite",
+    ]
+)  # fmt: skip
+BLOCK = st.integers(1, 4).flatmap(
+    lambda rows: st.lists(st.lists(CELLS, min_size=rows, max_size=rows), min_size=2, max_size=6)
+)
+
+
+def told(columns: list[list[list[str]]]) -> list[Feature | str]:
+    """Return the features that columns suggest, each given block by block by itself."""
+    features: list[Feature | str] = []
+    for blocks in columns:
+        tally = CellTally(["a"])
+        for cells in blocks:
+            tally.add([pa.array(cells, pa.string())])
+        features.append(kind(tally)[0])
+    return features
+
+
+def kind(tally: CellTally) -> list[Feature | str]:
+    """Return the feature of each column, or "empty"."""
+    found: list[Feature | str] = []
+    for seen in tally.seen:
+        one = CellTally(["a"], tally.rows, tally.allow_rounding, [seen])
+        found.append(one.schema("").features[0] if seen.filled else "empty")
+    return found
+
+
+@given(first=BLOCK, data=st.data())
+def test_columns_together_suggest_what_each_does(
+    first: list[list[str]], data: st.DataObject
+) -> None:
+    second = [data.draw(st.lists(CELLS, min_size=2, max_size=2)) for _ in first]
+    tally = CellTally(["a"] * len(first))
+    for block in (first, second):
+        tally.add([pa.array(cells, pa.string()) for cells in block])
+    assert kind(tally) == told([[a, b] for a, b in zip(first, second, strict=True)])
+
+
+@given(block=BLOCK, kinds=st.data())
+def test_columns_together_fit_as_each_does(block: list[list[str]], kinds: st.DataObject) -> None:
+    features = [
+        Feature(str(at), kinds.draw(st.sampled_from(["int64", "float", "bytes"])))
+        for at in range(len(block))
+    ]
+    texts = {str(at): pa.array(cells, pa.string()) for at, cells in enumerate(block)}
+    for feature, fitted in fit_columns(features, texts):
+        alone = fit_cells(feature, texts[feature.name])
+        assert fitted.bad == alone.bad
+        assert repr(fitted.array.to_pylist()) == repr(alone.array.to_pylist())
+        assert fitted.array.type == alone.array.type
+
+
+def test_wide_csv_gives_every_column(tmp_path: Path) -> None:
+    count = 600
+    names = [f"c{at}" for at in range(count)]
+    rows = [[str(at) if at % 3 else f"t{row}" for at in range(count)] for row in range(3)]
+    lines = [",".join(line) for line in [names, *rows]]
+    source = as_source(made(tmp_path / "a.csv", "\n".join(lines).encode()))
+    schema: Schema = source.infer()
+    by_name = {feature.name: feature for feature in schema.features}
+    assert by_name["c0"] == Feature("c0", "bytes", meaning=Text())
+    assert by_name["c1"] == Feature("c1", "int64")
+    assert len(by_name) == count
+    taken = take(source, schema)
+    assert (taken.rows, taken.refused) == ([0, 1, 2], [])
