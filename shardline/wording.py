@@ -1,8 +1,24 @@
-"""Numbers with their nouns, as people read them."""
+"""Numbers as people and JSON read them."""
 
 from __future__ import annotations
+
+import math
 
 
 def counted(number: int, noun: str, plural: str = "") -> str:
     """`1 record`, `12,345 records`."""
     return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
+
+
+def float32_json(value: float) -> float | str:
+    """Return a float32 for JSON: the shortest number that reads back as the same float32.
+
+    JSON has no other floats: those are "NaN", "Infinity" and "-Infinity", as protobuf writes them.
+    """
+    import numpy as np  # noqa: PLC0415 - the command line starts without it
+
+    if math.isnan(value):
+        return "NaN"
+    if math.isinf(value):
+        return "Infinity" if value > 0 else "-Infinity"
+    return float(str(np.float32(value)))
