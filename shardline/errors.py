@@ -345,6 +345,33 @@ class NothingToSalvageError(ShardlineError, ValueError):
     code = "no-intact-record"
 
 
+class MixedPayloadsError(InvalidArgumentError):
+    """Files whose records are of different payload kinds, where one file is to be written.
+
+    `payloads` are the kinds of `path` and of the first file that differs, `other_path`.
+    """
+
+    code = "mixed-payloads"
+    _DETAILS = ("other_path", "payloads")
+
+    def __init__(self, path: str, payload: str, other_path: str, other_payload: str) -> None:
+        super().__init__(
+            f"{other_path}: contains {_PAYLOADS[other_payload]}, "
+            f"but {path} contains {_PAYLOADS[payload]}",
+            hint=Hint.of("name files of a single kind, or set ", Option("allow_mixed", value=True)),
+            path=path,
+        )
+        self.other_path = other_path
+        self.payloads = (payload, other_payload)
+
+
+_PAYLOADS = {
+    "example": "Examples",
+    "sequence_example": "SequenceExamples",
+    "opaque": "other payloads",
+}
+
+
 class FileExistsAlreadyError(ShardlineError, FileExistsError):
     """A file that would have been overwritten."""
 

@@ -16,6 +16,7 @@ from shardline.cli.options import expand
 from shardline.cli.outcome import print_not_done
 from shardline.cli.progress import at_work, pair_progress
 from shardline.cli.wording import counted, escaped, human_bytes, rate
+from shardline.paths import real_path
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -95,7 +96,7 @@ def _refuse_output(asked: CombineOptions, output: Path, paths: list[Path]) -> No
         raise UsageError(
             f"{output} is a folder", code="output-is-folder", hint="name a file", path=output
         )
-    if output.resolve() in {path.resolve() for path in paths}:
+    if real_path(output) in set(map(real_path, paths)):
         raise UsageError(
             f"{output} is an input file",
             code="output-is-input",

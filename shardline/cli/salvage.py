@@ -14,6 +14,7 @@ from shardline.cli.errors import UsageError
 from shardline.cli.options import expand_one, json_option, limit_options, limits
 from shardline.cli.progress import file_progress
 from shardline.cli.wording import counted, human_bytes
+from shardline.paths import real_path
 
 _SHOWN_GAPS = 20
 
@@ -62,7 +63,7 @@ def salvage(
     from shardline.operations.salvage import salvage as run
 
     path = expand_one(source)
-    if quarantine is not None and quarantine.resolve() == out.resolve():
+    if quarantine is not None and real_path(quarantine) == real_path(out):
         raise UsageError(
             "OUT and --quarantine name the same file", code="conflicting-options", path=out
         )
