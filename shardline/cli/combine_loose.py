@@ -61,7 +61,7 @@ def _write(
             combine_files,
             *sides,
             output,
-            compression=asked.compression,
+            compression=asked.compression or "none",
             budget_bytes=asked.budget_bytes,
             overwrite=asked.overwrite,
             limits=asked.limits,

@@ -80,6 +80,22 @@ def validate_shard_compression(compression: Compression | None) -> None:
         )
 
 
+def shard_compression(
+    into: Version, wanted: Compression | str | None, otherwise: Compression | None = None
+) -> Compression | None:
+    """Return how to pack new shards of a version.
+
+    As wanted; else as its latest data commit, so that readers find a single compression; else, in
+    a version without data, as `otherwise`.
+    """
+    if wanted is not None:
+        chosen = parse_compression(wanted)
+        validate_shard_compression(chosen)
+        return chosen
+    remembered = into.compression
+    return otherwise if remembered is None else Compression(remembered)
+
+
 def validate_same_root(into: Version, base: Version) -> None:
     """Raise InvalidArgumentError if two versions are in different roots."""
     if into.store.uri != base.store.uri:
