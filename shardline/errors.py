@@ -277,10 +277,12 @@ class BadRecordsError(ShardlineError, ValueError):
     """Rows that cannot become records of a version, more of them than were allowed.
 
     `bad` of `rows` rows were refused; those of them that are told in the message are `refused`.
+    `complete` is False if the work stopped before it had tried every row: then `bad` is at least
+    so many, of the first `rows` rows.
     """
 
     code = "invalid-rows"
-    _DETAILS = ("bad", "rows", "reasons")
+    _DETAILS = ("bad", "rows", "complete", "reasons")
 
     def __init__(
         self,
@@ -289,6 +291,7 @@ class BadRecordsError(ShardlineError, ValueError):
         bad: int,
         rows: int,
         *,
+        complete: bool = True,
         code: str | None = None,
         hint: Hint | None = None,
         path: str | None = None,
@@ -308,6 +311,7 @@ class BadRecordsError(ShardlineError, ValueError):
         self.refused = refused
         self.bad = bad
         self.rows = rows
+        self.complete = complete
 
     @property
     def reasons(self) -> list[object]:

@@ -10,6 +10,13 @@ def counted(number: int, noun: str, plural: str = "") -> str:
     return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
 
 
+def counted_of(part: int, whole: int, noun: str, *, complete: bool = True) -> str:
+    """`3 of 20 rows`, or if the count stopped early, `at least 3 of the first 20 rows`."""
+    if complete:
+        return f"{part:,} of {counted(whole, noun)}"
+    return f"at least {part:,} of the first {counted(whole, noun)}"
+
+
 def float32_json(value: float) -> float | str:
     """Return a float32 for JSON: the shortest number that reads back as the same float32.
 
