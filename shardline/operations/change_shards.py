@@ -279,6 +279,7 @@ class ShardChange:
                     describe=lambda added: _described(tasks, added),
                     parameters=self.told,
                     pinned=self.mode == "overlay",
+                    makers=self.transform.fields,
                 ),
                 engine,
                 progress,

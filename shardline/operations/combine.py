@@ -322,6 +322,7 @@ class _Work:
                 describe=self.targets.outputs,
                 parameters=self.targets.parameters(),
                 pinned=self.targets.virtual,
+                makers=self.recipe.rule.makers,
             ),
             engine,
             progress,
