@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeAlias
 
 from shardline.hints import Hint, Option
+from shardline.redaction import redact
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -30,7 +31,7 @@ class ShardlineError(Exception):
 
     `code` names the problem for scripts; `shardline.error_codes` lists all codes. `hint` is what
     to do next. The other fields say where the problem is, as far as that is known: `path`,
-    `record`, `offset`, `feature`, `version` and `snapshot`.
+    `record`, `offset`, `feature`, `version` and `snapshot`. Credentials are left out of all.
     """
 
     code: str = "error"
@@ -62,10 +63,10 @@ class ShardlineError(Exception):
         Args:
             args: what the builtin base class takes.
         """
-        super().__init__(*args)
+        super().__init__(*(redact(arg) if isinstance(arg, str) else arg for arg in args))
         if code is not None:
             self.code = code
-        self.path = None if path is None else str(path)
+        self.path = None if path is None else redact(str(path))
         self.record = record
         self.offset = offset
         self.feature = feature
@@ -76,7 +77,7 @@ class ShardlineError(Exception):
 
     def set_hint(self, hint: Hint) -> Self:
         """Replace the hint, also where a traceback shows it."""
-        self.hint = hint
+        self.hint = hint = hint.map(redact)
         self.__notes__ = [f"hint: {hint}"]
         return self
 
@@ -98,14 +99,19 @@ class ShardlineError(Exception):
             "code": self.code,
             "message": self.message,
             "hint": None if self.hint is None else self.hint.to_dict(),
-            **{name: getattr(self, name) for name in LOCATION},
-            **{name: getattr(self, name) for name in self._DETAILS},
+            **{name: _redacted(getattr(self, name)) for name in LOCATION},
+            **{name: _redacted(getattr(self, name)) for name in self._DETAILS},
         }
 
     def __reduce__(self) -> tuple[Any, ...]:
         if isinstance(self, OSError):
             return super().__reduce__()  # type: ignore[return-value] # a tuple, for exceptions
         return _rebuild, (type(self), self.args, self.__dict__)
+
+
+def _redacted(value: Any) -> Any:  # noqa: ANN401 - whatever JSON can tell
+    """Return a field without credentials: it may have been set after the error was made."""
+    return redact(value) if isinstance(value, str) else value
 
 
 LOCATION = ("path", "record", "offset", "feature", "version", "snapshot")

@@ -180,7 +180,7 @@ def _print(report: SchemaReport, spec: str) -> None:
         for difference in report.differences:
             console.print(f"  {escaped(difference.name)}: {', '.join(difference.what)}")
             for file, told in difference.files.items():
-                console.print(f"    {file}: {told}", highlight=False)
+                console.print(f"    {escaped(file)}: {escaped(told)}")
     elif len(report.files) > 1:
         console.print("All files have the same features.")
     click.echo("\n" + spec, nl=False)
