@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeAlias
 
 from shardline.hints import Hint, Option
+from shardline.redaction import redact
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -30,7 +31,7 @@ class ShardlineError(Exception):
 
     `code` names the problem for scripts; `shardline.error_codes` lists all codes. `hint` is what
     to do next. The other fields say where the problem is, as far as that is known: `path`,
-    `record`, `offset`, `feature`, `version` and `snapshot`.
+    `record`, `offset`, `feature`, `version` and `snapshot`. Credentials are left out of all.
     """
 
     code: str = "error"
@@ -62,10 +63,10 @@ class ShardlineError(Exception):
         Args:
             args: what the builtin base class takes.
         """
-        super().__init__(*args)
+        super().__init__(*(redact(arg) if isinstance(arg, str) else arg for arg in args))
         if code is not None:
             self.code = code
-        self.path = None if path is None else str(path)
+        self.path = None if path is None else redact(str(path))
         self.record = record
         self.offset = offset
         self.feature = feature
@@ -76,7 +77,7 @@ class ShardlineError(Exception):
 
     def set_hint(self, hint: Hint) -> Self:
         """Replace the hint, also where a traceback shows it."""
-        self.hint = hint
+        self.hint = hint = hint.map(redact)
         self.__notes__ = [f"hint: {hint}"]
         return self
 
@@ -98,14 +99,19 @@ class ShardlineError(Exception):
             "code": self.code,
             "message": self.message,
             "hint": None if self.hint is None else self.hint.to_dict(),
-            **{name: getattr(self, name) for name in LOCATION},
-            **{name: getattr(self, name) for name in self._DETAILS},
+            **{name: _redacted(getattr(self, name)) for name in LOCATION},
+            **{name: _redacted(getattr(self, name)) for name in self._DETAILS},
         }
 
     def __reduce__(self) -> tuple[Any, ...]:
         if isinstance(self, OSError):
             return super().__reduce__()  # type: ignore[return-value] # a tuple, for exceptions
         return _rebuild, (type(self), self.args, self.__dict__)
+
+
+def _redacted(value: Any) -> Any:  # noqa: ANN401 - whatever JSON can tell
+    """Return a field without credentials: it may have been set after the error was made."""
+    return redact(value) if isinstance(value, str) else value
 
 
 LOCATION = ("path", "record", "offset", "feature", "version", "snapshot")
@@ -277,10 +283,12 @@ class BadRecordsError(ShardlineError, ValueError):
     """Rows that cannot become records of a version, more of them than were allowed.
 
     `bad` of `rows` rows were refused; those of them that are told in the message are `refused`.
+    `complete` is False if the work stopped before it had tried every row: then `bad` is at least
+    so many, of the first `rows` rows.
     """
 
     code = "invalid-rows"
-    _DETAILS = ("bad", "rows", "reasons")
+    _DETAILS = ("bad", "rows", "complete", "reasons")
 
     def __init__(
         self,
@@ -289,6 +297,7 @@ class BadRecordsError(ShardlineError, ValueError):
         bad: int,
         rows: int,
         *,
+        complete: bool = True,
         code: str | None = None,
         hint: Hint | None = None,
         path: str | None = None,
@@ -308,6 +317,7 @@ class BadRecordsError(ShardlineError, ValueError):
         self.refused = refused
         self.bad = bad
         self.rows = rows
+        self.complete = complete
 
     @property
     def reasons(self) -> list[object]:
@@ -343,6 +353,33 @@ class NothingToSalvageError(ShardlineError, ValueError):
     """A file in which no intact record was found."""
 
     code = "no-intact-record"
+
+
+class MixedPayloadsError(InvalidArgumentError):
+    """Files whose records are of different payload kinds, where one file is to be written.
+
+    `payloads` are the kinds of `path` and of the first file that differs, `other_path`.
+    """
+
+    code = "mixed-payloads"
+    _DETAILS = ("other_path", "payloads")
+
+    def __init__(self, path: str, payload: str, other_path: str, other_payload: str) -> None:
+        super().__init__(
+            f"{other_path}: contains {_PAYLOADS[other_payload]}, "
+            f"but {path} contains {_PAYLOADS[payload]}",
+            hint=Hint.of("name files of a single kind, or set ", Option("allow_mixed", value=True)),
+            path=path,
+        )
+        self.other_path = other_path
+        self.payloads = (payload, other_payload)
+
+
+_PAYLOADS = {
+    "example": "Examples",
+    "sequence_example": "SequenceExamples",
+    "opaque": "other payloads",
+}
 
 
 class FileExistsAlreadyError(ShardlineError, FileExistsError):

@@ -72,6 +72,10 @@ class Hint:
             parts += [separator, hint] if parts else [hint]
         return cls.of(*parts)
 
+    def map(self, change: Callable[[str], str]) -> Hint:
+        """Return the hint with each text, argument and value changed."""
+        return Hint(tuple(_map_part(part, change) for part in self.parts))
+
     @property
     def commands(self) -> tuple[Command, ...]:
         """The commands that the hint names, in order."""
@@ -102,6 +106,14 @@ class Hint:
     def to_dict(self) -> dict[str, Any]:
         """Return the hint as JSON: its text, and each command as a list of words."""
         return {"text": str(self), "commands": [list(command.words()) for command in self.commands]}
+
+
+def _map_part(part: HintPart, change: Callable[[str], str]) -> HintPart:
+    if isinstance(part, Command):
+        return Command(tuple(map(change, part.arguments)))
+    if isinstance(part, Option):
+        return Option(part.keyword, change(part.value)) if isinstance(part.value, str) else part
+    return change(part)
 
 
 def _flatten(parts: Iterable[HintPart | Hint]) -> Iterable[HintPart]:

@@ -27,6 +27,7 @@ from shardline.errors import (
     ExampleError,
     FileExistsAlreadyError,
     InvalidArgumentError,
+    MixedPayloadsError,
     ObjectMissingError,
     SchemaMismatchError,
     ShardlineError,
@@ -59,6 +60,7 @@ SPECIAL: dict[type[ShardlineError], ShardlineError] = {
     DamagedLogError: DamagedLogError("digits/v1", 7, "it is missing", "missing-entry"),
     DamagedShardError: DamagedShardError("digits/v1", "a.tfrecord: corrupt"),
     ExampleError: ExampleError(1, 2, "label", "twice"),
+    MixedPayloadsError: MixedPayloadsError("a.tfrecord", "example", "b.tfrecord", "opaque"),
     SourceSchemaError: SourceSchemaError("a.csv", {"label": "holds text"}, SchemaDiff()),
     UnknownFormatError: UnknownFormatError("newer", 7),
 }

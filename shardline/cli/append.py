@@ -42,7 +42,7 @@ class _Asked:
     schema: Path | None
     format_: str | None
     target_size: int
-    compression: str
+    compression: str | None
     quarantine_share: float
     salvage: bool
     set_aside: bool
@@ -84,7 +84,7 @@ def _landing_options(command: Command) -> Command:
             help="Let up to this share of the rows go to quarantine, as 1% or 0.01, if they do "
             "not fit the schema.",
         ),
-        compression_option("none"),
+        compression_option(None, "  [default: as the version is, a new one not]"),
         click.option(
             "--target-size",
             type=Size(least=1),

@@ -124,6 +124,8 @@ def failure_lines(report: ShardReport) -> Iterator[str]:
     for one in report.violations:
         feature = "" if one.feature is None else f", feature {one.feature!r}"
         yield f"record {one.record}{feature}: {escaped(one.detail)}"
+    if report.violations and not report.complete:
+        yield f"… at least {counted(len(report.violations), 'violation')}"
 
 
 def _making_anew(checked: Checked) -> str:

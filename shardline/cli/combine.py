@@ -80,7 +80,7 @@ SNAPSHOT is a number, a tag, 'published' (the default), 'newest' or a time (UTC)
     type=Size(least=1),
     help="Of versions: make shards of about so many bytes.  [default: 128MB]",
 )
-@compression_option("none")
+@compression_option(None, "  [default: as the version is, files and new ones not]")
 @click.option("--dry-run", is_flag=True, help="Only tell how many pairs and bytes there would be.")
 @no_check_option
 @workers_option

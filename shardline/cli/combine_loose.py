@@ -17,6 +17,7 @@ from shardline.cli.outcome import print_not_done
 from shardline.cli.progress import at_work, pair_progress
 from shardline.cli.skipped import with_skipped
 from shardline.cli.wording import counted, escaped, human_bytes, rate
+from shardline.paths import real_path
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -61,7 +62,7 @@ def _write(
             combine_files,
             *sides,
             output,
-            compression=asked.compression,
+            compression=asked.compression or "none",
             budget_bytes=asked.budget_bytes,
             overwrite=asked.overwrite,
             limits=asked.limits,
@@ -96,7 +97,7 @@ def _refuse_output(asked: CombineOptions, output: Path, paths: list[Path]) -> No
         raise UsageError(
             f"{output} is a folder", code="output-is-folder", hint="name a file", path=output
         )
-    if output.resolve() in {path.resolve() for path in paths}:
+    if real_path(output) in set(map(real_path, paths)):
         raise UsageError(
             f"{output} is an input file",
             code="output-is-input",

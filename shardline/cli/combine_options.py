@@ -28,7 +28,7 @@ class CombineOptions:
     mode: CombineMode
     budget_bytes: int | None
     target_size: int | None
-    compression: str
+    compression: str | None
     dry_run: bool
     no_check: bool
     workers: int | None

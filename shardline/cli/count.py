@@ -17,6 +17,7 @@ from shardline.cli.options import (
 )
 from shardline.cli.progress import file_progress
 from shardline.cli.skipped import with_skipped
+from shardline.cli.wording import escaped
 
 
 @click.command(
@@ -57,22 +58,29 @@ def count(
                 "file": report.file,
                 "records": report.records,
                 "ok": report.ok,
+                "complete": report.ok,
                 "faults": [asdict(fault) for fault in report.faults],
             }
             for report in reports
         ]
-        click.echo(json.dumps(with_skipped({"ok": ok, "records": total, "files": told})))
+        payload = {"ok": ok, "records": total, "complete": ok, "files": told}
+        click.echo(json.dumps(with_skipped(payload)))
     else:
         for report in reports:
-            click.echo(f"{report.records:>14,}  {report.file}")
+            click.echo(f"{_count(report.records, complete=report.ok)}  {escaped(report.file)}")
         if len(reports) > 1:
-            click.echo(f"{total:>14,}  in all")
+            click.echo(f"{_count(total, complete=ok)}  in all")
     for report in reports:
         for fault in report.faults:
             where = f"record {fault.record}, offset {fault.offset}"
             click.echo(
-                f"error: {report.file}: {fault.kind} at {where}: {fault.detail} "
+                f"error: {escaped(report.file)}: {fault.kind} at {where}: {fault.detail} "
                 "(counted up to there)",
                 err=True,
             )
     raise SystemExit(0 if ok else 1)
+
+
+def _count(records: int, *, complete: bool) -> str:
+    """Return a count, which is a lower bound if a fault ended the counting."""
+    return f"{records:>14,}" if complete else f"at least {records:>5,}"

@@ -14,6 +14,7 @@ from shardline.cli.progress import at_work, pair_progress
 from shardline.cli.references import find_snapshot, open_root, open_version, parse_reference
 from shardline.cli.replacing import refuse_existing
 from shardline.cli.wording import escaped, human_bytes
+from shardline.paths import real_path
 
 if TYPE_CHECKING:
     from shardline.lineage.exports.about import About
@@ -182,7 +183,7 @@ def _card(store: Store, snapshot: Snapshot, about: About, *, count: bool) -> str
 def _sums(snapshot: Snapshot, output: Path | None) -> str:
     from shardline.lineage.exports.sums import sha256sums
 
-    return sha256sums(snapshot, None if output is None else output.resolve().parent)
+    return sha256sums(snapshot, None if output is None else real_path(output).parent)
 
 
 def _file(text: str, output: Path | None, *, overwrite: bool) -> dict[str, Any]:

@@ -13,6 +13,7 @@ import click
 from shardline.cli.wording import escaped, escaped_lines
 from shardline.errors import SchemaMismatchError, ShardlineError
 from shardline.hints import Command, Hint, Option
+from shardline.redaction import has_credentials, redact
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -139,7 +140,12 @@ def print_error(error: Exception, context: click.Context) -> None:
             pass  # a full stdout may be the error itself: stderr reports it
         if sys.stdout.isatty() and sys.stderr.isatty():
             return  # the terminal shows both: print the error once
-    _print_lines("error", problem.message, problem.hint)
+    print_problem(problem)
+
+
+def print_problem(error: ShardlineError) -> None:
+    """Print an error among others on stderr, and its hint."""
+    _print_lines("error", error.message, error.hint)
 
 
 def print_warning(message: str, hint: Hint | None = None) -> None:
@@ -148,7 +154,7 @@ def print_warning(message: str, hint: Hint | None = None) -> None:
 
 
 def _print_lines(label: str, message: str, hint: Hint | None) -> None:
-    click.echo(f"{label}: {escaped_lines(message)}", err=True)
+    click.echo(f"{label}: {escaped_lines(redact(message))}", err=True)
     if hint:
         click.echo(f"hint: {render_hint(hint)}", err=True)
 
@@ -166,7 +172,7 @@ def hint_dict(hint: Hint) -> dict[str, Any]:
 
 def render_hint(hint: Hint) -> str:
     """Return a hint for the terminal: options as flags, and the root in its commands."""
-    return escaped_lines(hint.render(render_command, _render_option))
+    return escaped_lines(redact(hint.render(render_command, _render_option)))
 
 
 def render_command(command: Command) -> str:
@@ -204,8 +210,6 @@ def _given_arguments(context: click.Context) -> tuple[str, ...]:
 
 def _root_for(command: Command) -> str | None:
     """Return the root to add to a command: given as an option, without credentials in it."""
-    from shardline.storage.secrecy import has_credentials
-
     context = click.get_current_context(silent=True)
     root = None if context is None else context.meta.get(GIVEN_ROOT)
     if (

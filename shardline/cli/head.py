@@ -61,7 +61,7 @@ def head(
 
     Features are shown with their kind and first values; long bytes as their size and what they
     seem to be. A record that is no Example is shown as text, or as its size. With --json each
-    record is one line.
+    record is one line, and a float that JSON cannot hold is "NaN", "Infinity" or "-Infinity".
     """
     from shardline.operations.preview import preview
 
@@ -144,10 +144,12 @@ def _as_text(record: Record) -> str:
     features = list((record.features or {}).items())
     feature_lists = list((record.feature_lists or {}).items())
     width = max((len(escaped(name)) for name, _ in features + feature_lists), default=0)
-    lines += [f"  {escaped(name):{width}}  {_kind(one):9} {_values(one)}" for name, one in features]
+    lines += [
+        f"  {escaped(name):{width}}  {_kind(one):9} {_feature(one)}" for name, one in features
+    ]
     for name, one in feature_lists:
         steps = counted(one["steps"], "step")
-        shown = " | ".join(" ".join(map(_value, values)) for values in one["values"])
+        shown = " | ".join(_values(one["kind"], values) for values in one["values"])
         more = " | …" if one["steps"] > len(one["values"]) else ""
         kind = one["kind"] or "empty"
         lines.append(f"  {escaped(name):{width}}  {kind:9} {steps}: {shown}{more}")
@@ -158,12 +160,14 @@ def _kind(one: dict[str, Any]) -> str:
     return str(one["kind"]) if one["length"] == 1 else f"{one['kind']}[{one['length']}]"
 
 
-def _values(one: dict[str, Any]) -> str:
+def _feature(one: dict[str, Any]) -> str:
     more = " …" if one["length"] > len(one["values"]) else ""
-    return " ".join(map(_value, one["values"])) + more
+    return _values(one["kind"], one["values"]) + more
 
 
-def _value(value: float | str) -> str:
-    if isinstance(value, str) and not value.startswith("<"):
-        return json.dumps(value, ensure_ascii=False)
-    return str(value)
+def _values(kind: str, values: list[Any]) -> str:
+    return " ".join(map(_text if kind == "bytes" else str, values))
+
+
+def _text(value: str) -> str:
+    return value if value.startswith("<") else json.dumps(value, ensure_ascii=False)

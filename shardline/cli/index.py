@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from shardline.cli.errors import render_hint
+from shardline.cli.errors import print_problem
 from shardline.cli.options import (
     expand,
     files_argument,
@@ -19,7 +19,7 @@ from shardline.cli.options import (
 )
 from shardline.cli.progress import file_progress
 from shardline.cli.skipped import with_skipped
-from shardline.cli.wording import counted
+from shardline.cli.wording import counted, escaped
 from shardline.errors import DamagedFileError
 
 if TYPE_CHECKING:
@@ -83,9 +83,7 @@ def index(
     else:
         for path, outcome in zip(paths, outcomes, strict=True):
             if not isinstance(outcome, DamagedFileError):
-                click.echo(f"{index_path(path)}: {counted(outcome, 'record')}")
+                click.echo(f"{escaped(str(index_path(path)))}: {counted(outcome, 'record')}")
     for error in damaged:
-        click.echo(f"error: {error.message}", err=True)
-        if error.hint:
-            click.echo(f"hint: {render_hint(error.hint)}", err=True)
+        print_problem(error)
     raise SystemExit(1 if damaged else 0)

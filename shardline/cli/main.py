@@ -37,6 +37,7 @@ from shardline.cli.restore import restore
 from shardline.cli.salvage import salvage
 from shardline.cli.schema import schema
 from shardline.cli.status import status
+from shardline.cli.streams import ends_with_its_reader, open_missing_streams, reader_is_gone
 from shardline.cli.tag import tag
 from shardline.cli.trace import trace
 from shardline.cli.vacuum import vacuum
@@ -117,21 +118,31 @@ class _Shardline(click.Group):
     ) -> click.Context:
         """Parse what precedes the command."""
         given = list(args)
-        try:
-            return super().make_context(info_name, args, parent, **extra)
-        except click.UsageError as error:
-            if not given:
-                raise  # click shows the help
-            with click.Context(self, info_name=info_name) as context:
-                keep_arguments(context, given)
-                print_error(from_click(error).set_hint(Hint.run("--help")), context)
-            raise SystemExit(_USAGE) from None
+        open_missing_streams()
+        with ends_with_its_reader():
+            try:
+                return super().make_context(info_name, args, parent, **extra)
+            except click.UsageError as error:
+                if not given:
+                    raise  # click shows the help
+                with click.Context(self, info_name=info_name) as context:
+                    keep_arguments(context, given)
+                    print_error(from_click(error).set_hint(Hint.run("--help")), context)
+                raise SystemExit(_USAGE) from None
 
     def invoke(self, ctx: click.Context) -> Any:  # noqa: ANN401 - click's own signature
+        with ends_with_its_reader():
+            return self._run(ctx)
+
+    def _run(self, ctx: click.Context) -> Any:  # noqa: ANN401 - what a command returns
+        """Run the command, and turn what it raises into an exit code."""
         try:
             return super().invoke(ctx)
-        except BrokenPipeError:
-            raise  # the reader of our output has seen enough: click ends quietly
+        except BrokenPipeError as error:
+            if reader_is_gone():
+                raise
+            print_error(error, ctx)
+            ctx.exit(_USAGE)
         except (KeyboardInterrupt, click.Abort):
             problem = ShardlineError("interrupted (no partial files remain)", code="cancelled")
             print_error(problem, ctx)
@@ -203,7 +214,8 @@ Examples:
   shardline erase digits --key user_id --value 7
 
 Exit codes: 0 fine, 1 a problem in the data, 2 wrong usage, something missing, a conflict with
-someone else's commit, or anything else that kept the command from its work.
+someone else's commit, or anything else that kept the command from its work. 141 if the reader
+of the output ends first, as in 'shardline head x | head -1'.
 
 Every command takes --json. 'shardline COMMAND --help' tells more.""",
 )

@@ -226,11 +226,13 @@ def expand_one(pattern: str) -> Path:
     return files[0]
 
 
-def expand(patterns: Iterable[str]) -> list[Path]:
-    """The files that the arguments name, each once; a usage error for one that names none."""
-    found: dict[Path, None] = {}
-    for pattern in patterns:
-        found.update(dict.fromkeys(_expand_one(pattern)))
+def expand(patterns: Iterable[str], *, repeats: bool = False) -> list[Path]:
+    """The files that the arguments name, each once; a usage error for one that names none.
+
+    With `repeats`, a file that is named twice is given twice.
+    """
+    named = [file for pattern in patterns for file in _expand_one(pattern)]
+    found = named if repeats else list(dict.fromkeys(named))
     unreadable = [str(file) for file in found if not os.access(file, os.R_OK)]
     if unreadable:
         raise UsageError(
@@ -238,7 +240,7 @@ def expand(patterns: Iterable[str]) -> list[Path]:
             code="permission-denied",
             path=unreadable[0],
         )
-    return list(found)
+    return found
 
 
 def _expand_one(pattern: str) -> list[Path]:

@@ -78,6 +78,11 @@ Older snapshots keep the old shards, until 'shardline vacuum' finds that nobody 
 )
 @compression_option(None, "  [default: as before]")
 @click.option("--overwrite", is_flag=True, help="Of files: replace OUT if it is there.")
+@click.option(
+    "--allow-mixed",
+    is_flag=True,
+    help="Of files: join Examples, SequenceExamples and other payloads in a single file.",
+)
 @no_check_option
 @workers_option
 @limit_options
@@ -91,6 +96,7 @@ def rebuild(
     target_size: int | None,
     compression: str | None,
     overwrite: bool,
+    allow_mixed: bool,
     no_check: bool,
     workers: int | None,
     max_record: int,
@@ -124,15 +130,17 @@ def rebuild(
             compression,
             within,
             overwrite=overwrite,
+            allow_mixed=allow_mixed,
             as_json=as_json,
         )
         return
     wanted = _one_version(arguments)
-    if overwrite:
+    if overwrite or allow_mixed:
+        given = "--overwrite" if overwrite else "--allow-mixed"
         raise UsageError(
-            "--overwrite applies to files only",
+            f"{given} applies to files only",
             code="option-not-applicable",
-            hint="leave it out: a version is never overwritten",
+            hint="leave it out: a version is never overwritten, and has records of one kind",
         )
     version = open_version(open_root(root), wanted)
     snapshot = find_snapshot(version, wanted, wanted.readable)

@@ -15,6 +15,7 @@ from shardline.cli.options import expand
 from shardline.cli.progress import file_progress
 from shardline.cli.skipped import with_skipped
 from shardline.cli.wording import counted, escaped, human_bytes, rate
+from shardline.paths import real_path
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -30,6 +31,7 @@ def rebuild_loose(
     limits: Limits,
     *,
     overwrite: bool,
+    allow_mixed: bool,
     as_json: bool,
 ) -> None:
     """Copy the records of files into one, or into several in a new folder, and tell of it."""
@@ -42,8 +44,8 @@ def rebuild_loose(
             code="conflicting-options",
             hint="with `--target-size`, OUT is a new folder",
         )
-    paths = expand(patterns)
-    if output.resolve() in {path.resolve() for path in paths}:
+    paths = expand(patterns, repeats=True)
+    if real_path(output) in set(map(real_path, paths)):
         raise UsageError(
             f"{output} is an input file",
             code="output-is-input",
@@ -67,6 +69,7 @@ def rebuild_loose(
             target_bytes=target_size,
             compression=compression,
             overwrite=overwrite,
+            allow_mixed=allow_mixed,
             limits=limits,
             progress=stoppable(progress, cancellation),
         )

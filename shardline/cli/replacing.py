@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from shardline.cli.errors import UsageError
+from shardline.paths import real_path
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from shardline.storage import Store
 
 _DATA = frozenset({"shards", "quarantine", "log"})
@@ -52,7 +54,7 @@ def refuse_in_root(output: Path, root: str | None) -> None:
     """Refuse to write between the datasets: what lies there is theirs."""
     if root is None or "://" in root:
         return
-    if output.resolve().is_relative_to(Path(root).resolve()):
+    if real_path(output).is_relative_to(real_path(root)):
         raise UsageError(
             f"{output} is inside the root",
             code="output-in-root",
@@ -65,5 +67,5 @@ def _among_data(output: Path, store: Store) -> bool:
     inside = store.local_path("x")
     if inside is None:
         return False
-    root, folder = inside.parent.resolve(), output.parent.resolve()
+    root, folder = real_path(inside.parent), real_path(output.parent)
     return folder.is_relative_to(root) and not _DATA.isdisjoint(folder.relative_to(root).parts[1:])

@@ -13,7 +13,8 @@ from shardline.cli.aside import run_aside, stoppable
 from shardline.cli.errors import UsageError
 from shardline.cli.options import expand_one, json_option, limit_options, limits
 from shardline.cli.progress import file_progress
-from shardline.cli.wording import counted, human_bytes
+from shardline.cli.wording import counted, escaped, human_bytes
+from shardline.paths import real_path
 
 _SHOWN_GAPS = 20
 
@@ -62,7 +63,7 @@ def salvage(
     from shardline.operations.salvage import salvage as run
 
     path = expand_one(source)
-    if quarantine is not None and quarantine.resolve() == out.resolve():
+    if quarantine is not None and real_path(quarantine) == real_path(out):
         raise UsageError(
             "OUT and --quarantine name the same file", code="conflicting-options", path=out
         )
@@ -90,7 +91,7 @@ def salvage(
         }
         click.echo(json.dumps(told))
         return
-    click.echo(f"recovered {counted(report.recovered, 'record')} into {out}")
+    click.echo(f"recovered {counted(report.recovered, 'record')} into {escaped(str(out))}")
     if not report.gaps:
         click.echo("the file was not damaged; nothing was lost")
         return
@@ -102,4 +103,4 @@ def salvage(
     if len(report.gaps) > _SHOWN_GAPS:
         click.echo(f"  … and {len(report.gaps) - _SHOWN_GAPS} more; --json lists all")
     if quarantine is not None:
-        click.echo(f"the damaged bytes are in {quarantine}")
+        click.echo(f"the damaged bytes are in {escaped(str(quarantine))}")

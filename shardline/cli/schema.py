@@ -14,8 +14,10 @@ from shardline.cli.options import json_option, limit_options, limits, root_optio
 from shardline.cli.progress import file_progress
 from shardline.cli.skipped import with_skipped
 from shardline.cli.source_arguments import format_by_name, format_option
+from shardline.cli.tables import plain_console
 from shardline.cli.targets import files_or_versions
 from shardline.cli.wording import counted, escaped
+from shardline.wording import float32_json
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -148,8 +150,8 @@ def _features(schema: FileSchema) -> list[dict[str, Any]]:
             "steps": feature.steps,
             "required": feature.required,
             "present": feature.present,
-            "min": _finite(feature.low),
-            "max": _finite(feature.high),
+            "min": _bound(feature.low),
+            "max": _bound(feature.high),
             "nans": feature.nans,
             "bytes": feature.sizes,
             "utf8": feature.utf8 if "bytes" in feature.kinds else None,
@@ -158,16 +160,15 @@ def _features(schema: FileSchema) -> list[dict[str, Any]]:
     ]
 
 
-def _finite(value: float | None) -> float | str | None:
-    """JSON has no infinity."""
-    return str(value) if isinstance(value, float) and abs(value) == float("inf") else value
+def _bound(value: float | None) -> float | str | None:
+    """Return the smallest or largest value of a feature for JSON."""
+    return float32_json(value) if isinstance(value, float) else value
 
 
 def _print(report: SchemaReport, spec: str) -> None:
-    from rich.console import Console
     from rich.table import Table
 
-    console = Console(markup=False)
+    console = plain_console()
     files, records = counted(len(report.files), "file"), counted(report.merged.records, "record")
     table = Table(title=f"{records} in {files}", title_justify="left")
     for heading in ("feature", "kind", "shape", "present", "values"):
@@ -181,7 +182,7 @@ def _print(report: SchemaReport, spec: str) -> None:
         for difference in report.differences:
             console.print(f"  {escaped(difference.name)}: {', '.join(difference.what)}")
             for file, told in difference.files.items():
-                console.print(f"    {file}: {told}", highlight=False)
+                console.print(f"    {escaped(file)}: {escaped(told)}")
     elif len(report.files) > 1:
         console.print("All files have the same features.")
     click.echo("\n" + spec, nl=False)
@@ -196,21 +197,13 @@ def _presence(feature: FeatureSchema) -> str:
 def _values(feature: FeatureSchema) -> str:
     parts = []
     if feature.low is not None and feature.high is not None:
-        parts.append(
-            f"{feature.low:.6g} to {feature.high:.6g}"
-            if _floats(feature)
-            else f"{feature.low} to {feature.high}"
-        )
+        parts.append(f"{_bound(feature.low)} to {_bound(feature.high)}")
     if feature.nans:
         parts.append(counted(feature.nans, "NaN"))
     if feature.sizes is not None:
-        low, high = feature.sizes
-        size = f"{low} bytes" if low == high else f"{low} to {high} bytes"
+        least, most = feature.sizes
+        size = f"{least} bytes" if least == most else f"{least} to {most} bytes"
         parts.append(f"{size}, {'text' if feature.utf8 else 'binary'}")
     if feature.length is None and feature.lengths is not None:
         parts.append(f"{feature.lengths[0]} to {feature.lengths[1]} values")
     return "; ".join(parts)
-
-
-def _floats(feature: FeatureSchema) -> bool:
-    return "float" in feature.kinds

@@ -37,10 +37,11 @@ def format_option(what: str) -> Callable[[Command], Command]:
 
 
 def find_sources(arguments: Iterable[str], format_: str | None) -> list[Path | str]:
-    """The sources that the arguments name, each once; a usage error for one that names none."""
-    found: dict[Path | str, None] = {}
-    for argument in arguments:
-        found.update(dict.fromkeys(_find(argument, format_)))
+    """The sources that the arguments name, in order; a usage error for one that names none.
+
+    A source may be there twice: append skips the second, and reports it.
+    """
+    found = [source for argument in arguments for source in _find(argument, format_)]
     unreadable = [
         str(one) for one in found if isinstance(one, Path) and not os.access(one, os.R_OK)
     ]
@@ -50,7 +51,7 @@ def find_sources(arguments: Iterable[str], format_: str | None) -> list[Path | s
             code="permission-denied",
             path=unreadable[0],
         )
-    return list(found)
+    return found
 
 
 def format_by_name(file: Path) -> str | None:

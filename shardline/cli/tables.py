@@ -13,7 +13,11 @@ def plain_console() -> Console:
     """A console that prints what it is given."""
     from rich.console import Console
 
-    return Console(markup=False, highlight=False, emoji=False)
+    class Plain(Console):
+        def on_broken_pipe(self) -> None:
+            raise  # noqa: PLE0704 - the error that is being handled: rich would exit with 1
+
+    return Plain(markup=False, highlight=False, emoji=False)
 
 
 def plain_table(*headings: str, right: tuple[str, ...] = (), wide: str = "") -> Table:

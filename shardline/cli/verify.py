@@ -135,6 +135,7 @@ def _as_dict(report: FileReport) -> dict[str, Any]:
         "bytes": report.bytes,
         "compression": report.compression.value,
         "ok": report.ok,
+        "complete": report.ok,
         "faults": [asdict(fault) for fault in report.faults],
     }
 
@@ -144,9 +145,8 @@ def _print(reports: list[FileReport], seconds: float) -> None:
         mark = click.style("ok     ", fg="green") if report.ok else click.style("DAMAGED", fg="red")
         packed = "" if report.compression.value == "none" else f", {report.compression.value}"
         size = human_bytes(report.bytes)
-        click.echo(
-            f"{mark} {escaped(report.file)}: {counted(report.records, 'record')}, {size}{packed}"
-        )
+        records = _records(report.records, complete=report.ok)
+        click.echo(f"{mark} {escaped(report.file)}: {records}, {size}{packed}")
         for fault in report.faults[:_SHOWN_FAULTS]:
             where = f"record {fault.record}, offset {fault.offset}"
             click.echo(f"        {fault.kind} at {where}: {fault.detail}")
@@ -155,7 +155,7 @@ def _print(reports: list[FileReport], seconds: float) -> None:
             click.echo(f"        … and {more}; --json lists all")
     damaged = [report for report in reports if not report.ok]
     total = sum(report.bytes for report in reports)
-    records = counted(sum(report.records for report in reports), "record")
+    records = _records(sum(report.records for report in reports), complete=not damaged)
     speed = f"{human_bytes(total / max(seconds, 1e-9))}/s"
     click.echo(
         f"{counted(len(reports), 'file')}, {len(damaged)} damaged; {records}, "
@@ -169,3 +169,8 @@ def _print(reports: list[FileReport], seconds: float) -> None:
     if advised:
         others = len(advised) - 1
         click.echo(f"hint: {render_hint(advised[0])}" + (f" (and {others} more)" if others else ""))
+
+
+def _records(count: int, *, complete: bool) -> str:
+    """Return how many records there are; of a damaged file, there may be more."""
+    return f"{'' if complete else 'at least '}{counted(count, 'record')}"

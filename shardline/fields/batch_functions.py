@@ -33,6 +33,7 @@ def batch_fields(
     code: str | None = None,
     processes: bool | None = None,
     deterministic: bool = True,
+    check_source: bool = True,
 ) -> Callable[[BatchFunction], BatchFields]:
     """Declare that a function of a record batch makes these fields.
 
@@ -53,10 +54,15 @@ def batch_fields(
 
     A function that may make something else of the same records another time says so with
     `deterministic=False`: then an audit does not call it again to compare.
+
+    A function whose source has changed while its `code` has not is refused, since one version would
+    mix results of both. If the results are the same, set `check_source=False` for the next run.
     """
 
     def declare(function: BatchFunction) -> BatchFields:
-        return BatchFields(function, features, reads, code, deterministic, processes)  # type: ignore[arg-type] # checked there
+        return BatchFields(  # type: ignore[arg-type] # checked there
+            function, features, reads, code, deterministic, check_source, processes
+        )
 
     return declare
 

@@ -18,6 +18,7 @@ from shardline.fields.declared import (
     checked_reads,
     found_features,
 )
+from shardline.fields.source_digest import source_digest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -32,7 +33,7 @@ class FunctionFields(ABC):
     """A function and the fields that it makes. It can still be called as it was written.
 
     One that is not `deterministic` may make others of the same record another time: an audit does
-    not ask it again.
+    not ask it again. With `check_source` off, a version may be continued with a changed function.
     """
 
     function: Callable[[Any], Any]
@@ -40,6 +41,7 @@ class FunctionFields(ABC):
     reads: tuple[str, ...] | None
     code: str | None
     deterministic: bool = True
+    check_source: bool = True
 
     maker: ClassVar[str]
     """Which kind of function this is."""
@@ -85,7 +87,8 @@ class FunctionFields(ABC):
     def identity(self) -> Json | None:
         """All that its results depend on besides the records; None without a code version.
 
-        A hash of its source would miss globals, other functions and files of models.
+        A hash of its source would miss imported code and files of models, so that a code version
+        has to be declared; `source_digest` only notices changes that it was not changed for.
         """
         if self.code is None:
             return None
@@ -96,6 +99,10 @@ class FunctionFields(ABC):
             "reads": None if self.reads is None else list(self.reads),
             "code": self.code,
         }
+
+    def source_digest(self) -> str | None:
+        """Return a digest of the function's source; None if it has none."""
+        return source_digest(self.function)
 
     def settled(self) -> FunctionFields:
         """The same: a function is what it is."""

@@ -30,6 +30,7 @@ def record_fields(
     code: str | None = None,
     processes: bool | None = None,
     deterministic: bool = True,
+    check_source: bool = True,
 ) -> Callable[[RecordFunction], RecordFields]:
     """Declare that a function of one record makes these fields.
 
@@ -48,10 +49,15 @@ def record_fields(
 
     A function that may make something else of the same records another time says so with
     `deterministic=False`: then an audit does not call it again to compare.
+
+    A function whose source has changed while its `code` has not is refused, since one version would
+    mix results of both. If the results are the same, set `check_source=False` for the next run.
     """
 
     def declare(function: RecordFunction) -> RecordFields:
-        return RecordFields(function, features, reads, code, deterministic, processes)  # type: ignore[arg-type] # checked there
+        return RecordFields(  # type: ignore[arg-type] # checked there
+            function, features, reads, code, deterministic, check_source, processes
+        )
 
     return declare
 

@@ -42,6 +42,7 @@ def tensor_fields(
     code: str | None = None,
     batch: int = _BATCH,
     deterministic: bool = True,
+    check_source: bool = True,
 ) -> Callable[[TensorFunction], TensorFields]:
     """Declare that a TensorFlow function of a batch of records makes these fields.
 
@@ -61,10 +62,15 @@ def tensor_fields(
 
     A function that may make something else of the same records another time says so with
     `deterministic=False`: then an audit does not call it again to compare.
+
+    A function whose source has changed while its `code` has not is refused, since one version would
+    mix results of both. If the results are the same, set `check_source=False` for the next run.
     """
 
     def declare(function: TensorFunction) -> TensorFields:
-        return TensorFields(function, features, reads, code, deterministic, batch)  # type: ignore[arg-type] # checked there
+        return TensorFields(  # type: ignore[arg-type] # checked there
+            function, features, reads, code, deterministic, check_source, batch
+        )
 
     return declare
 

@@ -54,6 +54,8 @@ if TYPE_CHECKING:
 _NEWEST, _PUBLISHED = "newest", "published"
 _NAME = re.compile(r"([^/@]+)/([^/@]+)")
 _MAX_DIGITS = 19
+_PACKING_OPERATIONS = frozenset({"append", "rebuild"})
+_SHARD_COMPRESSIONS = frozenset({"none", "gzip"})
 _MAX_PIN = 200
 
 
@@ -123,6 +125,24 @@ class Version:
                 version=self.name,
             )
         return self.state.schema
+
+    @property
+    def compression(self) -> str | None:
+        """The compression of its latest data commit, "none" or "gzip": the default for the next.
+
+        None before there is one. Shards of older commits may be packed in another way.
+        """
+        state = self.state
+        if not state.snapshot:
+            return None
+        entry = self.log.entry(state.snapshot_entry)
+        given = entry.parameters.get("compression")
+        if entry.operation in _PACKING_OPERATIONS and given in _SHARD_COMPRESSIONS:
+            return str(given)
+        packed = _last_packing(one.shard for one in reversed(entry.added))
+        if packed is None:  # nothing was added, as by a rejection
+            packed = _last_packing(reversed(self.newest().shards))
+        return packed
 
     def refresh(self) -> list[Entry]:
         """Take in what others committed, and give their entries."""
@@ -360,6 +380,14 @@ class Version:
                 version=self.name,
             )
         return self.commit(SetPin(pin, snapshot, reason))
+
+
+def _last_packing(shards: Iterable[Shard]) -> str | None:
+    """Return how the first of these shards is packed that contains records."""
+    for shard in shards:
+        if shard.bytes and not shard.virtual:
+            return "none" if shard.compression == "none" else "gzip"
+    return None
 
 
 def refuse_no_version(**given: object) -> None:

@@ -21,7 +21,7 @@ from shardline.log.facts import Checks
 from shardline.log.landing import Append, Held, SetAside
 from shardline.log.schema_diff import compare
 from shardline.log.version import refuse_no_version
-from shardline.operations.arguments import parse_compression
+from shardline.operations.arguments import shard_compression
 from shardline.operations.incomplete import after_commit, entry_label
 from shardline.operations.landing import (
     TARGET_BYTES,
@@ -116,7 +116,7 @@ def append(
     batch: str | None = None,
     format: Format | None = None,  # noqa: A002 - the word that people expect
     target_bytes: int = TARGET_BYTES,
-    compression: Compression | str = Compression.NONE,
+    compression: Compression | str | None = None,
     quarantine_share: float = 0.0,
     salvage: bool = False,
     set_aside: bool = False,
@@ -132,6 +132,7 @@ def append(
     Arrow table, a dict of NumPy arrays, a `tf.data.Dataset` or an iterable of dicts; or several
     of these in a list. Data that is in memory needs a `batch` that names it: the same one never
     lands twice. A new version gets `schema`, or the one that the sources suggest, and `checks`.
+    New shards are packed as those of the latest commit, or as `compression` says.
 
     Raises BadRecordsError if more than `quarantine_share` of the rows do not fit the schema,
     SchemaMismatchError if a source has another one, DamagedFileError at a damaged TFRecord file
@@ -141,9 +142,10 @@ def append(
     rolled back come in again.
     """
     refuse_no_version(version=version)
+    version.refresh()
     options = LandingOptions(
         target_bytes,
-        parse_compression(compression),
+        shard_compression(version, compression) or Compression.NONE,
         quarantine_share,
         salvage,
         format,
@@ -155,7 +157,6 @@ def append(
         lambda one: as_source(one, batch=batch, format=format, salvage=salvage, limits=limits),
         set_aside=set_aside,
     )
-    version.refresh()
     identified = engine.run(_identify, [_IdentifyTask(source) for source in opened], progress)
     new, skipped = _choose(version, identified, reland=reland)
     refused, known = _new_refusals(version, refused, reland=reland)

@@ -7,11 +7,34 @@ from typing import TYPE_CHECKING
 from shardline.errors import InvalidArgumentError
 from shardline.files.compression import Compression
 from shardline.hints import Hint, Option
+from shardline.paths import real_path
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
+    from pathlib import Path
 
     from shardline.log.version import Version
+
+
+def validate_files_differ(files: Iterable[Path]) -> None:
+    """Raise InvalidArgumentError if a file is named twice: by two names, or by a glob and a name.
+
+    To drop the second would lose records that someone asked for; to keep it would double records
+    that nobody asked for. So neither is done.
+    """
+    named: dict[Path, Path] = {}
+    for file in files:
+        real = real_path(file)
+        first = named.get(real)
+        if first is not None:
+            also = "" if first == file else f" (also named {first})"
+            raise InvalidArgumentError(
+                f"{file}: file named twice{also}",
+                code="duplicate-file",
+                hint=Hint.of("name each file once; to repeat its records, copy the file"),
+                path=file,
+            )
+        named[real] = file
 
 
 def validate_choice(name: str, value: object, known: Sequence[str]) -> None:
@@ -55,6 +78,22 @@ def validate_shard_compression(compression: Compression | None) -> None:
                 "set ", Option("compression", "gzip"), " or ", Option("compression", "none")
             ),
         )
+
+
+def shard_compression(
+    into: Version, wanted: Compression | str | None, otherwise: Compression | None = None
+) -> Compression | None:
+    """Return how to pack new shards of a version.
+
+    As wanted; else as its latest data commit, so that readers find a single compression; else, in
+    a version without data, as `otherwise`.
+    """
+    if wanted is not None:
+        chosen = parse_compression(wanted)
+        validate_shard_compression(chosen)
+        return chosen
+    remembered = into.compression
+    return otherwise if remembered is None else Compression(remembered)
 
 
 def validate_same_root(into: Version, base: Version) -> None:

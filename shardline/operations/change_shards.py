@@ -15,6 +15,7 @@ from shardline.hints import Hint, Option
 from shardline.log.facts import Base
 from shardline.operations.arguments import (
     parse_compression,
+    shard_compression,
     validate_same_root,
     validate_shard_compression,
     validate_share,
@@ -278,6 +279,7 @@ class ShardChange:
                     describe=lambda added: _described(tasks, added),
                     parameters=self.told,
                     pinned=self.mode == "overlay",
+                    makers=self.transform.fields,
                 ),
                 engine,
                 progress,
@@ -296,7 +298,9 @@ class ShardChange:
 
     def _tasks(self, makers: Makers, run: str) -> list[ChangeTask]:
         features = None if self.mode == "rewrite" else makers.reads()
-        return [
+        self.into.refresh()
+        remembered = shard_compression(self.into, self.compression)
+        tasks = [
             ChangeTask(
                 self.into.store,
                 self.into.log.dataset,
@@ -306,7 +310,7 @@ class ShardChange:
                 records,
                 makers,
                 self.mode,
-                self._packing(shard),
+                remembered or self._packing(shard),
                 self.limits,
                 quarantined=self.quarantine_share > 0,
                 run=run,
@@ -315,13 +319,26 @@ class ShardChange:
                 self.snapshot.shards, records_of(self.snapshot, features), strict=True
             )
         ]
+        return tasks if run or self.compression is not None else self._as_they_are(tasks)
 
     def _packing(self, shard: Shard) -> Compression:
-        """As told; else an overlay is plain, and a rewritten shard as the one it was."""
-        if self.compression is not None:
-            return self.compression
+        """In a new version, an overlay is plain, and a rewritten shard as the one it was."""
         packed = self.mode == "rewrite" and shard.compression == "gzip"
         return Compression.GZIP if packed else Compression.NONE
+
+    def _as_they_are(self, tasks: list[ChangeTask]) -> list[ChangeTask]:
+        """The tasks, with the packing of a shard that the version has under another one.
+
+        Else a change of how the version is packed would compute all its shards once more.
+        """
+        state = self.into.state
+        live = {stem_in(stay.shard.name) for stay in state.stays.at(state.snapshot)}
+        packings = (Compression.NONE, Compression.GZIP)
+        for at, task in enumerate(tasks if live else ()):
+            others = (replace(task, compression=one) for one in packings if one != task.compression)
+            if task.plan.stem not in live:
+                tasks[at] = next((one for one in others if one.plan.stem in live), task)
+        return tasks
 
     def _accept(self, receipts: Sequence[Receipt]) -> Json:
         """Refuse what was made if too many records are missing in it."""

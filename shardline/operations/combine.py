@@ -15,8 +15,12 @@ from shardline.files.reader import DEFAULT_LIMITS
 from shardline.hints import Hint, Option
 from shardline.log.facts import Checks, Shard
 from shardline.log.version import refuse_no_version
-from shardline.operations.arguments import validate_choice, validate_minimum, validate_same_root
-from shardline.operations.change_shards import packing
+from shardline.operations.arguments import (
+    shard_compression,
+    validate_choice,
+    validate_minimum,
+    validate_same_root,
+)
 from shardline.operations.combining.budget import Estimate, refuse_over_budget, together
 from shardline.operations.combining.kept import OPERATION
 from shardline.operations.combining.recipe import make_recipe
@@ -227,7 +231,8 @@ def _planned(
     recipe, schema = make_recipe(rule, snapshots[0].schema, snapshots[1].schema)
     recipe.refuse_same_names()
     both = (origins[0], origins[1])
-    packed = packing(compression) or Compression.NONE
+    into.refresh()
+    packed = shard_compression(into, compression) or Compression.NONE
     targets = Targets(into, both, recipe, packed, target_bytes, limits, virtual=mode == "virtual")
     return _Work(into, both, schema, targets)
 
@@ -317,6 +322,7 @@ class _Work:
                 describe=self.targets.outputs,
                 parameters=self.targets.parameters(),
                 pinned=self.targets.virtual,
+                makers=self.recipe.rule.makers,
             ),
             engine,
             progress,

@@ -20,7 +20,7 @@ from shardline.hints import Hint, Option
 from shardline.kernel.types import merge_facts
 from shardline.log.inferred import FileSchema, features_of, schema_of
 from shardline.log.schema import Schema
-from shardline.operations.arguments import parse_compression
+from shardline.operations.arguments import parse_compression, validate_files_differ
 from shardline.operations.combining.budget import Estimate, refuse_over_budget
 from shardline.operations.combining.grid import Grid, extent
 from shardline.operations.combining.laying import Laying
@@ -31,6 +31,7 @@ from shardline.operations.combining.recipe import make_recipe, plain_recipe
 from shardline.operations.combining.rule import make_rule, refuse_unknown
 from shardline.operations.rebuild_files import FilesReport
 from shardline.operations.verify import example_fault
+from shardline.paths import real_path
 from shardline.storage.local import DurableFile
 
 if TYPE_CHECKING:
@@ -125,7 +126,7 @@ def _planned(
     """Look at the files, and refuse what cannot be combined."""
     rule = make_rule(**options)
     sides = [_listed(paths) for paths in (left, right)]
-    same = [path.resolve() for path in sides[0]] == [path.resolve() for path in sides[1]]
+    same = list(map(real_path, sides[0])) == list(map(real_path, sides[1]))
     if rule.once and not same:
         raise InvalidArgumentError(
             "once: both sides must be the same files in the same order",
@@ -166,6 +167,7 @@ def _listed(paths: Paths) -> list[Path]:
         raise InvalidArgumentError(
             "no files to combine: each side needs a file", code="missing-argument"
         )
+    validate_files_differ(files)
     return files
 
 

@@ -17,6 +17,11 @@ from shardline.hints import Hint, Option
 from shardline.log.changes import Derive, edit, refuse_condemned
 from shardline.log.facts import Input, Shard
 from shardline.log.schema_diff import compare
+from shardline.operations.changed_functions import (
+    FUNCTIONS,
+    describe_functions,
+    refuse_changed_functions,
+)
 from shardline.operations.erasing.history import ERASE
 from shardline.operations.incomplete import after_commit, entry_label
 from shardline.operations.pins import hold_inputs, let_go
@@ -26,6 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from shardline.execution.engine import Engine, Listener, Running
+    from shardline.fields.bound import Fields
     from shardline.log.entry import Entry
     from shardline.log.facts import Added, Checks, Json
     from shardline.log.log import Log
@@ -82,7 +88,8 @@ class Derivation(Generic[Task]):
     With `pinned` the new shards cannot be read without those of the origins, which are pinned.
     `accept` may refuse what was made, before anything is committed. `parameters` tells of the
     operation, and `describe` of the shards that its entry adds; how many shards were computed, used
-    again, or found as a run before left them, is told as well.
+    again, or found as a run before left them, is told as well. `makers` are the functions and
+    tables that make the shards: a function must be the one that made what the version has.
     """
 
     into: Version
@@ -97,6 +104,7 @@ class Derivation(Generic[Task]):
     describe: Callable[[Sequence[Added]], Json] | None = None
     parameters: Json = field(default_factory=dict)
     pinned: bool = False
+    makers: tuple[Fields, ...] = ()
 
 
 class MadeShards:
@@ -147,6 +155,8 @@ def derive(work: Derivation[Task], engine: Engine, progress: Listener | None = N
     into = work.into
     created = False
     computed: set[Shard | None] = set()
+    functions = describe_functions(work.makers)
+    named: Json = {FUNCTIONS: functions} if functions else {}
     refuse_erased(work.origins)
     for _ in range(_ROUNDS):
         into.refresh()
@@ -155,6 +165,8 @@ def derive(work: Derivation[Task], engine: Engine, progress: Listener | None = N
         head = into.state.snapshot
         target = work.wanted(into.state)
         tasks = [one for one in target if not isinstance(one, Shard)]
+        if tasks:
+            refuse_changed_functions(into, work.operation, work.makers)
         if work.prepare is not None:
             work.prepare(tasks)
         receipts = make_fresh(into, tasks, work.make, engine, progress)
@@ -180,7 +192,7 @@ def derive(work: Derivation[Task], engine: Engine, progress: Listener | None = N
             removed=removed,
             added=added,
             operation=work.operation,
-            parameters={**work.parameters, **told, **counts},
+            parameters={**work.parameters, **told, **counts, **named},
             inputs=tuple(origin.input() for origin in work.origins),
         )
         try:

@@ -44,6 +44,11 @@ class ShardReport:
         """Whether nothing is wrong with it."""
         return not self.problems and not self.violations
 
+    @property
+    def complete(self) -> bool:
+        """Whether `violations` are all that there are: only so many are listed."""
+        return self.read and len(self.violations) < MAX_VIOLATIONS
+
 
 def look_at_shard(store: Store, name: str, shard: Shard) -> ShardReport:
     """See whether a shard is there and as long as it should be, without reading it."""

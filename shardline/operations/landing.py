@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from shardline.errors import BadRecordsError
+from shardline.errors import BadRecordsError, ShardlineError
 from shardline.execution.threads import run_tasks
 from shardline.files.compression import Compression
 from shardline.files.reader import DEFAULT_LIMITS
@@ -19,6 +19,7 @@ from shardline.operations.arguments import (
 from shardline.operations.row_stream import RowStream
 from shardline.operations.shards import ShardPlan, make_shard
 from shardline.sources.tfrecord import TFRecordSource
+from shardline.wording import counted_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -228,16 +229,32 @@ def _frames(task: LandingTask, running: Running, row: int) -> Iterator[tuple[Fra
 
     records = 0
     chunks = task.source.chunks(task.schema, row)
-    for frames, chunk in run_tasks(make, chunks, workers=running.workers):
+    lots = run_tasks(make, chunks, workers=running.workers)
+    for frames, chunk in lots:
         bad = [one for one in frames.refused if not one.damage]
         if bad and not task.options.quarantine_share:
             told = tuple(f"{task.label}, {one}" for one in bad[:_TOLD])
-            error = bad_records(f"{task.dataset}/{task.version}", told, len(bad), chunk.end)
+            error = bad_records(
+                f"{task.dataset}/{task.version}",
+                told,
+                len(bad),
+                chunk.end,
+                source=task.label,
+                complete=_is_at_end(lots),
+            )
             error.path, error.record, error.feature = task.label, bad[0].row, bad[0].feature
             raise error
         records += len(frames.starts)
         running.tell(chunk.position, records)
         yield frames, chunk.end
+
+
+def _is_at_end(lots: Iterator[object]) -> bool:
+    """Return True if nothing follows: then what was found so far is all that there is."""
+    try:
+        return next(lots, None) is None
+    except ShardlineError:
+        return False
 
 
 def refuse_too_many(name: str, landings: Sequence[Landing], share: float) -> None:
@@ -257,18 +274,27 @@ def refuse_too_many(name: str, landings: Sequence[Landing], share: float) -> Non
 
 
 def bad_records(
-    name: str, told: tuple[str, ...], bad: int, rows: int, share: float = 0.0
+    name: str,
+    told: tuple[str, ...],
+    bad: int,
+    rows: int,
+    share: float = 0.0,
+    *,
+    source: str = "",
+    complete: bool = True,
 ) -> BadRecordsError:
-    """The error to raise for rows that do not fit."""
+    """The error to raise for rows that do not fit, of all sources or of a single one."""
     more = f"\n  ... and {bad - len(told):,} more" if bad > len(told) else ""
     allowed = f" (at most {share:.2%} may)" if share else ""
     lines = "\n  ".join(told)
+    counts = counted_of(bad, rows, "row", complete=complete) + (f" of {source}" if source else "")
     return BadRecordsError(
-        f"{bad:,} of {rows:,} rows do not fit the schema of {name}{allowed}, nothing was committed:"
+        f"{counts} do not fit the schema of {name}{allowed}, nothing was committed:"
         f"\n  {lines}{more}",
         told,
         bad,
         rows,
+        complete=complete,
         hint=Hint.of(
             "fix the rows, or quarantine such rows by raising ", Option("quarantine_share")
         ),

@@ -16,6 +16,7 @@ from shardline.files.index import IndexedFile, index_path
 from shardline.files.reader import DEFAULT_LIMITS, Limits, RecordFile
 from shardline.files.stored import StoredFile
 from shardline.kernel.types import Column
+from shardline.wording import float32_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -123,18 +124,11 @@ def _shown_values(buffers: ColumnBuffers, first: int, last: int) -> dict[str, An
     shown = min(last, first + _SHOWN_VALUES)
     if buffers.sizes is None:
         numbers = buffers.values[first:shown].tolist()
-        values = [_plain(value) for value in numbers]
+        values = [value if isinstance(value, int) else float32_json(value) for value in numbers]
     else:
         cuts = buffers.sizes[first : shown + 1].tolist()
         values = [describe(buffers.values[a:b].tobytes()) for a, b in pairwise(cuts)]
     return {"length": last - first, "values": values}
-
-
-def _plain(value: float) -> float | str:
-    """JSON has no NaN and no infinity; floats are shown with the digits a float32 has."""
-    if isinstance(value, int):
-        return value
-    return float(f"{value:.7g}") if np.isfinite(value) else str(value)
 
 
 def describe(value: bytes) -> str:

@@ -19,6 +19,7 @@ from shardline.log.changes import Replace
 from shardline.log.version import refuse_no_version
 from shardline.operations.arguments import (
     parse_compression,
+    shard_compression,
     validate_minimum,
     validate_same_root,
     validate_shard_compression,
@@ -144,7 +145,7 @@ def rebuild(
     engine = engine or Threads()
     version.refresh()
     snapshot = version.find(which)
-    packing = packing_of(snapshot, compression)
+    packing = packing_of(snapshot, compression, into or version)
     validate_minimum("target_bytes", target_bytes, 1)
     if into is not None:
         validate_same_root(into, version)
@@ -154,14 +155,24 @@ def rebuild(
     return work.into(into)
 
 
-def packing_of(snapshot: Snapshot, wanted: Compression | str | None) -> Compression:
-    """How to pack: as told, else as all the shards are, of overlays the bases, else not at all."""
+def packing_of(
+    snapshot: Snapshot, wanted: Compression | str | None, into: Version | None = None
+) -> Compression:
+    """How to pack: as told, else as all the shards are, of overlays the bases, else not at all.
+
+    In another version that has data, as that is; of shards that differ, as the version is.
+    """
     if wanted is not None:
         packing = parse_compression(wanted)
         validate_shard_compression(packing)
         return packing
     found = {records.files[0].shard.compression for records in records_of(snapshot)}
-    return Compression.GZIP if found == {"gzip"} else Compression.NONE
+    alike = Compression.GZIP if found == {"gzip"} else Compression.NONE
+    in_place = into is not None and into.name == snapshot.version
+    if into is None or (in_place and len(found) < 2):
+        return alike
+    into.refresh()
+    return shard_compression(into, None, alike) or alike
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,13 +10,24 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from shardline.errors import FileExistsAlreadyError, InvalidArgumentError, UnsyncedWriteError
+from shardline import kernel
+from shardline.errors import (
+    ExampleError,
+    FileExistsAlreadyError,
+    InvalidArgumentError,
+    MixedPayloadsError,
+    UnsyncedWriteError,
+)
 from shardline.files.compression import Compression
 from shardline.files.packing import frame_ends
 from shardline.files.reader import DEFAULT_LIMITS, Limits, RecordFile
 from shardline.files.sink import RecordSink
 from shardline.hints import Hint
-from shardline.operations.arguments import parse_compression, validate_minimum
+from shardline.operations.arguments import (
+    parse_compression,
+    validate_files_differ,
+    validate_minimum,
+)
 from shardline.operations.copying import copy_file
 from shardline.storage.local import DurableFile, open_folder
 from shardline.storage.temporary import claim, tidy
@@ -26,6 +37,9 @@ if TYPE_CHECKING:
 
     from shardline.files.reader import Block
     from shardline.files.sink import Written
+    from shardline.log.schema import Payload
+
+_LOOKED_AT_BYTES = 64 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +59,7 @@ def rebuild_files(
     target_bytes: int | None = None,
     compression: Compression | str | None = None,
     overwrite: bool = False,
+    allow_mixed: bool = False,
     limits: Limits = DEFAULT_LIMITS,
     progress: Callable[[Path, int], None] | None = None,
 ) -> FilesReport:
@@ -54,11 +69,17 @@ def rebuild_files(
     many bytes each, as long as no record is larger; packed ones end soon after they have so many.
     The output is packed as the inputs are if all are plain or all
     are GZIP, else not, unless told. Raises DamagedFileError at damage, and leaves nothing behind.
+
+    Raises MixedPayloadsError if some files begin with Examples and others with SequenceExamples or
+    other payloads, unless `allow_mixed`; InvalidArgumentError if a file is named twice.
     """
     files = [Path(path) for path in paths]
     if not files:
         raise InvalidArgumentError("no files to rebuild", code="missing-argument")
+    validate_files_differ(files)
     packing = _packing(files, compression, limits)
+    if not allow_mixed:
+        _refuse_mixed(files, limits)
     if target_bytes is None:
         written = _one_file(files, Path(out), packing, limits, progress, overwrite=overwrite)
         return FilesReport((Path(out),), written.records, written.bytes, packing)
@@ -77,6 +98,33 @@ def _packing(
             if file.stream.size:
                 found.add(file.compression)
     return Compression.GZIP if found == {Compression.GZIP} else Compression.NONE
+
+
+def _refuse_mixed(files: Iterable[Path], limits: Limits) -> None:
+    """Refuse files whose records no reader would expect in one file."""
+    first: tuple[Path, Payload] | None = None
+    for path in files:
+        payload = _payload_of(path, limits)
+        if payload is None:
+            continue
+        first = first or (path, payload)
+        if payload != first[1]:
+            raise MixedPayloadsError(str(first[0]), first[1], str(path), payload)
+
+
+def _payload_of(path: Path, limits: Limits) -> Payload | None:
+    """Return what the first records of a file are; None if they could be anything."""
+    with RecordFile(path, limits=limits, block_bytes=_LOOKED_AT_BYTES) as file:
+        block = next(iter(file.blocks()), None)
+    if block is None:
+        return None
+    try:
+        facts = kernel.facts(block.data, block.starts, block.lengths)
+    except ExampleError:
+        return "opaque"
+    if any(fact.sequence for fact in facts):
+        return "sequence_example"
+    return "example" if facts else None
 
 
 def _one_file(

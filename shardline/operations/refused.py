@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from shardline.errors import BadRecordsError
 from shardline.hints import Hint, Option
+from shardline.wording import counted_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -32,8 +33,9 @@ def refuse_records(what: str, path: str, changed: Changed, advice: Hint) -> None
     if not changed.refused:
         return
     told = tuple(f"{path}, {one}" for one in changed.refused[:_TOLD])
-    found = f"{_counted(len(changed.refused))} refused"
-    error = _bad_records(f"{what}: {found}", told, len(changed.refused), changed.end, advice)
+    bad, rows = len(changed.refused), changed.end
+    found = f"{counted_of(bad, rows, 'record', complete=False)} refused"
+    error = _bad_records(f"{what}: {found}", told, bad, rows, advice, complete=False)
     error.path = path
     error.record, error.feature = changed.refused[0].row, changed.refused[0].feature
     raise error from changed.error
@@ -50,6 +52,7 @@ def misfit_batch(path: str, record: int, error: BatchMisfit) -> BadRecordsError:
         (told,),
         error.last - error.first + 1,
         record + error.last + 1,
+        complete=False,
         code=error.code,
         hint=error.hint,
         path=path,
@@ -63,19 +66,14 @@ def refuse_share(
 ) -> None:
     """Refuse what was made if more than a share of the records is missing in it."""
     if bad > share * rows:
-        found = f"{bad:,} of {rows:,} records are refused, at most {share:.2%} may be"
+        found = f"{counted_of(bad, rows, 'record')} refused (limit: {share:.2%})"
         raise _bad_records(f"{what}: {found}", tuple(told[:_TOLD]), bad, rows, advice)
 
 
-def _counted(records: int) -> str:
-    """So many records, and the verb for them."""
-    return "1 record is" if records == 1 else f"{records:,} records are"
-
-
 def _bad_records(
-    found: str, told: tuple[str, ...], bad: int, rows: int, advice: Hint
+    found: str, told: tuple[str, ...], bad: int, rows: int, advice: Hint, *, complete: bool = True
 ) -> BadRecordsError:
     more = f"\n  ... and {bad - len(told):,} more" if bad > len(told) else ""
     lines = "\n  ".join(told)
     message = f"{found}: nothing was written\n  {lines}{more}"
-    return BadRecordsError(message, told, bad, rows, hint=advice)
+    return BadRecordsError(message, told, bad, rows, complete=complete, hint=advice)

@@ -20,6 +20,7 @@ from shardline.files.reader import DEFAULT_LIMITS, Block, Damage, Limits, Record
 from shardline.files.writer import RecordWriter
 from shardline.hints import Hint
 from shardline.operations.arguments import parse_compression
+from shardline.paths import real_path
 from shardline.storage.local import DurableFile
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ def salvage(
     to that new file, as JSON lines that say where they stood.
     """
     source = Path(source)
-    if quarantine is not None and Path(quarantine).resolve() == Path(out).resolve():
+    if quarantine is not None and real_path(quarantine) == real_path(out):
         raise InvalidArgumentError(
             f"{out}: output and quarantine must be two files",
             code="conflicting-arguments",

@@ -16,6 +16,7 @@ from shardline.operations.check import INTEGRITY, SCHEMA
 from shardline.operations.landing import Landing, land, refuse_too_many
 from shardline.sources.choose import stored_file
 from shardline.sources.origin import FileOrigin
+from shardline.wording import counted_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -66,7 +67,8 @@ def refusal(source: Identity, error: ShardlineError) -> Refusal:
     why = str(error)
     if isinstance(error, BadRecordsError):
         told = "; ".join(str(one) for one in error.refused[:_TOLD])
-        why = f"{error.bad:,} of {error.rows:,} rows do not fit the schema: {told}"
+        counts = counted_of(error.bad, error.rows, "row", complete=error.complete)
+        why = f"{counts} do not fit the schema: {told}"
     why = why if len(why) <= _MAX_REASON else why[: _MAX_REASON - 1] + "…"
     if isinstance(error, DamagedFileError):
         what = f"{error.kind}: {error.detail}"

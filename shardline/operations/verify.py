@@ -22,7 +22,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class FileReport:
-    """What verifying one file found. `bytes` is its size as it lies there."""
+    """What verifying one file found. `bytes` is its size as it lies there.
+
+    Of a file with faults, `records` is how many intact records were found: there may be more.
+    """
 
     file: str
     records: int

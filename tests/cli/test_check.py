@@ -117,6 +117,7 @@ def test_json_tells_each_shard_and_what_became_of_the_snapshot(tmp_path: Path) -
                 "ok": False,
                 "problems": [],
                 "violations": [{"record": 1, "feature": "x", "detail": detail}],
+                "complete": True,
             }
         ],
         "missing": [],

@@ -31,10 +31,11 @@ def test_counts_are_told_as_json(tmp_path: Path) -> None:
     assert result.code == 0
     assert result.json == {
         "ok": True,
+        "complete": True,
         "records": 2,
         "files": [
-            {"file": "a.tfrecord", "records": 2, "ok": True, "faults": []},
-            {"file": "b.tfrecord", "records": 0, "ok": True, "faults": []},
+            {"file": "a.tfrecord", "records": 2, "ok": True, "complete": True, "faults": []},
+            {"file": "b.tfrecord", "records": 0, "ok": True, "complete": True, "faults": []},
         ],
     }
 

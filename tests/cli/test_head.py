@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pytest
 
 from tests.cli.command import shardline
@@ -67,6 +68,26 @@ def test_people_see_features_with_kind_and_values(tmp_path: Path) -> None:
     assert any("jpeg image>" in line and "<2003 bytes" in line for line in lines)
     assert any(line.startswith("record 1: SequenceExample") for line in lines)
     assert any(line.split()[-6:] == ["2", "steps:", "1", "2", "|", "3"] for line in lines)
+
+
+def test_head_floats_read_back_as_same_float32(tmp_path: Path) -> None:
+    drawn = np.random.default_rng(12).integers(0, 2**32, 400, np.uint32).view(np.float32)
+    edges = [16777216, 16777218, 0.1, -0.0, 3.4028235e38, 1e-45, np.inf, -np.inf, np.nan]
+    values = np.concatenate([np.array(edges, np.float32), drawn])
+    payloads = [example_of(f=[float(value)], s=b"NaN") for value in values]
+    path = made(tmp_path / "a", framed(*payloads))
+    lines = shardline("head", path, "--json", "-n", "500").out.splitlines()
+    told = [json.loads(line)["features"]["f"]["values"][0] for line in lines]
+    read = np.array([float(value) for value in told], np.float32)
+    assert read.view(np.uint32)[~np.isnan(values)].tolist() == (
+        values.view(np.uint32)[~np.isnan(values)].tolist()
+    )
+    assert np.isnan(read).tolist() == np.isnan(values).tolist()
+    assert told[6:9] == ["Infinity", "-Infinity", "NaN"]
+    shown = shardline("head", path, "-n", "500").out.splitlines()
+    words = [line.split() for line in shown]
+    assert [line[2] for line in words if line[0] == "f"] == [str(value) for value in told]
+    assert ["s", "bytes", '"NaN"'] in words
 
 
 def test_no_bytes_of_a_record_reach_the_terminal_as_they_are(tmp_path: Path) -> None:

@@ -181,3 +181,22 @@ def test_a_terminal_gets_progress_bars(tmp_path: Path) -> None:
     file = on(tmp_path, "files", NAME).out.strip()
     code, drawn = on_terminal("rebuild", Path(file), "--output", tmp_path / "out")
     assert (code, "rebuilding" in drawn) == (0, True)
+
+
+def test_rebuild_repeated_file_exits_2(tmp_path: Path) -> None:
+    path = made(tmp_path / "a.tfrecord", framed(b"x"))
+    for again in (path, tmp_path / "*.tfrecord", tmp_path):
+        result = shardline("rebuild", path, again, "--output", tmp_path / "out", "--json")
+        assert result.problem == (2, "duplicate-file")
+    assert not (tmp_path / "out").exists()
+
+
+def test_rebuild_mixed_folder_exits_2(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    made(tmp_path / "in" / "a.tfrecord", framed(example_of(x=1)))
+    made(tmp_path / "in" / "b.tfrecord", framed(b"text"))
+    command = ("rebuild", tmp_path / "in", "--output", tmp_path / "out", "--json")
+    result = shardline(*command)
+    assert result.problem == (2, "mixed-payloads")
+    assert result.error["payloads"] == ["example", "opaque"]
+    assert shardline(*command, "--allow-mixed").json["records"] == 2

@@ -37,7 +37,7 @@ def test_the_schema_is_told_as_json(tmp_path: Path) -> None:
     label = features["label"]
     assert (label["kind"], label["shape"], label["fixed"]) == ("int64", "[]", True)
     assert (label["min"], label["max"], label["required"], label["present"]) == (-7, 1, True, 2)
-    assert (features["weights"]["min"], features["weights"]["max"]) == (-2.0, "inf")
+    assert (features["weights"]["min"], features["weights"]["max"]) == (-2.0, "Infinity")
     assert (features["weights"]["shape"], features["weights"]["length"]) == ("[2]", 2)
     assert (features["name"]["required"], features["name"]["bytes"]) == (False, [3, 3])
     assert features["name"]["utf8"] is True
@@ -50,7 +50,7 @@ def test_the_table_shows_every_feature_and_the_spec_behind_it(tmp_path: Path) ->
     for words in (
         ("label", "int64", "[]", "always", "-7 to 1"),
         ("name", "bytes", "1 of 2", "3 bytes, text"),
-        ("weights", "float", "[2]", "-2 to inf"),
+        ("weights", "float", "[2]", "-2.0 to Infinity"),
     ):
         assert any(all(word in line for word in words) for line in result.out.splitlines()), words
     assert "2 records" in result.out
@@ -203,3 +203,12 @@ def test_what_has_no_schema_to_tell_is_refused(tmp_path: Path) -> None:
         assert result.problem == (status, code), arguments
     result = on(tmp_path, "schema", NAME, "digits/v2", "--json")
     assert result.problem == (2, "too-many-arguments")
+
+
+def test_schema_bounds_read_back_as_same_float32(tmp_path: Path) -> None:
+    payloads = [example_of(near=[16777216.0], far=[0.1]), example_of(near=[16777218.0], far=[0.2])]
+    path = made(tmp_path / "a.tfrecord", framed(*payloads))
+    features = {one["name"]: one for one in shardline("schema", path, "--json").json["features"]}
+    assert (features["near"]["min"], features["near"]["max"]) == (16777216.0, 16777218.0)
+    assert (features["far"]["min"], features["far"]["max"]) == (0.1, 0.2)
+    assert "16777216.0 to 16777218.0" in shardline("schema", path).out

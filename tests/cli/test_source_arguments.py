@@ -33,12 +33,13 @@ def test_the_formats_are_those_of_the_sources() -> None:
     assert set(FORMATS) == set(get_args(Format))
 
 
-def test_files_globs_and_folders_may_be_mixed_and_each_counts_once(tmp_path: Path) -> None:
+def test_sources_globs_and_folders_keep_repeats(tmp_path: Path) -> None:
     filled(tmp_path, "a.jsonl", "b.jsonl", "b.csv", "in/x.parquet", "in/deep/y.tfrecord.gz")
     filled(tmp_path, "in/z-00000-of-00002", "in/.hidden.csv", "in/x.tfrecord.index", "in/_SUCCESS")
     filled(tmp_path, "in/README.md", "in/.git/a.csv", "in/x.tfrecord.receipt")
     assert found(tmp_path, "*.jsonl", "a.jsonl", "in") == [
-        "a.jsonl", "b.jsonl", "in/deep/y.tfrecord.gz", "in/x.parquet", "in/z-00000-of-00002",
+        "a.jsonl", "b.jsonl", "a.jsonl",
+        "in/deep/y.tfrecord.gz", "in/x.parquet", "in/z-00000-of-00002",
     ]  # fmt: skip
     assert found(tmp_path, "in", format_="parquet") == ["in/x.parquet"]
     assert found(tmp_path, "in", format_="folder") == ["in"]

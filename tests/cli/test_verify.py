@@ -36,6 +36,7 @@ def test_a_sound_file_is_told_as_json_in_the_shape_that_was_promised(
                 "bytes": len(content),
                 "compression": compression,
                 "ok": True,
+                "complete": True,
                 "faults": [],
             }
         ],
@@ -179,6 +180,7 @@ def test_json_tells_the_log_and_each_shard(tmp_path: Path) -> None:
                 "ok": True,
                 "problems": [],
                 "violations": [],
+                "complete": True,
             }
         ],
         "bases": [],

@@ -27,7 +27,7 @@ def test_an_example_is_shown_with_kinds_and_values(tmp_path: Path) -> None:
     assert (record.number, record.bytes, record.form) == (0, len(payload), "Example")
     assert record.features == {
         "label": {"kind": "int64", "length": 1, "values": [7]},
-        "weights": {"kind": "float", "length": 3, "values": [0.1, "inf", "nan"]},
+        "weights": {"kind": "float", "length": 3, "values": [0.1, "Infinity", "NaN"]},
         "name": {"kind": "bytes", "length": 1, "values": ["cat"]},
     }
     assert record.feature_lists is None

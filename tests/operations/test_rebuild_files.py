@@ -12,18 +12,26 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shardline.errors import DamagedFileError, FileExistsAlreadyError, InvalidArgumentError
+from shardline.errors import (
+    DamagedFileError,
+    FileExistsAlreadyError,
+    InvalidArgumentError,
+    MixedPayloadsError,
+)
 from shardline.files.compression import Compression
 from shardline.files.index import IndexedFile, write_index
 from shardline.hints import Command
+from shardline.operations.combine_files import combine_files
 from shardline.operations.rebuild_files import FilesReport, rebuild_files
 from tests.errors import raises
 from tests.files.samples import (
     bulk_needs_the_compiled_kernel,
+    example_of,
     flipped,
     made,
     read_by_tensorflow,
     records_of,
+    sequence_of,
 )
 from tests.kernel.examples import seeded
 from tests.kernel.frames import framed
@@ -59,7 +67,7 @@ def test_one_file_has_the_records_of_all_inputs(
         files = write(Path(folder), contents)
         out = Path(folder, "out")
         wanted = [record for records, _ in contents for record in records]
-        report = rebuild_files(files, out, compression=packing)
+        report = rebuild_files(files, out, compression=packing, allow_mixed=True)
         assert (report.files, report.records) == ((out,), len(wanted))
         assert report.bytes == out.stat().st_size
         assert records_of(out) == wanted
@@ -78,7 +86,9 @@ def test_parts_have_the_records_of_all_inputs_and_end_at_the_target(
     with tempfile.TemporaryDirectory() as folder:
         files = write(Path(folder), contents)
         out = Path(folder, "out")
-        report = rebuild_files(files, out, compression=packing, target_bytes=target)
+        report = rebuild_files(
+            files, out, compression=packing, target_bytes=target, allow_mixed=True
+        )
         parts = [records_of(path) for path in report.files]
         assert [r for part in parts for r in part] == [r for rs, _ in contents for r in rs]
         assert sorted(out.iterdir()) == list(report.files)
@@ -121,7 +131,7 @@ def rebuilt_or_stopped(
 ) -> FilesReport | DamagedFileError:
     """What was written, or what it was stopped by."""
     try:
-        return rebuild_files(files, out, target_bytes=target)
+        return rebuild_files(files, out, target_bytes=target, allow_mixed=True)
     except DamagedFileError as error:
         return error
 
@@ -145,8 +155,9 @@ def test_gzip_files_are_put_behind_each_other_as_cat_does(tmp_path: Path) -> Non
 def test_an_empty_member_does_not_come_between_others(tmp_path: Path, end: bytes) -> None:
     empty = made(tmp_path / "empty", file_of("members", []))
     tail = made(tmp_path / "tail", file_of("members", [b"a"]) + file_of("members", []))
+    other = made(tmp_path / "other", file_of("members", []))
     last = made(tmp_path / "last", gzip.compress(end))
-    rebuild_files([empty, tail, empty, last], tmp_path / "out")
+    rebuild_files([empty, tail, other, last], tmp_path / "out")
     wanted = [b"a", b"z"] if end else [b"a"]
     assert records_of(tmp_path / "out") == wanted
     assert read_by_tensorflow(tmp_path / "out", "GZIP") == wanted
@@ -265,10 +276,39 @@ def test_an_input_that_is_the_output_survives_damage_in_another(tmp_path: Path) 
     assert objects(tmp_path) == before
 
 
-def test_the_same_file_may_be_named_twice(tmp_path: Path) -> None:
+@pytest.mark.parametrize("again", ["in-0", "./in-0", "../{}/in-0", "link"])
+def test_rebuild_repeated_file_raises(tmp_path: Path, again: str) -> None:
     (path,) = write(tmp_path, [([b"a", b"b"], "members")])
-    rebuild_files([path, path], tmp_path / "out")
-    assert records_of(tmp_path / "out") == [b"a", b"b", b"a", b"b"]
+    (tmp_path / "link").symlink_to(path)
+    other = tmp_path / again.format(tmp_path.name)
+    before = objects(tmp_path)
+    for target in (None, 10):
+        with raises(InvalidArgumentError, "duplicate-file", path=str(other)):
+            rebuild_files([path, other], tmp_path / "out", target_bytes=target)
+    with raises(InvalidArgumentError, "duplicate-file", path=str(other)):
+        combine_files([path, other], path, tmp_path / "out")
+    assert objects(tmp_path) == before
+
+
+EXAMPLES = [example_of(x=1), example_of(x=2)]
+SEQUENCES = [sequence_of({"x": 1}), sequence_of({"x": 1}, steps=[[1], [2]])]
+PAYLOADS = {"example": EXAMPLES, "sequence_example": SEQUENCES, "opaque": [b"text", b"more"]}
+
+
+@pytest.mark.parametrize("first", PAYLOADS)
+@pytest.mark.parametrize("second", PAYLOADS)
+def test_rebuild_mixed_payloads_raises(tmp_path: Path, first: str, second: str) -> None:
+    contents = [PAYLOADS[first], [], [b""], PAYLOADS[first], PAYLOADS[second]]
+    files = write(tmp_path, [(records, "plain") for records in contents])
+    everything = [record for records in contents for record in records]
+    before = objects(tmp_path)
+    if first != second:
+        with raises(MixedPayloadsError, "mixed-payloads", path=str(files[0])) as caught:
+            rebuild_files(files, tmp_path / "out")
+        assert (caught.value.other_path, caught.value.payloads) == (str(files[4]), (first, second))
+        assert objects(tmp_path) == before
+    rebuild_files(files, tmp_path / "out", allow_mixed=first != second)
+    assert records_of(tmp_path / "out") == everything
 
 
 @pytest.mark.parametrize("target", [None, 10])

@@ -19,6 +19,7 @@ from shardline.lineage.exports.files import path_from, snapshot_files
 from shardline.lineage.exports.gone import refuse_gone
 from shardline.lineage.exports.parquet import Copied, column_names, write_parquet
 from shardline.log.meanings import Image
+from shardline.paths import real_path
 from shardline.storage.local import DurableFile
 from shardline.wording import counted
 
@@ -146,7 +147,7 @@ def _refuse_unpublished(snapshot: Snapshot) -> None:
 
 def _refuse_inside(snapshot: Snapshot, folder: Path) -> None:
     inside = snapshot.store.local_path(snapshot.version.partition("/")[0])
-    if inside is not None and folder.resolve().is_relative_to(inside.parent.resolve()):
+    if inside is not None and real_path(folder).is_relative_to(real_path(inside.parent)):
         raise BadNameError(
             f"{folder}: inside the root, where erase cannot find a copy of the records",
             code="output-in-root",

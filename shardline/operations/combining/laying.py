@@ -186,6 +186,7 @@ class Laying:
                 (pairs.shown(at),),
                 len(over),
                 len(pairs),
+                complete=False,
                 code="record-too-large",
                 hint=Hint.of("raise ", Option("max_record"), ", or leave features out"),
             )
@@ -231,9 +232,10 @@ def _misfit(pairs: Pairs, error: BatchMisfit) -> str:
 def _refused(told: Sequence[str], rows: int) -> BadRecordsError:
     lines = "\n  ".join(told[:_TOLD])
     return BadRecordsError(
-        f"cannot combine {counted(len(told), 'pair')}, nothing was written:\n  {lines}",
+        f"cannot combine at least {counted(len(told), 'pair')}, nothing was written:\n  {lines}",
         tuple(told[:_TOLD]),
         len(told),
         rows,
+        complete=False,
         hint=Hint.of("fix the function given as ", Option("where"), " or ", Option("fields")),
     )

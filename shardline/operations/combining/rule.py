@@ -105,6 +105,11 @@ class Rule:
         """Whether it takes more than counting to tell of which two records a pair is."""
         return bool(self.on) or self.where is not None or not self.incremental
 
+    @property
+    def makers(self) -> tuple[Fields, ...]:
+        """The functions and tables that choose among pairs or make features of them."""
+        return self.fields if self.where is None else (self.where, *self.fields)
+
     def settled(self) -> Rule:
         """The same, with what lies outside of this process read, once."""
         where = None if self.where is None else self.where.settled()
