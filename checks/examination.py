@@ -6,7 +6,9 @@ from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
 
+from checks.judged import EXPECTATIONS, not_judged, suite_detail
 from checks.shard_checks import shard_verdict, source_findings
+from checks.suite import read_suite
 from checks.verdict import Verdict
 from checks.volume import volume
 from shardline.errors import InvalidArgumentError, ShardlineError
@@ -16,7 +18,7 @@ from shardline.log.snapshot import Snapshot
 from shardline.log.version import Version
 from shardline.operations.check import INTEGRITY, SCHEMA, CheckReport, check_version, is_in
 
-EXPECTATIONS, DRIFT, VOLUME = "expectations", "drift", "volume"
+DRIFT, VOLUME = "drift", "volume"
 _WARNERS = (DRIFT, VOLUME)
 _MAX_DETAIL = 500
 
@@ -104,18 +106,22 @@ class Examination:
             raise InvalidArgumentError(
                 f"{self.version.name}: no suite of expectations", version=self.version.name
             )
+        digest = read_suite(self.suite, self.version.name).digest
         verdict = judge(
             self.snapshot,
             self.suite,
             docs=self.reports / "expectations",
-            limit=self.sample_rows,
+            added=not_judged(self.version, self.snapshot, digest),
         )
-        self._attest(verdict)
+        # The file may have been edited in between: what was judged counts.
+        self._attest(verdict, str(verdict.metadata["suite_digest"]))
         return verdict
 
-    def _attest(self, verdict: Verdict) -> None:
+    def _attest(self, verdict: Verdict, digest: str) -> None:
         """Say in the log what the suite found; what fails it the first time is rejected."""
-        told = self._attestation(EXPECTATIONS, verdict, passed=verdict.passed or verdict.warns)
+        passed = verdict.passed or verdict.warns
+        detail = suite_detail(digest, "" if passed else verdict.description)
+        told = Attestation(EXPECTATIONS, passed, content=self.snapshot.content, detail=detail)
         moment = self.version.state.timeline.moment(self.snapshot.number)
         before = is_in(self.version, moment.passed, EXPECTATIONS)
         if told.passed or before or self.snapshot.rejected:
