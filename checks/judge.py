@@ -16,6 +16,7 @@ from checks.chunks import CHUNK_ROWS, columns_of
 from checks.data_docs import write_page
 from checks.engine import PLACE, engine_of, raised_class, suite_result
 from checks.evaluation import Evaluator
+from checks.rules import Evaluation, evaluation_of
 from checks.suite import SEVERITIES, Expected, Suite, read_suite
 from checks.verdict import Verdict
 from shardline.log.facts import Shard
@@ -100,6 +101,18 @@ def judge(
         metadata,
         warns=bool(counting) and not critical,
     )
+
+
+def rows_fail(snapshot: Snapshot, suite: Path, shards: Collection[Shard]) -> bool:
+    """Return True if the rows of some shards fail a critical rule on rows of the suite."""
+    rules = [
+        one
+        for one in read_suite(suite, snapshot.version).expectations
+        if one.severity == "critical" and evaluation_of(one.type) is Evaluation.ROWS
+    ]
+    with engine_of(suite, rules) as engine:
+        results, _ = Evaluator(engine, rules, snapshot, shards).run()
+    return not all(result.success for result in results)
 
 
 def _page(
