@@ -1,22 +1,31 @@
 """One look at one snapshot: each check's verdict, and what is said in the log."""
 
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
 
+from checks.judged import EXPECTATIONS, not_judged, suite_detail
 from checks.shard_checks import shard_verdict, source_findings
+from checks.suite import read_suite
 from checks.verdict import Verdict
 from checks.volume import volume
 from shardline.errors import InvalidArgumentError, ShardlineError
 from shardline.log.entry import Entry
-from shardline.log.facts import Attestation
+from shardline.log.facts import Attestation, Shard
 from shardline.log.snapshot import Snapshot
 from shardline.log.version import Version
-from shardline.operations.check import INTEGRITY, SCHEMA, CheckReport, check_version, is_in
+from shardline.operations.check import (
+    INTEGRITY,
+    SCHEMA,
+    CheckReport,
+    brought_in_by,
+    check_version,
+    is_in,
+)
 
-EXPECTATIONS, DRIFT, VOLUME = "expectations", "drift", "volume"
+DRIFT, VOLUME = "drift", "volume"
 _WARNERS = (DRIFT, VOLUME)
 _MAX_DETAIL = 500
 
@@ -89,6 +98,11 @@ class Examination:
         """The one pass over the shards that have not passed; it attests and rejects."""
         return check_version(self.version, str(self.snapshot.number), look=True)
 
+    @property
+    def _is_sound(self) -> bool:
+        """Whether all shards can be read. What the suite said before does not matter here."""
+        return all(shard.ok for shard in self._pass.shards)
+
     def _shards(self, check: str) -> Verdict:
         report = self._pass
         entry = self.version.log.entry(self.snapshot.entry)
@@ -98,30 +112,53 @@ class Examination:
     def _expectations(self) -> Verdict:
         from checks.judge import judge  # noqa: PLC0415 - loads Great Expectations
 
-        if not self._pass.ok:
+        if not self._is_sound:
             return _not_sound(self.snapshot, warns=False)
         if self.suite is None:
             raise InvalidArgumentError(
                 f"{self.version.name}: no suite of expectations", version=self.version.name
             )
-        verdict = judge(
-            self.snapshot,
-            self.suite,
-            docs=self.reports / "expectations",
-            limit=self.sample_rows,
+        digest = read_suite(self.suite, self.version.name).digest
+        added = not_judged(self.version, self.snapshot, digest)
+        verdict = judge(self.snapshot, self.suite, docs=self.reports / "expectations", added=added)
+        # The file may have been edited in between: what was judged counts.
+        passed = verdict.passed or verdict.warns
+        detail = suite_detail(
+            str(verdict.metadata["suite_digest"]), "" if passed else verdict.description
         )
-        self._attest(verdict)
+        told = Attestation(EXPECTATIONS, passed, content=self.snapshot.content, detail=detail)
+        rejected = [] if passed else self._to_reject(self.suite, added)
+        if not rejected:
+            self.version.attest([told])
+        for number in rejected:
+            attestations = [told] if number == rejected[0] else []
+            self.version.reject(number, attestations, reason="expectations failed")
         return verdict
 
-    def _attest(self, verdict: Verdict) -> None:
-        """Say in the log what the suite found; what fails it the first time is rejected."""
-        told = self._attestation(EXPECTATIONS, verdict, passed=verdict.passed or verdict.warns)
-        moment = self.version.state.timeline.moment(self.snapshot.number)
-        before = is_in(self.version, moment.passed, EXPECTATIONS)
-        if told.passed or before or self.snapshot.rejected:
-            self.version.attest([told])
-        else:
-            self.version.reject(self.snapshot.number, [told], reason="expectations failed")
+    def _to_reject(self, suite: Path, added: Sequence[Shard]) -> list[int]:
+        """Return the snapshots that brought in what fails the suite, and never passed it.
+
+        Rows that were published before stay, whatever a new suite says: they would be missed.
+        """
+        from checks.judge import rows_fail  # noqa: PLC0415 - loads Great Expectations
+
+        number = self.snapshot.number
+        moment = self.version.state.timeline.moment(number)
+        if is_in(self.version, moment.passed, EXPECTATIONS) or self.snapshot.rejected:
+            return []
+        known = {shard.name for shard in self._last.shards} if self._last is not None else set()
+        names = {shard.name for shard in added}
+        brought: dict[int, list[Shard]] = {}
+        for stay in self.version.state.stays.at(number):
+            if stay.shard.name in names:
+                by = 0 if stay.shard.name in known else brought_in_by(self.version, stay)
+                brought.setdefault(by, []).append(stay.shard)
+        if set(brought) <= {number}:
+            return [number]
+        found = [
+            by for by, part in sorted(brought.items()) if rows_fail(self.snapshot, suite, part)
+        ]
+        return [by for by in found if by] if found else [number]
 
     def _attestation(self, check: str, verdict: Verdict, *, passed: bool) -> Attestation:
         """A verdict on the snapshot as the log tells it."""
@@ -132,7 +169,7 @@ class Examination:
         from checks.drift import drift  # noqa: PLC0415 - loads pandas
         from checks.sample import sample  # noqa: PLC0415 - loads pandas
 
-        if not self._pass.ok:
+        if not self._is_sound:
             return _not_sound(self.snapshot, warns=True)
         if self._last is None:
             return Verdict(passed=True, description="nothing was published before to compare with")

@@ -5,20 +5,21 @@ one of `info` is only told. What Great Expectations tells of a failure can hold 
 which may be private: only numbers of rows and numbers that sum up a column are passed on.
 """
 
-import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 
+from checks.chunks import CHUNK_ROWS, columns_of
 from checks.data_docs import write_page
-from checks.sample import LIMIT, Sample, sample
-from checks.suite import SEVERITIES, Expected, Suite, SuiteError, read_suite
+from checks.engine import PLACE, engine_of, raised_class, suite_result
+from checks.evaluation import Evaluator
+from checks.rules import Evaluation, evaluation_of
+from checks.suite import SEVERITIES, Expected, Suite, read_suite
 from checks.verdict import Verdict
-from shardline.hints import Hint
+from shardline.log.facts import Shard
 from shardline.log.snapshot import Snapshot
 
 if TYPE_CHECKING:
@@ -26,11 +27,9 @@ if TYPE_CHECKING:
         ExpectationSuiteValidationResult,
         ExpectationValidationResult,
     )
-    from great_expectations.expectations.expectation import Expectation
 
 _SHOWN = 500
 _NAMED = 3
-_PLACE = "shardline_place"
 _COUNTS = (
     "element_count",
     "unexpected_count",
@@ -44,8 +43,6 @@ _OBSERVES_A_TYPE = (
     "expect_column_values_to_be_of_type",
     "expect_column_values_to_be_in_type_list",
 )
-_ONE_AT_A_TIME = Lock()
-"""Great Expectations keeps its context in a global, and runs of one process may share it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,66 +57,62 @@ class Outcome:
 
 
 def judge(
-    snapshot: Snapshot, suite: Path, *, docs: Path | None, limit: int = LIMIT, seed: int = 0
+    snapshot: Snapshot,
+    suite: Path,
+    *,
+    docs: Path | None,
+    added: Collection[Shard] | None = None,
+    chunk_rows: int = CHUNK_ROWS,
 ) -> Verdict:
-    """Validate the rows of a snapshot, or a sample of them, against the suite in a file.
+    """Validate a snapshot against the suite in a file.
 
-    With `docs`, a page is written below that folder and linked. Raises SuiteError if the suite is
-    not there or is none, and what the readers raise if a shard is damaged or missing.
+    Rules on rows see every row of the shards that were `added`, all shards if None. Other rules
+    see the whole snapshot. With `docs`, a page is written below that folder and linked. Raises
+    SuiteError if the suite is missing or invalid, and what the readers raise if a shard is damaged
+    or missing.
     """
     told = read_suite(suite, snapshot.version)
-    taken = sample(snapshot, limit=limit, seed=seed)
+    shards = snapshot.shards if added is None else added
     page: dict[str, Any] = {}
-    with _ONE_AT_A_TIME:
-        result = _validated(suite, told, taken)
-        outcomes = _outcomes(told, result, set(taken.frame.columns))
+    with engine_of(suite, told.expectations) as engine:
+        evaluator = Evaluator(engine, told.expectations, snapshot, shards, chunk_rows)
+        results, extent = evaluator.run()
+        result = suite_result(told.name, results)
+        outcomes = _outcomes(told, result, {column.name for column in columns_of(snapshot.schema)})
         if docs is not None:
-            page = _page(result, snapshot, taken.said, docs)
+            page = _page(result, snapshot, str(extent), docs)
     failed = [outcome for outcome in outcomes if not outcome.passed]
     critical = [outcome for outcome in failed if outcome.expected.severity == "critical"]
     counting = [outcome for outcome in failed if outcome.expected.severity != "info"]
     metadata: dict[str, Any] = {
         "expectations": len(outcomes),
         "expectations_failed": len(failed),
-        "rows": taken.of,
-        "rows_checked": taken.rows,
-        "checked": taken.said,
+        "rows": extent.rows,
+        "rows_checked": extent.added,
+        "rows_per_second": round(extent.rate),
+        "checked": str(extent),
+        "suite_digest": told.digest,
         "results": _table(outcomes),
         **page,
     }
     return Verdict(
         not counting,
-        _described(outcomes, failed, taken),
+        _described(outcomes, failed, str(extent)),
         metadata,
         warns=bool(counting) and not critical,
     )
 
 
-def _validated(path: Path, suite: Suite, taken: Sample) -> "ExpectationSuiteValidationResult":
-    # Read when Great Expectations is loaded: nothing is to leave this machine.
-    os.environ.setdefault("GX_ANALYTICS_ENABLED", "false")
-    import great_expectations as gx  # noqa: PLC0415 - takes seconds to load
-    from great_expectations.data_context.types.base import (  # noqa: PLC0415 - takes seconds
-        ProgressBarsConfig,
-    )
-
-    expectations = [_expectation(path, place, one) for place, one in enumerate(suite.expectations)]
-    context = gx.get_context(mode="ephemeral")
-    context.enable_analytics(enable=False)
-    context.variables.progress_bars = ProgressBarsConfig(globally=False)
-    try:
-        batch = context.data_sources.pandas_default.read_dataframe(taken.frame)
-        return batch.validate(
-            gx.ExpectationSuite(name=suite.name, expectations=expectations),
-            result_format={"result_format": "SUMMARY", "partial_unexpected_count": 0},
-        )
-    except Exception as error:
-        # What it says may hold values of the data.
-        raise SuiteError(
-            f"Great Expectations cannot validate it: {type(error).__name__}",
-            path=path,
-            hint=Hint.of("remove expectations one by one to find the one that fails"),
-        ) from error
+def rows_fail(snapshot: Snapshot, suite: Path, shards: Collection[Shard]) -> bool:
+    """Return True if the rows of some shards fail a critical rule on rows of the suite."""
+    rules = [
+        one
+        for one in read_suite(suite, snapshot.version).expectations
+        if one.severity == "critical" and evaluation_of(one.type) is Evaluation.ROWS
+    ]
+    with engine_of(suite, rules) as engine:
+        results, _ = Evaluator(engine, rules, snapshot, shards).run()
+    return not all(result.success for result in results)
 
 
 def _page(
@@ -134,60 +127,26 @@ def _page(
     return {"data_docs": dg.MetadataValue.path(str(page.resolve()))}
 
 
-def _expectation(path: Path, place: int, expected: Expected) -> "Expectation":
-    """The expectation as Great Expectations knows it: a suite would leave out what it does not."""
-    from great_expectations.exceptions.exceptions import (  # noqa: PLC0415 - takes seconds to load
-        ExpectationNotFoundError,
-        GreatExpectationsError,
-    )
-    from great_expectations.expectations.expectation_configuration import (  # noqa: PLC0415
-        ExpectationConfiguration,
-    )
-
-    what = f"expectation {place + 1} ({expected.type})"
-    told = expected.to_json()
-    told["meta"] = {**(told.get("meta") or {}), _PLACE: place}
-    try:
-        return ExpectationConfiguration(**told).to_domain_obj()
-    except ExpectationNotFoundError:
-        raise SuiteError(
-            f"{what}: unknown type",
-            path=path,
-            code="unknown-expectation",
-            hint=Hint.of("correct its name, or remove it"),
-            expectation=place + 1,
-        ) from None
-    except (GreatExpectationsError, TypeError, ValueError) as error:
-        why = "; ".join(str(error).split("\n")[1:]) or str(error)
-        raise SuiteError(
-            f"{what}: Great Expectations rejects it: {why}",
-            path=path,
-            code="invalid-expectation",
-            expectation=place + 1,
-        ) from None
-
-
 def _outcomes(
     suite: Suite, result: "ExpectationSuiteValidationResult", columns: set[str]
 ) -> list[Outcome]:
-    """What became of each expectation, in the order of the suite.
+    """Return what became of each expectation, in the order of the suite.
 
     The result is left with what may be told: a page is drawn from it.
     """
-    found = []
     for one in result.results:
-        config = one.expectation_config
-        place: int = config.meta.pop(_PLACE) if config is not None else 0
-        found.append((place, one, _outcome(suite.expectations[place], one, columns)))
-    found.sort(key=lambda told: told[0])
-    result.results = [one for _, one, _ in found]
-    return [outcome for _, _, outcome in found]
+        if one.expectation_config is not None and one.expectation_config.meta is not None:
+            one.expectation_config.meta.pop(PLACE, None)
+    return [
+        _outcome(expected, one, columns)
+        for expected, one in zip(suite.expectations, result.results, strict=True)
+    ]
 
 
 def _outcome(
     expected: Expected, result: "ExpectationValidationResult", columns: set[str]
 ) -> Outcome:
-    passed, raised = bool(result.success), _raised(result.exception_info)
+    passed, raised = bool(result.success), raised_class(result.exception_info)
     told = _harmless(expected, result.result or {})
     wrong = "" if passed else _wrong(expected, told, raised, columns)
     result.result = told
@@ -205,16 +164,6 @@ def _outcome(
         None if share is None else float(share) / 100,
         wrong,
     )
-
-
-def _raised(info: Mapping[str, Any] | None) -> str:
-    """The class of what was raised; Great Expectations tells it of one metric, or of several."""
-    told = info or {}
-    for one in (told, *told.values()):
-        if isinstance(one, Mapping) and one.get("raised_exception"):
-            last = str(one.get("exception_traceback") or "").strip().split("\n")[-1]
-            return last.partition(":")[0].rpartition(".")[2] or "an error"
-    return ""
 
 
 def _harmless(expected: Expected, told: Mapping[str, Any]) -> dict[str, Any]:
@@ -257,9 +206,9 @@ def _shown(observed: bool | float | str) -> str:  # noqa: FBT001 - a value
     return f"{int(observed):,}" if isinstance(observed, int | float) else observed
 
 
-def _described(outcomes: Sequence[Outcome], failed: Sequence[Outcome], taken: Sample) -> str:
+def _described(outcomes: Sequence[Outcome], failed: Sequence[Outcome], said: str) -> str:
     if not failed:
-        return f"all {len(outcomes)} expectations hold on {taken.said}"
+        return f"all {len(outcomes)} expectations hold on {said}"
     ordered = sorted(failed, key=lambda outcome: SEVERITIES.index(outcome.expected.severity))
     named = "; ".join(
         f"{one.expected.severity}: {one.expected.type}"
@@ -267,7 +216,7 @@ def _described(outcomes: Sequence[Outcome], failed: Sequence[Outcome], taken: Sa
         for one in ordered[:_NAMED]
     )
     more = f"; and {len(failed) - _NAMED} more" if len(failed) > _NAMED else ""
-    return f"{len(failed)} of {len(outcomes)} expectations failed on {taken.said}. {named}{more}"
+    return f"{len(failed)} of {len(outcomes)} expectations failed on {said}. {named}{more}"
 
 
 def _listed(expected: Expected) -> str:

@@ -84,25 +84,25 @@ def sample(
         raise InvalidArgumentError(
             f"invalid limit {limit}: expected 1 or more", code="out-of-range"
         )
-    part = snapshot if shards is None else _only(snapshot, shards)
+    part = snapshot if shards is None else only_shards(snapshot, shards)
     features: list[Feature] = []
     if snapshot.schema.payload != "opaque" or columns is not None:
         features = chosen_features(snapshot.schema, columns, _RAW)
     records = records_of(part, features or None)
     wanted = _affordable(records, limit, limit_bytes)
-    batches = [_none(features)]
+    batches = [no_rows(features)]
     if wanted < part.records:
         batches += _some(records, features, wanted, seed)
     elif features:
         batches += (flat.flatten(features, batch) for batch in part.to_arrow(columns))
     else:
-        batches += _all_sizes(records)
+        batches += read_sizes(records)
     frame = flat.to_frame(batches)
     return Sample(frame, len(frame), part.records, tuple(flat.flat_columns(features)))
 
 
-def _only(snapshot: Snapshot, shards: Collection[Shard]) -> Snapshot:
-    """The snapshot as if it had these shards only, in its own order."""
+def only_shards(snapshot: Snapshot, shards: Collection[Shard]) -> Snapshot:
+    """Return the snapshot as if it had these shards only, in its own order."""
     names = {shard.name for shard in shards}
     kept = tuple(shard for shard in snapshot.shards if shard.name in names)
     if len(kept) < len(names):
@@ -127,8 +127,8 @@ def _affordable(records: Sequence["Records"], limit: int, limit_bytes: int) -> i
     return wanted
 
 
-def _none(features: Sequence[Feature]) -> "pa.RecordBatch":
-    """No row, so that there are columns even then."""
+def no_rows(features: Sequence[Feature]) -> "pa.RecordBatch":
+    """Return a flat batch without rows, so that there are columns even then."""
     import numpy as np  # noqa: PLC0415 - only when data is read
     import pyarrow as pa  # noqa: PLC0415 - only when data is read
 
@@ -139,7 +139,8 @@ def _none(features: Sequence[Feature]) -> "pa.RecordBatch":
     return flat.flatten(features, pa.RecordBatch.from_pylist([], schema=schema_of(features)))
 
 
-def _all_sizes(records: Sequence["Records"]) -> Iterator["pa.RecordBatch"]:
+def read_sizes(records: Sequence["Records"]) -> Iterator["pa.RecordBatch"]:
+    """Yield the sizes of opaque records."""
     from shardline.files.reader import DEFAULT_LIMITS  # noqa: PLC0415 - only when data is read
 
     for one in records:

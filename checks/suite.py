@@ -3,12 +3,14 @@
 A file has one expectation on each line and no ids, so that a change of one shows as one line.
 """
 
+import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from checks.rules import EVALUATIONS, refusal_of
 from shardline.errors import ShardlineError
 from shardline.hints import Hint
 
@@ -18,10 +20,14 @@ _KEYS = ("type", "kwargs", "severity", "meta", "notes", "description")
 
 
 class SuiteError(ShardlineError, ValueError):
-    """A suite that is missing or invalid. `expectation` is the number of the bad one, from 1."""
+    """A suite that is missing or invalid.
+
+    `expectation` is the number of the bad expectation, from 1, and `rule` is its type.
+    `alternatives` are types of expectations to use instead.
+    """
 
     code = "invalid-suite"
-    _DETAILS = ("expectation",)
+    _DETAILS = ("expectation", "rule", "alternatives")
 
     def __init__(
         self,
@@ -31,9 +37,13 @@ class SuiteError(ShardlineError, ValueError):
         code: str | None = None,
         hint: Hint | None = None,
         expectation: int | None = None,
+        rule: str | None = None,
+        alternatives: tuple[str, ...] = (),
     ) -> None:
         super().__init__(f"{path}: {message}", code=code, hint=hint, path=path)
         self.expectation = expectation
+        self.rule = rule
+        self.alternatives = alternatives
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +76,12 @@ class Suite:
     expectations: tuple[Expected, ...]
     meta: Mapping[str, Any] = field(default_factory=dict)
 
+    @property
+    def digest(self) -> str:
+        """The SHA-256 of what the suite demands: types, arguments and severities, in order."""
+        rules = [[one.type, dict(one.kwargs), one.severity] for one in self.expectations]
+        return hashlib.sha256(json.dumps(rules, sort_keys=True).encode()).hexdigest()
+
     def to_text(self) -> str:
         """The suite as its file has it."""
         lines = ",\n".join(f"    {json.dumps(one.to_json())}" for one in self.expectations)
@@ -81,8 +97,9 @@ def suite_path(version: str, folder: Path = SUITES) -> Path:
 def read_suite(path: Path, version: str = "DATASET/VERSION") -> Suite:
     """The suite in a file; SuiteError says what is wrong with it, and where.
 
-    Whether Great Expectations knows what is in it shows when it is used. `version` is named in the
-    command that drafts a suite which is not there.
+    A rule that cannot be evaluated on every row in bounded memory is refused here (`checks.rules`).
+    Whether Great Expectations accepts the arguments shows when the suite is used. `version` is
+    named in the command that drafts a suite which is not there.
     """
     drafts = Hint.of(f"to draft one, run `python -m checks.draft {version} --output {path}`")
     try:
@@ -135,13 +152,42 @@ def _expected(path: Path, place: int, told: object) -> Expected:
         problem = f"invalid severity: expected {_listed(SEVERITIES)}"
     else:
         more = {key: told[key] for key in _KEYS[3:] if told.get(key)}
-        return Expected(told["type"], kwargs, severity, more)
+        expected = Expected(told["type"], kwargs, severity, more)
+        _refuse_unsupported(path, place, expected)
+        return expected
     raise SuiteError(
         f"expectation {place} ({told['type']}): {problem}",
         path=path,
         code="invalid-expectation",
         hint=hint,
         expectation=place,
+    )
+
+
+def _refuse_unsupported(path: Path, place: int, expected: Expected) -> None:
+    """Raise SuiteError for a rule that is unknown, or cannot be evaluated on all rows."""
+    what = f"expectation {place} ({expected.type})"
+    if expected.type not in EVALUATIONS:
+        raise SuiteError(
+            f"{what}: unknown type",
+            path=path,
+            code="unknown-expectation",
+            hint=Hint.of("correct its name, or remove it"),
+            expectation=place,
+            rule=expected.type,
+        )
+    refusal = refusal_of(expected.type, expected.kwargs)
+    if refusal is None:
+        return
+    advice = f"use {' or '.join(refusal.alternatives)}" if refusal.alternatives else "remove it"
+    raise SuiteError(
+        f"{what}: {refusal.reason}",
+        path=path,
+        code="unsupported-expectation",
+        hint=Hint.of(advice),
+        expectation=place,
+        rule=expected.type,
+        alternatives=refusal.alternatives,
     )
 
 

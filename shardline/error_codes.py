@@ -217,6 +217,7 @@ CODES: dict[str, str] = {
     "unrepairable-shard": "A shard cannot be repaired: its source and inputs are missing.",
     "unsupported-cast": "Values cannot be cast between these types.",
     "unsupported-compression": "The operation does not support this compression.",
+    "unsupported-expectation": "An expectation cannot be evaluated on every row.",
     "unsupported-feature": "The operation does not support a feature of this type or shape.",
     "unsupported-location": "The operation does not support a file at this location.",
     "unsupported-source": "A value or file of this type cannot be a source or a table.",

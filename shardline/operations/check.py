@@ -247,8 +247,8 @@ def _failed(report: ShardReport) -> Iterable[str]:
         yield SCHEMA
 
 
-def _brought_in_by(version: Version, stay: Stay) -> int:
-    """The snapshot that brought a shard in: with which it landed, or by which it was restored."""
+def brought_in_by(version: Version, stay: Stay) -> int:
+    """Return the snapshot that brought a shard in: it landed with it, or was restored by it."""
     timeline = version.state.timeline
     if timeline.moment(stay.since).rejected:
         return timeline.of_entry(stay.landed)
@@ -262,7 +262,7 @@ def _attest(
     """Write down what was found, and reject the snapshots that brought in what is new and bad."""
     if not attestations:
         return ()
-    numbers = sorted({_brought_in_by(version, stay) for stay in fresh})
+    numbers = sorted({brought_in_by(version, stay) for stay in fresh})
     if not numbers:
         version.attest(attestations)
     rejected = []
