@@ -258,6 +258,12 @@ def _commit(version: Version, shard: Shard, how: How, receipt: Receipt) -> Repai
     if receipt.quarantine is not None:
         parameters["quarantine"] = [{"rows": receipt.refused_rows, "files": [receipt.quarantine]}]
     added = [] if receipt.shard is None else [receipt.shard]
-    change = Replace(removed=[shard.name], added=added, operation="repair", parameters=parameters)
+    change = Replace(
+        removed=[shard.name],
+        added=added,
+        operation="repair",
+        parameters=parameters,
+        sidecars=receipt.sidecars,
+    )
     entry = version.commit(change)
     return Repaired(shard, how, receipt.shard, entry, receipt.quarantine, lost)

@@ -7,6 +7,7 @@ append refused was never a record: it is asked by the same condition, as far as 
 from __future__ import annotations
 
 import base64
+import hashlib
 import json
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -16,8 +17,9 @@ import pyarrow as pa
 
 from shardline import kernel
 from shardline.errors import ShardlineError
+from shardline.log.sidecars import RECEIPT, shard_of
 from shardline.operations.erasing.condition import Keys
-from shardline.operations.receipt import RECEIPT, told_by_receipts
+from shardline.operations.receipt import parse_receipt
 from shardline.readers.arrow_columns import column_of, schema_of, to_column
 
 if TYPE_CHECKING:
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
     from shardline.log.facts import Json
     from shardline.log.schema import Feature, Schema
     from shardline.operations.erasing.condition import Chooser, Condition
-    from shardline.operations.erasing.history import DatasetHistory
+    from shardline.operations.erasing.history import DatasetHistory, VersionHistory
     from shardline.operations.erasing.relations import Rows
     from shardline.storage import Store
 
@@ -59,7 +61,8 @@ def look_through(
         if owner is None or not file.size:
             continue
         base = bases.get(f"{leaf}.tfrecord")
-        lines = history.store.read(file.name).splitlines()
+        (data,) = owner.sidecars.read([f"{leaf}.jsonl"])
+        lines = (data or b"").splitlines()
         if base is not None:
             gone = set(rows.get(base, np.zeros(0, np.int64)).tolist())
             verdicts: list[bool | None] = [_row(line) in gone for line in lines]
@@ -97,21 +100,48 @@ def _source(line: bytes) -> str:
     return str(json.loads(line).get("source", ""))
 
 
-def strike_out(store: Store, file: QuarantineFile, *, doubtful: bool) -> int:
-    """Write a quarantine file without the lines that are meant, and say how many these are.
+@dataclass(frozen=True, slots=True)
+class Strike:
+    """The sidecars of a version as they are without some lines of a quarantine file."""
 
-    What a function raised may hold what it was given: the receipt's reasons go too.
+    owner: VersionHistory
+    lines: int
+    contents: dict[str, bytes]
+
+    @property
+    def digests(self) -> Json:
+        """The digests of what is new, by the names of the sidecars."""
+        found = {name: hashlib.sha256(data).hexdigest() for name, data in self.contents.items()}
+        known = self.owner.sidecars.digests(found)
+        return {name: digest for name, digest in found.items() if known.get(name) != digest}
+
+    def carry_out(self, store: Store) -> int:
+        """Replace the files, whose new digests are committed; returns the number of lines."""
+        for name, data in self.contents.items():
+            store.replace(self.owner.sidecars.path(name), data)
+        return self.lines
+
+
+def plan_strike(history: DatasetHistory, file: QuarantineFile, *, doubtful: bool) -> Strike | None:
+    """Plan to take the lines that are meant out of a quarantine file; None if there are none.
+
+    What a function raised may hold what it was given: the receipt's reasons go too. Raises
+    SidecarMismatchError for a file that was not committed.
     """
     gone = file.meant | (file.doubtful if doubtful else frozenset())
     if not gone:
-        return 0
-    lines = store.read(file.name).splitlines(keepends=True)
-    store.replace(file.name, b"".join(line for at, line in enumerate(lines) if at not in gone))
-    shard = file.name.replace("/quarantine/", "/shards/", 1).removesuffix(".jsonl") + ".tfrecord"
-    (receipt,) = told_by_receipts(store, [shard + RECEIPT])
+        return None
+    quarantine = file.name.rpartition("/")[2]
+    receipt_name = f"{shard_of(quarantine)}{RECEIPT}"
+    owner = history.owner(quarantine)
+    data, receipt_data = owner.sidecars.read([quarantine, receipt_name])
+    lines = (data or b"").splitlines(keepends=True)
+    kept = b"".join(line for at, line in enumerate(lines) if at not in gone)
+    contents = {quarantine: kept}
+    receipt = parse_receipt(receipt_data)
     if receipt is not None and receipt.told:
-        store.replace(shard + RECEIPT, replace(receipt, told=()).encode())
-    return len(gone)
+        contents[receipt_name] = replace(receipt, told=()).encode()
+    return Strike(owner, len(gone), contents)
 
 
 class _Asking:
