@@ -68,4 +68,5 @@ def shard_report_json(report: ShardReport) -> dict[str, Any]:
         "ok": report.ok,
         "problems": list(report.problems),
         "violations": [asdict(violation) for violation in report.violations],
+        **({"index_problem": report.index_problem} if report.index_problem else {}),
     }

@@ -320,7 +320,7 @@ def _copy_slice(
         sink,
         sha256=shard.sha256,
         records=shard.records,
-        fingerprint=read_fingerprint(store, piece.name, shard.bytes),
+        fingerprint=read_fingerprint(store, piece.name, shard.bytes, shard.sha256),
         limits=limits,
         workers=workers,
         tell=tell,
