@@ -164,6 +164,7 @@ CODES: dict[str, str] = {
     "shard-exists": "A commit adds a shard that the version contains already.",
     "shard-mismatch": "A shard is not the file that was committed.",
     "shard-not-found": "A shard does not exist.",
+    "sidecar-mismatch": "A receipt, row map or quarantine file is not the file that was committed.",
     "snapshot-empty": "The snapshot has no files.",
     "snapshot-erased": "Files of the snapshot were erased or vacuumed.",
     "snapshot-not-found": "The version has no such snapshot, tag or time.",

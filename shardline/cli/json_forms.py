@@ -69,4 +69,5 @@ def shard_report_json(report: ShardReport) -> dict[str, Any]:
         "problems": list(report.problems),
         "violations": [asdict(violation) for violation in report.violations],
         "complete": report.complete,
+        **({"index_problem": report.index_problem} if report.index_problem else {}),
     }

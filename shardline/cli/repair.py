@@ -206,6 +206,7 @@ def _as_dict(
         "version": report.version,
         "dry_run": report.dry_run,
         "read_shards": report.read,
+        "indexes": list(report.indexes),
         "repaired": [
             {
                 "shard": one.old.name,
@@ -230,6 +231,9 @@ def _print(
     report: RepairReport, newest: Snapshot, version: Version, copies: list[Follower]
 ) -> None:
     read = counted(report.read, "shard")
+    for name in report.indexes:
+        done = "is wrong" if report.dry_run else "was written again"
+        click.echo(f"{version.shard_name(name)}.index {done}")
     if not report.repaired:
         click.echo(f"{newest}: {read} read, none is damaged")
         if not newest.published:

@@ -102,7 +102,22 @@ def print_version(reference: Reference, report: VersionReport, seconds: float) -
         f"{snapshot}: {_summed(report, report.shards, 'shard')}; {bases}"
         f"{counted(snapshot.records, 'record')}, {human_bytes(total)} {looked}"
     )
+    _print_indexes(snapshot, report)
     _print_advice(snapshot, report)
+
+
+def _print_indexes(snapshot: Snapshot, report: VersionReport) -> None:
+    """Show the indexes that do not fit their shards, and what writes them again."""
+    wrong = [one for one in (*report.shards, *report.bases) if one.index_problem]
+    for one in wrong[:_SHOWN_PROBLEMS]:
+        click.echo(f"{click.style('INDEX  ', fg='red')} {escaped(one.index_problem)}")
+    if len(wrong) > _SHOWN_PROBLEMS:
+        click.echo(f"        … and {counted(len(wrong) - _SHOWN_PROBLEMS, 'more such index')}")
+    for version in dict.fromkeys(_owner(one) for one in wrong):
+        command = next_command("repair", version)
+        click.echo(
+            f"The records of {snapshot} are intact. To write the indexes again:\n  {command}"
+        )
 
 
 def _summed(report: VersionReport, shards: list[ShardReport], noun: str) -> str:

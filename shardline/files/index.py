@@ -2,7 +2,8 @@
 
 The file `NAME.index` holds a header, the offset of every record in the unpacked file and the end
 of the last one, and for packed files where each member begins (in the file, in the unpacked
-bytes). All numbers are little-endian uint64. It is derived: delete it and make it again at will.
+bytes). All numbers are little-endian uint64. Each block of 4,096 numbers has a checksum, which is
+compared when the block is first used. An index is derived: delete it and make it again at will.
 A record read through it is checked against its own checksums, and the file against its size, time
 and ends when it is opened.
 """
@@ -10,6 +11,7 @@ and ends when it is opened.
 from __future__ import annotations
 
 import struct
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
@@ -19,6 +21,7 @@ from shardline import kernel
 from shardline.errors import (
     DamagedFileError,
     IndexMismatchError,
+    ObjectMissingError,
     RecordNotFoundError,
     StorageError,
 )
@@ -26,6 +29,7 @@ from shardline.files.compression import Compression, CompressionError
 from shardline.files.opened import open_regular
 from shardline.files.packed import PackedStream
 from shardline.files.reader import DEFAULT_LIMITS, Limits, RecordFile
+from shardline.files.stored import open_source
 from shardline.hints import Hint
 from shardline.kernel.types import FOOTER_BYTES, FRAME_BYTES, HEADER_BYTES
 from shardline.storage.local import DurableFile
@@ -37,16 +41,88 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from shardline.files.opened import OpenFile
+    from shardline.files.reader import Block
+    from shardline.files.stored import Source
     from shardline.kernel.types import Buffer, IntArray
     from shardline.storage.store import ObjectWriter, Store
 
-_MAGIC = b"SHARDIX1"
+_MAGIC = b"SHARDIX2"
+_OLD_MAGIC = b"SHARDIX1"
 _SKIP_BYTES = 1024 * 1024
-_OFFSETS_AT_ONCE = 128 * 1024
-_HEADER = struct.Struct("<8sQQQQQII")
-"""Magic, the file's size and time, compression, records, members, fingerprint, own crc32c."""
+_BLOCK_NUMBERS = 4096
+_BLOCK_BYTES = 8 * _BLOCK_NUMBERS
+_OFFSETS_AT_ONCE = 32 * _BLOCK_NUMBERS
+_HEADER = struct.Struct("<8sQQQQQ32sIIII")
+"""Magic, the file's size and time, compression, records, members, the file's sha256, fingerprint,
+crc32c of the checksums of the blocks, 0, own crc32c."""
+_OLD_HEADER = struct.Struct("<8sQQQQQII")
+_CRC_BYTES = 4
+_SMALL_BYTES = 64 * 1024
+"""An index up to this size is read at once."""
 _FINGERPRINT_BYTES = 64 * 1024
 _COMPRESSIONS = tuple(Compression)
+
+
+@dataclass(frozen=True, slots=True)
+class IndexHeader:
+    """The header of an index: the file that it belongs to, and how long its body is.
+
+    `sha256` is empty if it was not known. `is_checked` says that the body has checksums, which an
+    index of release 0.1 has not.
+    """
+
+    size: int
+    written: int
+    compression: Compression
+    records: int
+    members: int
+    sha256: str
+    fingerprint: int
+    checksums: int
+    is_checked: bool
+
+    @property
+    def numbers(self) -> int:
+        """How many numbers the body has."""
+        return self.records + 1 + 2 * self.members
+
+    @property
+    def blocks(self) -> int:
+        """How many blocks of numbers have a checksum."""
+        return -(-self.numbers // _BLOCK_NUMBERS) if self.is_checked else 0
+
+    @property
+    def offset(self) -> int:
+        """Where the body begins."""
+        return _HEADER.size if self.is_checked else _OLD_HEADER.size
+
+    @property
+    def bytes(self) -> int:
+        """How many bytes the index has."""
+        return self.offset + 8 * self.numbers + _CRC_BYTES * self.blocks
+
+
+def _parse_header(index: str, data: bytes) -> IndexHeader:
+    """Parse a header. Raises IndexMismatchError if it is truncated or corrupt."""
+    is_checked = data[:8] == _MAGIC
+    form = _HEADER if is_checked else _OLD_HEADER
+    header = data[: form.size]
+    if len(header) < form.size:
+        raise _corrupt(index, "truncated index")
+    intact = struct.pack("<I", kernel.crc32c(header[:-_CRC_BYTES])) == header[-_CRC_BYTES:]
+    if not intact or header[:8] not in {_MAGIC, _OLD_MAGIC}:
+        raise _corrupt(index, "not an index, or corrupt")
+    _, size, written, compression, records, members, *rest, _ = form.unpack(header)
+    if compression >= len(_COMPRESSIONS):
+        raise _corrupt(index, "not an index, or corrupt")
+    sha256, fingerprint, checksums, _ = rest if is_checked else (b"", *rest, 0, 0)
+    told = sha256.hex() if any(sha256) else ""
+    counts = (size, written, _COMPRESSIONS[compression], records, members)
+    return IndexHeader(*counts, told, fingerprint, checksums, is_checked)
+
+
+def _corrupt(index: str, problem: str) -> IndexMismatchError:
+    return IndexMismatchError(f"{index}: {problem}", code="corrupt-index", path=index)
 
 
 def index_path(path: Path) -> Path:
@@ -66,26 +142,42 @@ def write_index(
     damaged.
     """
     path = Path(path)
+    with DurableFile(index_path(path), overwrite=True) as file:
+        written = path.stat().st_mtime_ns
+        return fill_index(file, path, limits=limits, written=written, progress=progress)
+
+
+def fill_index(
+    file: ObjectWriter,
+    source: Source | OpenFile,
+    *,
+    limits: Limits = DEFAULT_LIMITS,
+    written: int = 0,
+    finish: Callable[[], str] | None = None,
+    progress: Callable[[int], None] | None = None,
+) -> int:
+    """Check every record of a file and put its index into `file`; gives the number of records.
+
+    `finish` gives the sha256 of the file when it was read.
+    """
     end = 0
-    with (
-        RecordFile(path, limits=limits) as source,
-        DurableFile(index_path(path), overwrite=True) as file,
-    ):
+    indexed = open_source(source)
+    with RecordFile(indexed, limits=limits) as opened:
         index = IndexWriter(file)
-        for block in source.blocks():
+        for block in opened.blocks():
             index.add(block.starts + (block.offset - HEADER_BYTES))
             end = block.offset + len(block.data)
             if progress is not None:
-                progress(source.stream.position)
-        with open_regular(path) as indexed:
-            fingerprint = fingerprint_of(indexed, source.stream.size)
+                progress(opened.stream.position)
+        sha256 = "" if finish is None else finish()
         index.finish(
             end=end,
-            members=source.stream.members if isinstance(source.stream, PackedStream) else [],
-            size=source.stream.size,
-            written=path.stat().st_mtime_ns,
-            compression=source.compression,
-            fingerprint=fingerprint,
+            members=opened.stream.members if isinstance(opened.stream, PackedStream) else [],
+            size=opened.stream.size,
+            written=written,
+            compression=opened.compression,
+            fingerprint=fingerprint_of(indexed, opened.stream.size),
+            sha256=sha256,
         )
     return index.records
 
@@ -97,11 +189,29 @@ class IndexWriter:
         self.records = 0
         self._file = file
         self._file.write(bytes(_HEADER.size))
+        self._checksums: list[int] = []
+        self._crc = 0
+        self._filled = 0
 
     def add(self, offsets: IntArray) -> None:
         """Tell where the next records begin in the unpacked file."""
-        self._file.write(offsets.astype("<u8").tobytes())
+        self._write(offsets.astype("<u8").tobytes())
         self.records += len(offsets)
+
+    def _write(self, data: bytes) -> None:
+        left = memoryview(data)
+        while left:
+            part = left[: _BLOCK_BYTES - self._filled]
+            self._crc = kernel.crc32c(part, self._crc)
+            self._filled += len(part)
+            left = left[len(part) :]
+            if self._filled == _BLOCK_BYTES:
+                self._end_block()
+        self._file.write(data)
+
+    def _end_block(self) -> None:
+        self._checksums.append(self._crc)
+        self._crc = self._filled = 0
 
     def finish(
         self,
@@ -112,13 +222,23 @@ class IndexWriter:
         compression: Compression,
         fingerprint: int,
         written: int = 0,
+        sha256: str = "",
     ) -> None:
-        """Tell what is known only at the end. `written` is the file's time; 0: never mind it."""
-        self._file.write(struct.pack("<Q", end))
-        self._file.write(np.array(members, "<u8").tobytes())
+        """Tell what is known only at the end.
+
+        `written` is the file's time; 0: never mind it. `sha256` is that of the file, if known.
+        """
+        self._write(struct.pack("<Q", end))
+        self._write(np.array(members, "<u8").tobytes())
+        if self._filled:
+            self._end_block()
+        checksums = np.array(self._checksums, "<u4").tobytes()
+        self._file.write(checksums)
         fields = (size, written, _COMPRESSIONS.index(compression), self.records, len(members))
-        header = _HEADER.pack(_MAGIC, *fields, fingerprint, 0)
-        self._file.rewrite(0, header[:-4] + struct.pack("<I", kernel.crc32c(header[:-4])))
+        digest = bytes.fromhex(sha256) if sha256 else bytes(32)
+        header = _HEADER.pack(_MAGIC, *fields, digest, fingerprint, kernel.crc32c(checksums), 0, 0)
+        whole = header[:-_CRC_BYTES] + struct.pack("<I", kernel.crc32c(header[:-_CRC_BYTES]))
+        self._file.rewrite(0, whole)
 
 
 class Fingerprint:
@@ -156,51 +276,191 @@ def fingerprint_of(file: OpenFile, size: int) -> int:
     return kernel.crc32c(tail, kernel.crc32c(head))
 
 
-def read_fingerprint(store: Store, name: str, size: int) -> int | None:
+def stored_fingerprint(store: Store, name: str, size: int) -> int:
+    """Return the fingerprint of a file of a store, by reading its first and last bytes."""
+    count = min(size, _FINGERPRINT_BYTES)
+    head, tail = store.read_ranges(name, [(0, count), (size - count, count)])
+    return kernel.crc32c(tail, kernel.crc32c(head))
+
+
+def read_header(store: Store, name: str) -> IndexHeader | None:
+    """Read the header of a file's index; None if it has no index, or a corrupt one."""
+    index = f"{name}.index"
+    try:
+        (data,) = store.read_ranges(index, [(0, _HEADER.size)])
+    except ObjectMissingError:
+        return None
+    except StorageError:  # shorter, as an old index of few records may be
+        try:
+            (data,) = store.read_ranges(index, [(0, _OLD_HEADER.size)])
+        except StorageError:
+            return None
+    try:
+        return _parse_header(index, data)
+    except IndexMismatchError:
+        return None
+
+
+def read_fingerprint(store: Store, name: str, size: int, sha256: str = "") -> int | None:
     """The checksum of a file's first and last bytes, as its index tells: see `Fingerprint`.
 
-    None if it has no index, or one that is damaged or of a file of another size.
+    None if it has no index, or one that is corrupt or of another file.
     """
-    try:
-        (data,) = store.read_ranges(f"{name}.index", [(0, _HEADER.size)])
-    except StorageError:
+    header = read_header(store, name)
+    if header is None or header.size != size or header.sha256 not in {"", sha256}:
         return None
-    magic, of_size, _, _, _, _, fingerprint, checksum = _HEADER.unpack(data)
-    told = (magic, of_size, checksum) == (_MAGIC, size, kernel.crc32c(data[:-4]))
-    return int(fingerprint) if told else None
+    return header.fingerprint
 
 
-def read_offsets(store: Store, name: str, size: int, records: int) -> Iterator[IntArray]:
+def read_offsets(
+    store: Store, name: str, size: int, records: int, sha256: str = ""
+) -> Iterator[IntArray]:
     """Where the records of a file of a store begin and the last one ends, some at a time.
 
-    Raises IndexMismatchError, maybe late, if it has no index, or one that is damaged or of a file
-    of another size or number of records.
+    Raises IndexMismatchError, maybe late, if it has no index, or one that is corrupt, without
+    checksums, or of a file of another size, number of records or sha256.
     """
-    index = f"{name}.index"
-    info = store.info(index)
-    if info is None:
-        raise IndexMismatchError(f"{index}: index not found", code="index-not-found", path=index)
-    if info.size < _HEADER.size:
-        raise IndexMismatchError(f"{index}: truncated index", code="corrupt-index", path=index)
-    (header,) = store.read_ranges(index, [(0, _HEADER.size)])
-    magic, of_size, _, _, of_records, members, _, checksum = _HEADER.unpack(header)
-    if (
-        (magic, of_size, of_records) != (_MAGIC, size, records)
-        or checksum != kernel.crc32c(header[:-4])
-        or info.size != _HEADER.size + 8 * (records + 1 + 2 * members)
-    ):
-        raise IndexMismatchError(f"{index}: index is corrupt or of another file", path=index)
-    last = -FRAME_BYTES
-    for first in range(0, records + 1, _OFFSETS_AT_ONCE):
-        count = min(_OFFSETS_AT_ONCE, records + 1 - first)
-        (data,) = store.read_ranges(index, [(_HEADER.size + 8 * first, 8 * count)])
-        offsets = np.frombuffer(data, "<i8").astype(np.int64)
+    body = _IndexBody.open(store, f"{name}.index")
+    header = body.header
+    if (header.size, header.records) != (size, records) or header.sha256 not in {"", sha256}:
+        raise IndexMismatchError(f"{body.index}: index of another file", path=body.index)
+    if not header.is_checked:
+        raise _corrupt(body.index, "index without checksums")
+    last, left = -FRAME_BYTES, records + 1
+    for numbers in body.numbers():
+        offsets = numbers[:left].astype(np.int64)
         if (np.diff(offsets, prepend=last) < FRAME_BYTES).any():
-            raise IndexMismatchError(
-                f"{index}: invalid record offsets", code="corrupt-index", path=index
-            )
-        last = int(offsets[-1])
+            raise _corrupt(body.index, "invalid record offsets")
+        last, left = int(offsets[-1]), left - len(offsets)
         yield offsets
+        if not left:
+            return
+
+
+@dataclass(frozen=True, slots=True)
+class _IndexBody:
+    """The body of an index in a store. A small one is read at once: `data` has the whole index."""
+
+    store: Store
+    index: str
+    header: IndexHeader
+    table: list[int]
+    data: bytes | None
+
+    @classmethod
+    def open(cls, store: Store, index: str) -> _IndexBody:
+        """Open an index. Raises IndexMismatchError if it is missing, truncated or corrupt."""
+        info = store.info(index)
+        if info is None:
+            code = "index-not-found"
+            raise IndexMismatchError(f"{index}: index not found", code=code, path=index)
+        at_once = info.size if info.size <= _SMALL_BYTES else _HEADER.size
+        (start,) = store.read_ranges(index, [(0, at_once)])
+        header = _parse_header(index, start)
+        if info.size != header.bytes:
+            raise _corrupt(index, "truncated index")
+        size = _CRC_BYTES * header.blocks
+        if at_once == info.size:
+            table = start[info.size - size :]
+        else:
+            (table,) = store.read_ranges(index, [(info.size - size, size)])
+        checksums = _parse_table(index, header, table) if header.is_checked else []
+        return cls(store, index, header, checksums, start if at_once == info.size else None)
+
+    def numbers(self) -> Iterator[NDArray[np.int64]]:
+        """All numbers of the body, some at a time, each block compared with its checksum."""
+        for first in range(0, self.header.numbers, _OFFSETS_AT_ONCE):
+            count = min(_OFFSETS_AT_ONCE, self.header.numbers - first)
+            offset, size = self.header.offset + 8 * first, 8 * count
+            if self.data is not None:
+                part = self.data[offset : offset + size]
+            else:
+                (part,) = self.store.read_ranges(self.index, [(offset, size)])
+            if self.header.is_checked:
+                _compare_blocks(self.index, part, self.table, first // _BLOCK_NUMBERS)
+            yield np.frombuffer(part, "<i8")
+
+
+class IndexCheck:
+    """Compares the index of a file in a store with the file, while that is read.
+
+    An index is wrong if one number in it is, whatever its checksums say.
+    """
+
+    def __init__(self, store: Store, name: str, sha256: str) -> None:
+        self.problem = ""
+        self._sha256 = sha256
+        self._body: _IndexBody | None = None
+        self._left = np.zeros(0, np.int64)
+        try:
+            self._body = _IndexBody.open(store, f"{name}.index")
+            self._numbers = self._body.numbers()
+        except IndexMismatchError as error:
+            if error.code != "index-not-found":
+                self.problem = error.message
+
+    def add(self, block: Block) -> None:
+        """Compare what the index has of the next records."""
+        if self._body is not None and not self.problem:
+            self._compare(block.starts + (block.offset - HEADER_BYTES))
+
+    def finish(self, file: OpenFile, opened: RecordFile, end: int) -> str:
+        """Compare the rest, when all records were read: their unpacked bytes end at `end`.
+
+        Returns what is wrong with the index; empty if nothing is, or there is none.
+        """
+        if self._body is not None and not self.problem:
+            self._finish(self._body, file, opened, end)
+        return self.problem
+
+    def _finish(self, body: _IndexBody, file: OpenFile, opened: RecordFile, end: int) -> None:
+        header, stream = body.header, opened.stream
+        members = stream.members if isinstance(stream, PackedStream) else []
+        self._compare(np.array([end, *np.array(members, np.int64).reshape(-1)], np.int64))
+        same = header.size == file.size and header.sha256 in {"", self._sha256}
+        same = same and header.fingerprint == fingerprint_of(file, file.size)
+        if not same or len(self._left) or next(self._numbers, None) is not None:
+            self.problem = self.problem or f"{body.index}: index of another file"
+
+    def _compare(self, expected: IntArray) -> None:
+        try:
+            while len(self._left) < len(expected):
+                part = next(self._numbers, None)
+                if part is None:
+                    break
+                self._left = np.concatenate([self._left, part]) if len(self._left) else part
+        except IndexMismatchError as error:
+            self.problem = error.message
+            return
+        found, self._left = self._left[: len(expected)], self._left[len(expected) :]
+        if not np.array_equal(found, expected) and self._body is not None:
+            self.problem = f"{self._body.index}: wrong record offsets"
+
+
+class NoIndexCheck:
+    """Stands for a comparison that nobody asked for."""
+
+    def add(self, block: Block) -> None:
+        """Compare nothing."""
+
+    def finish(self, file: OpenFile, opened: RecordFile, end: int) -> str:  # noqa: ARG002
+        """Find nothing wrong."""
+        return ""
+
+
+def _parse_table(index: str, header: IndexHeader, table: Buffer) -> list[int]:
+    if kernel.crc32c(table) != header.checksums:
+        raise _corrupt(index, "checksum mismatch")
+    checksums: list[int] = np.frombuffer(table, "<u4").tolist()
+    return checksums
+
+
+def _compare_blocks(index: str, data: Buffer, table: Sequence[int], first: int) -> None:
+    """Compare whole blocks of the body, from number `first` on, with their checksums."""
+    view = memoryview(data)
+    for at, start in enumerate(range(0, len(view), _BLOCK_BYTES), first):
+        if kernel.crc32c(view[start : start + _BLOCK_BYTES]) != table[at]:
+            raise _corrupt(index, "checksum mismatch")
 
 
 class IndexedFile:
@@ -211,17 +471,51 @@ class IndexedFile:
     written by TensorFlow have one.
     """
 
-    def __init__(self, path: Path | str, *, limits: Limits = DEFAULT_LIMITS) -> None:
+    def __init__(
+        self, path: Path | str, *, limits: Limits = DEFAULT_LIMITS, sha256: str | None = None
+    ) -> None:
+        """Open a file with its index.
+
+        Args:
+            path: the file.
+            limits: how much it may ask for.
+            sha256: of a committed shard, its digest. An index of another file, or one that is
+                corrupt, is then refused; that of a standalone file is written again if corrupt.
+        """
         self.path = Path(path)
         self._limits = limits
+        self._sha256 = sha256
         self._file = open_regular(self.path)
         try:
-            self._compression, self._offsets, self._members = self._load()
+            self._open()
         except BaseException:
             self._file.close()
             raise
 
-    def _load(self) -> tuple[Compression, NDArray[np.uint64], NDArray[np.uint64]]:
+    def _open(self) -> None:
+        try:
+            self._load()
+        except IndexMismatchError as error:
+            if self._sha256 is not None or error.code != "corrupt-index":
+                raise
+            self._rebuild(error)
+
+    def _rebuild(self, error: IndexMismatchError) -> None:
+        """Write a corrupt index again; where it cannot be written, it is made in memory."""
+        try:
+            write_index(self.path, limits=self._limits)
+            self._load()
+        except DamagedFileError:
+            raise error from None
+        except (OSError, StorageError):
+            memory = _InMemory()
+            fill_index(memory, self.path, limits=self._limits)
+            self._take(
+                _parse_header(str(self.path), bytes(memory.data[: _HEADER.size])),
+                np.frombuffer(memory.data, "u1"),
+            )
+
+    def _load(self) -> None:
         index = index_path(self.path)
         if not index.exists():
             raise IndexMismatchError(
@@ -231,23 +525,37 @@ class IndexedFile:
                 path=index,
             )
         with index.open("rb") as file:
-            header = file.read(_HEADER.size)
-        if len(header) < _HEADER.size:
-            raise self._mismatch("truncated index", "corrupt-index")
-        *fields, fingerprint, checksum = _HEADER.unpack(header)
-        magic, size, written, compression, records, members = fields
-        if magic != _MAGIC or checksum != kernel.crc32c(header[:-4]):
-            raise self._mismatch("not an index, or corrupt", "corrupt-index")
-        if size != self._file.size:
+            header = _parse_header(str(index), file.read(_HEADER.size))
+        if header.size != self._file.size:
             raise self._mismatch("index of a file of another size")
-        touched = self.path.stat().st_mtime_ns != written
-        if touched and fingerprint != fingerprint_of(self._file, size):
+        if self._sha256 is not None and header.sha256 not in {"", self._sha256}:
+            raise self._mismatch("index of another file")
+        touched = self._sha256 is not None or self.path.stat().st_mtime_ns != header.written
+        if touched and header.fingerprint != fingerprint_of(self._file, header.size):
             raise self._mismatch("file changed after it was indexed")
-        if index.stat().st_size != _HEADER.size + 8 * (records + 1 + 2 * members):
+        if not header.is_checked:
+            raise self._mismatch("index without checksums", "corrupt-index")
+        if index.stat().st_size != header.bytes:
             raise self._mismatch("truncated index", "corrupt-index")
-        numbers = np.memmap(index, "<u8", "r", offset=_HEADER.size)
-        offsets, starts = numbers[: records + 1], numbers[records + 1 :]
-        return _COMPRESSIONS[compression], offsets, starts.reshape(-1, 2)
+        self._take(header, np.memmap(index, "u1", "r"))
+
+    def _take(self, header: IndexHeader, data: NDArray[np.uint8]) -> None:
+        end = header.offset + 8 * header.numbers
+        self._checksums = _parse_table(str(index_path(self.path)), header, memoryview(data[end:]))
+        self._compared = bytearray(header.blocks)
+        self._body = data[header.offset : end]
+        numbers = self._body.view("<u8")
+        self._compression = header.compression
+        self._offsets = numbers[: header.records + 1]
+        self._members = numbers[header.records + 1 :].reshape(-1, 2)
+        for block in range((header.records + 1) // _BLOCK_NUMBERS, header.blocks):
+            self._compare(block)  # with the members, which are few
+
+    def _compare(self, block: int) -> None:
+        """Compare a block of the index with its checksum, when it is first used."""
+        some = self._body[block * _BLOCK_BYTES : (block + 1) * _BLOCK_BYTES]
+        _compare_blocks(str(index_path(self.path)), memoryview(some), self._checksums, block)
+        self._compared[block] = 1
 
     def _mismatch(self, problem: str, code: str | None = None) -> IndexMismatchError:
         index = index_path(self.path)
@@ -273,7 +581,7 @@ class IndexedFile:
         stop = len(self) if stop is None else min(stop, len(self))
         packed: PackedStream | None = None
         for record in range(start, stop):
-            offset, end = int(self._offsets[record]), int(self._offsets[record + 1])
+            offset, end = self._bounds(record)
             if not FRAME_BYTES <= end - offset <= self._limits.max_record_bytes + FRAME_BYTES:
                 raise self._mismatch("index does not fit the file")
             try:
@@ -295,6 +603,23 @@ class IndexedFile:
             if scan.consumed != end - offset or len(scan.starts) != 1:
                 raise self._damaged(record, offset)
             yield frame[HEADER_BYTES:-FOOTER_BYTES]
+
+    def _bounds(self, record: int) -> tuple[int, int]:
+        """Where a record begins and ends in the unpacked file."""
+        if not self._compared[record // _BLOCK_NUMBERS]:
+            self._compare_or_rebuild(record // _BLOCK_NUMBERS)
+        if not self._compared[(record + 1) // _BLOCK_NUMBERS]:
+            self._compare_or_rebuild((record + 1) // _BLOCK_NUMBERS)
+        return int(self._offsets[record]), int(self._offsets[record + 1])
+
+    def _compare_or_rebuild(self, block: int) -> None:
+        try:
+            self._compare(block)
+        except IndexMismatchError as error:
+            if self._sha256 is not None:
+                raise
+            self._rebuild(error)
+            self._compare(block)
 
     def _unpack_from(self, offset: int) -> PackedStream:
         """The unpacked bytes from `offset` on, which is entered by the last member before it."""
@@ -330,6 +655,19 @@ class IndexedFile:
     def close(self) -> None:
         """Close the file."""
         self._file.close()
+
+
+class _InMemory:
+    """An index that is kept in memory, where no file can be written."""
+
+    def __init__(self) -> None:
+        self.data = bytearray()
+
+    def write(self, data: Buffer) -> None:
+        self.data += data
+
+    def rewrite(self, offset: int, data: bytes) -> None:
+        self.data[offset : offset + len(data)] = data
 
 
 def _take(stream: PackedStream, size: int) -> bytes:

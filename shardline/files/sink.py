@@ -134,6 +134,7 @@ class RecordSink:
         Raises OtherContentError if it did not become what was expected.
         """
         self._packer.finish()
+        sha256 = self._hash.hexdigest()
         if self._index is not None:
             self._index.finish(
                 end=self._unpacked,
@@ -141,8 +142,9 @@ class RecordSink:
                 size=self._packer.packed,
                 compression=self.compression,
                 fingerprint=self._fingerprint.value,
+                sha256=sha256,
             )
-        return Written(self.records, self._packer.packed, self._hash.hexdigest())
+        return Written(self.records, self._packer.packed, sha256)
 
     def close(self) -> None:
         """Let go of the thread that hashes, also of a file that is left unfinished."""

@@ -14,6 +14,7 @@ from shardline.files.reader import DEFAULT_LIMITS
 from shardline.lineage.auditing.audited_logs import AuditedLogs
 from shardline.lineage.auditing.below import all_below, versions_below
 from shardline.lineage.auditing.beside import beside_findings, source_findings
+from shardline.lineage.auditing.beside_shards import sidecar_findings
 from shardline.lineage.auditing.chains import doubt_findings, log_findings
 from shardline.lineage.auditing.inputs import input_findings
 from shardline.lineage.auditing.listed import shards_to_read
@@ -218,6 +219,8 @@ def _of_logs(
         yield from name_findings(history, logs)
         yield from pin_findings(history, logs)
         yield from beside_findings(history, logs)
+        if asked.shards:
+            yield from sidecar_findings(history, logs)
         if asked.sources:
             since = first[history.name]
             yield from source_findings(history, logs, read=asked.shards, since=since)

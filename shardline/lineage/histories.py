@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,9 +16,11 @@ from shardline.errors import (
     VersionMissingError,
 )
 from shardline.hints import Hint
+from shardline.log.sidecars import RECEIPT, ROWS
 from shardline.operations.combining.grid import Extent, Grid
-from shardline.operations.receipt import RECEIPT, told_by_receipts
-from shardline.operations.row_map import ROWS, RowMap
+from shardline.operations.receipt import parse_receipt
+from shardline.operations.row_map import RowMap, RowMapError
+from shardline.operations.sidecars import SidecarMismatchError, SidecarReader
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -84,6 +86,7 @@ class Histories:
         self._listings: dict[tuple[str, int], Listing] = {}
         self._entries: dict[tuple[str, int], Entry] = {}
         self._receipts: dict[str, Receipt | None] = {}
+        self._sidecars: dict[str, SidecarReader] = {}
         self._origins: dict[tuple[str, int], Mapping[str, FieldOrigin]] = {}
         self._grids: dict[tuple[str, int], Grid] = {}
 
@@ -151,10 +154,22 @@ class Histories:
     def receipts(self, version: str, shards: Sequence[Shard]) -> list[Receipt]:
         """The receipts of several shards, asked for at once."""
         names = [self._beside(version, shard, RECEIPT) for shard in shards]
-        missing = [name for name in names if name not in self._receipts]
+        missing = [at for at, name in enumerate(names) if name not in self._receipts]
         if missing:
-            found = told_by_receipts(self.catalog.store, missing)
-            self._receipts.update(zip(missing, found, strict=True))
+            try:
+                found = self.sidecars(version).read(
+                    [f"{shards[at].name}{RECEIPT}" for at in missing]
+                )
+            except SidecarMismatchError as error:
+                raise Untold(
+                    f"{error.path} differs from the committed receipt",
+                    code=error.code,
+                    path=error.path,
+                    hint=error.hint,
+                ) from None
+            self._receipts.update(
+                (names[at], parse_receipt(data)) for at, data in zip(missing, found, strict=True)
+            )
         receipts = []
         for shard, name in zip(shards, names, strict=True):
             receipt = self._receipts[name]
@@ -170,9 +185,28 @@ class Histories:
         return receipts
 
     def row_map(self, version: str, shard: Shard, columns: int) -> RowMap:
-        """The row map of a shard, which may not be there."""
+        """The row map of a shard, which may not be there.
+
+        Raises RowMapError if it differs from the committed one.
+        """
         name = self._beside(version, shard, ROWS)
+        try:
+            self.sidecars(version).compare(f"{shard.name}{ROWS}")
+        except SidecarMismatchError as error:
+            raise RowMapError(
+                f"its row map differs from the committed one ({name})",
+                code=error.code,
+                hint=error.hint,
+                path=name,
+            ) from None
         return RowMap(self.catalog.store, name, shard.records, columns)
+
+    def sidecars(self, version: str) -> SidecarReader:
+        """Reads the sidecars of a version, compared with what its log committed."""
+        if version not in self._sidecars:
+            entry = partial(self.entry, version)
+            self._sidecars[version] = SidecarReader(self.catalog.version(version), entry)
+        return self._sidecars[version]
 
     def _beside(self, version: str, shard: Shard, suffix: str) -> str:
         return f"{self.catalog.version(version).shard_name(shard)}{suffix}"

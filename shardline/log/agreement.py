@@ -34,6 +34,7 @@ _FACTS = (
     "content",
     "tags",
     "pins",
+    "uses_sidecars",
 )
 
 
@@ -46,6 +47,7 @@ def agrees(ledger: Ledger, state: State) -> bool:
     if told != ((newest.entry, newest.time, newest.rejected) if newest else (0, BEGINNING, 0)):
         return False
     names = {name_key(name): number for name, number in ledger.shard_names.items()}
+    sidecars = {name_key(name): number for name, number in ledger.sidecars.items()}
     return (
         _same_numbers(ledger.rows, _STAY_NUMBERS, state.stays.column)
         and _same_others(ledger.rows, _STAYS, state.stays.to_table())
@@ -53,6 +55,7 @@ def agrees(ledger: Ledger, state: State) -> bool:
         and [made.content for made in ledger.made] == state.timeline.contents()
         and _same_keys(ledger.sources, state.sources.to_table())
         and _same_keys(names, state.shard_names.to_table())
+        and _same_keys(sidecars, state.sidecars.to_table())
     )
 
 

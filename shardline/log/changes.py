@@ -50,6 +50,7 @@ class Draft:
     tag: Hold | None = None
     pin: Hold | None = None
     condemned: tuple[str, ...] = ()
+    sidecars: Json = field(default_factory=dict)
 
 
 class Change(Protocol):
@@ -112,6 +113,7 @@ class Replace:
     operation: str = "rebuild"
     parameters: Json = field(default_factory=dict)
     inputs: tuple[Input, ...] = ()
+    sidecars: Json = field(default_factory=dict)
 
     def on(self, state: State) -> Draft | None:
         """Fail if a shard that it replaces is gone, or if others stand between them."""
@@ -143,6 +145,7 @@ class Replace:
                 Added(shard, places[0] + number) for number, shard in enumerate(self.added)
             ),
             removed=tuple(live[place] for place in places),
+            sidecars=self.sidecars,
         )
 
 
@@ -163,6 +166,7 @@ class Derive:
     inputs: tuple[Input, ...] = ()
     sources: tuple[Source, ...] = ()
     condemned: Sequence[str] = ()
+    sidecars: Json = field(default_factory=dict)
 
     def on(self, state: State) -> Draft | None:
         """Fail if the head is another one: it must be planned again for the difference."""
@@ -188,7 +192,22 @@ class Derive:
             removed=tuple(self.removed),
             sources=self.sources,
             condemned=condemned,
+            sidecars=self.sidecars,
         )
+
+
+@dataclass(frozen=True, slots=True)
+class RewriteSidecars:
+    """Commit the digests that sidecars will have once an erase has rewritten them."""
+
+    sidecars: Json
+    parameters: Json
+
+    def on(self, state: State) -> Draft | None:  # noqa: ARG002 - fits every head
+        """Keep both."""
+        if not self.sidecars:
+            return None
+        return Draft(operation="erase", parameters=self.parameters, sidecars=self.sidecars)
 
 
 @dataclass(frozen=True, slots=True)

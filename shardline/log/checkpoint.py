@@ -40,6 +40,9 @@ MAGIC = b"SHRDCKP1"
 FORMAT = 1
 VIRTUAL_FORMAT = 2
 """Of a version that ever held a plan: releases that know no plans must not take it for another."""
+SIDECAR_FORMAT = 3
+"""Of a log with digests of sidecars: it has one more table."""
+_FORMATS = frozenset({FORMAT, VIRTUAL_FORMAT, SIDECAR_FORMAT})
 _FIXED_BYTES = 16
 _DIGEST_BYTES = 32
 _FIRST_READ_BYTES = 16 * 1024
@@ -57,6 +60,8 @@ def write_checkpoint(state: State) -> bytes:
         "sources": state.sources.to_table(),
         "shard_names": state.shard_names.to_table(),
     }
+    if state.uses_sidecars:
+        tables["sidecars"] = state.sidecars.to_table()
     # All go to one sink: millions of rows are not copied once more than they must.
     sink = pa.BufferOutputStream()
     offsets = [0]
@@ -79,6 +84,8 @@ def write_checkpoint(state: State) -> bytes:
 
 
 def _format(state: State) -> int:
+    if state.uses_sidecars:
+        return SIDECAR_FORMAT
     virtual = pc.any(pc.ends_with(state.stays.names(), pattern=PLAN)).as_py()
     return VIRTUAL_FORMAT if virtual else FORMAT
 
@@ -122,6 +129,8 @@ def read_checkpoint(
     if (facts["dataset"], facts["version"]) != (dataset, version):
         raise CheckpointError("it is of another version")
 
+    has_sidecars = facts["format"] == SIDECAR_FORMAT
+
     def load(table: str) -> Callable[[], pa.Table]:
         place = facts["tables"][table]
 
@@ -157,6 +166,8 @@ def read_checkpoint(
         timeline=Timeline(load("timeline")),
         sources=Keys(load("sources")),
         shard_names=Keys(load("shard_names")),
+        sidecars=Keys(load("sidecars") if has_sidecars else None),
+        uses_sidecars=has_sidecars,
         checkpoint=facts["number"],
     )
 
@@ -178,10 +189,7 @@ def _read_header(store: Store, name: str) -> tuple[dict[str, Any], int]:
         raise CheckpointError("its header does not match its digest")
     facts: dict[str, Any] = canonical.decode(sealed[_FIXED_BYTES:])
     reserved = {check: bit for bit, check in enumerate(RESERVED_CHECKS)}
-    if (
-        facts["format"] not in {FORMAT, VIRTUAL_FORMAT}
-        or not reserved.items() <= facts["bits"].items()
-    ):
+    if facts["format"] not in _FORMATS or not reserved.items() <= facts["bits"].items():
         raise CheckpointError("it is of another release")
     if info.size != start + sum(place["size"] for place in facts["tables"].values()):
         raise CheckpointError("it does not have the size that it should")

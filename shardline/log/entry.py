@@ -23,12 +23,15 @@ from shardline.log.facts import (
     Totals,
 )
 from shardline.log.schema import Schema
+from shardline.log.sidecars import parse_sidecars
 from shardline.log.strict import Fields
 
 FORMAT = 1
 VIRTUAL = "virtual"
 """What an entry uses that adds a plan instead of records."""
-FEATURES = frozenset({VIRTUAL})
+SIDECARS = "sidecars"
+"""What an entry uses that commits digests of sidecars."""
+FEATURES = frozenset({SIDECARS, VIRTUAL})
 _RELEASE = re.compile(r"[0-9A-Za-z.+-]{1,32}")
 _TIME = "%Y-%m-%dT%H:%M:%S.%fZ"
 _TIME_TEXT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z", re.ASCII)
@@ -64,6 +67,7 @@ class Entry:
     tag: Hold | None = None
     pin: Hold | None = None
     condemned: tuple[str, ...] = ()
+    sidecars: Json = field(default_factory=dict)
     fingerprint: str | None = None
     snapshot: int = 0
     published: int | None = None
@@ -80,6 +84,12 @@ class Entry:
     def changes_data(self) -> bool:
         """Whether the entry made a snapshot."""
         return bool(self.added or self.removed)
+
+    @property
+    def features(self) -> list[str]:
+        """Features that a reader of the entry must know."""
+        found = [SIDECARS] if self.sidecars else []
+        return [*found, VIRTUAL] if any(one.shard.virtual for one in self.added) else found
 
     @property
     def bases(self) -> tuple[str, ...]:
@@ -112,7 +122,7 @@ class Entry:
             "content": self.content,
         }
         changes: Json = {
-            "features": [VIRTUAL] if any(one.shard.virtual for one in self.added) else [],
+            "features": self.features,
             "parameters": self.parameters,
             "inputs": [one.to_json() for one in self.inputs],
             "schema": self.schema and self.schema.to_json(),
@@ -126,6 +136,7 @@ class Entry:
             "tag": self.tag and self.tag.to_json(),
             "pin": self.pin and self.pin.to_json(),
             "condemned": list(self.condemned),
+            "sidecars": self.sidecars,
         }
         return {**told, **{name: value for name, value in changes.items() if value}}
 
@@ -215,6 +226,7 @@ def _from_json(told: Json, digest: str) -> Entry:
         tag=None if tag is None else Hold.from_json(tag),
         pin=None if pin is None else Hold.from_json(pin),
         condemned=fields.texts("condemned"),
+        sidecars=parse_sidecars(fields.maybe("sidecars", dict) or {}),
         fingerprint=fields.nullable_digest("fingerprint"),
         snapshot=fields.count("snapshot"),
         published=fields.nullable("published", int),

@@ -21,7 +21,8 @@ class Append:
 
     A source that landed or was rejected before is left out with its shards; with `reland`, one
     that was rejected or rolled back comes in again. `quarantine` tells, by the key of a source,
-    where its rows are that gave no record.
+    where its rows are that gave no record. `sidecars` are the digests of the files
+    written with the shards, by the key of their source.
     """
 
     shards: Sequence[Shard]
@@ -32,6 +33,7 @@ class Append:
     fingerprint: str | None = None
     reland: bool = False
     quarantine: Mapping[str, Json] = field(default_factory=dict)
+    sidecars: Mapping[str, Json] = field(default_factory=dict)
 
     def on(self, state: State) -> Draft | None:
         """Keep both; what landed meanwhile is left out."""
@@ -64,6 +66,11 @@ class Append:
             inputs=self.inputs,
             added=tuple(Added(shard) for shard in shards),
             sources=tuple(wanted),
+            sidecars={
+                name: digest
+                for source in wanted
+                for name, digest in self.sidecars.get(source.key, {}).items()
+            },
         )
 
     def _new(self, state: State) -> Sequence[Source]:

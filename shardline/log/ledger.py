@@ -23,6 +23,7 @@ from shardline.log.state import (
     Policy,
     content_digest,
     refuse_misfit,
+    rewritten_sidecars,
 )
 from shardline.log.stays import LIVE
 
@@ -64,6 +65,8 @@ class Ledger:
         self.made: list[Made] = []
         self.sources: dict[str, int] = {}
         self.shard_names: dict[str, int] = {}
+        self.sidecars: dict[str, int] = {}
+        self.uses_sidecars = False
         self.so_far = PublishedSoFar(self.bits, self.made)
         self._same: dict[str, list[Made]] = {}
         self._digests: list[bytes] = []
@@ -158,6 +161,9 @@ class Ledger:
         for source in entry.sources:
             rejected = entry.operation == "reject"
             self.sources[source.key] = -entry.number if rejected else entry.number
+        if entry.sidecars:
+            self.uses_sidecars = True
+            self.sidecars.update(dict.fromkeys(rewritten_sidecars(entry), entry.number))
         if entry.condemned:
             self.shard_names.update(dict.fromkeys(entry.condemned, -entry.number))
             self._judge(entry.number, entry.condemned, self.bits[VACUUM], passed=False)

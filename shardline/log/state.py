@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 from shardline.errors import DamagedLogError
 from shardline.log.facts import Checks, Hold, Totals
 from shardline.log.keys import Keys
+from shardline.log.sidecars import shard_of
 from shardline.log.stays import Stays
 from shardline.log.timeline import Moment, Timeline
 
@@ -40,7 +41,11 @@ class Policy:
 
 @dataclass(slots=True)
 class State:
-    """How a version stands after entry `number`; 0 is an empty log."""
+    """How a version stands after entry `number`; 0 is an empty log.
+
+    `sidecars` has the entry with the latest digest of a sidecar, where that is not the entry its
+    shard landed with. `uses_sidecars` says whether any entry has digests of sidecars.
+    """
 
     dataset: str
     version: str
@@ -63,6 +68,8 @@ class State:
     timeline: Timeline = field(default_factory=Timeline)
     sources: Keys = field(default_factory=Keys)
     shard_names: Keys = field(default_factory=Keys)
+    sidecars: Keys = field(default_factory=Keys)
+    uses_sidecars: bool = False
     checkpoint: int = 0
 
     @property
@@ -126,6 +133,7 @@ class State:
         other.bits, other.tags, other.pins = dict(self.bits), dict(self.tags), dict(self.pins)
         other.stays, other.timeline = self.stays.fork(), self.timeline.fork()
         other.sources, other.shard_names = self.sources.fork(), self.shard_names.fork()
+        other.sidecars = self.sidecars.fork()
         return other
 
     def apply(self, entry: Entry) -> None:
@@ -162,10 +170,16 @@ class State:
         if entry.operation not in BRINGS_BACK:
             for one in entry.added:
                 self.shard_names.put(name_key(one.shard.name), entry.number)
+        self._note_sidecars(entry)
         for name in entry.condemned:
             self.shard_names.put(name_key(name), -entry.number)
         if entry.condemned:
             self.stays.mark(entry.number, entry.condemned, self.bits[VACUUM], passed=False)
+
+    def _note_sidecars(self, entry: Entry) -> None:
+        self.uses_sidecars |= bool(entry.sidecars)
+        for name in rewritten_sidecars(entry):
+            self.sidecars.put(name_key(name), entry.number)
 
     def hold(self, entry: Entry) -> None:
         """Note the snapshot that an entry made."""
@@ -267,8 +281,19 @@ def refuse_misfit(standing: Standing, entry: Entry) -> None:
         raise DamagedLogError(standing.name, entry.number, problem, kind)
 
 
+def rewritten_sidecars(entry: Entry) -> list[str]:
+    """List the sidecars in an entry that belong to no shard it adds.
+
+    The digests of the others are found by the entry that their shard landed with.
+    """
+    if not entry.sidecars:
+        return []
+    added = {one.shard.name for one in entry.added}
+    return [name for name in entry.sidecars if shard_of(name) not in added]
+
+
 def name_key(name: str) -> str:
-    """The key under which a shard's name is found."""
+    """The key under which the name of a shard or sidecar is found."""
     return hashlib.sha256(name.encode()).hexdigest()
 
 

@@ -386,4 +386,5 @@ def _change(
             for landing in landings
             if landing.refused
         },
+        sidecars={landing.source.key: landing.sidecars for landing in landings},
     )

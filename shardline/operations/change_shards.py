@@ -20,7 +20,6 @@ from shardline.operations.arguments import (
     validate_shard_compression,
     validate_share,
 )
-from shardline.operations.copying import refuse_swapped
 from shardline.operations.derive import (
     Derivation,
     MadeShards,
@@ -410,5 +409,4 @@ class _Filling:
                 part.refuse(refused)
             part.end = changed.end
             self.running.tell(task.size * part.end // max(task.shard.records, 1), part.end)
-        refuse_swapped(task.records)
         return True

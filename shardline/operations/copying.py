@@ -12,7 +12,7 @@ from shardline.execution.threads import ahead
 from shardline.files.compression import Compression
 from shardline.files.detect import detect
 from shardline.files.hashed import HashedFile
-from shardline.files.index import Fingerprint, fingerprint_of, read_fingerprint
+from shardline.files.index import Fingerprint
 from shardline.files.packed import PackedStream
 from shardline.files.reader import DEFAULT_LIMITS, Block, Limits, RecordFile
 from shardline.files.stored import StoredFile, open_source
@@ -152,23 +152,7 @@ def fold(
         count += len(block.starts)
         if tell is not None:
             tell(size * count // max(records.shard.records, 1), count)
-    refuse_swapped(records)
     return count
-
-
-def refuse_swapped(records: Records) -> None:
-    """Refuse files whose ends are not those that their indexes tell of: others in their place.
-
-    Of files that were just read, and so are undamaged and of the right length and count.
-    """
-    for file in records.files:
-        stored, shard = file.file, file.shard
-        known = read_fingerprint(stored.store, stored.name, shard.bytes)
-        if known is None:
-            continue
-        with closing(stored.open()) as opened:
-            if fingerprint_of(opened, shard.bytes) != known:
-                raise _wrong(stored, "its ends are not those of the one that was committed")
 
 
 def _blocks(read: RecordFile, span: Span) -> Iterator[Block]:

@@ -17,6 +17,7 @@ from shardline.hints import Hint, Option
 from shardline.log.changes import Derive, edit, refuse_condemned
 from shardline.log.facts import Input, Shard
 from shardline.log.schema_diff import compare
+from shardline.log.sidecars import RECEIPT, ROWS, quarantine_of
 from shardline.operations.changed_functions import (
     FUNCTIONS,
     describe_functions,
@@ -26,6 +27,7 @@ from shardline.operations.erasing.history import ERASE
 from shardline.operations.incomplete import after_commit, entry_label
 from shardline.operations.pins import hold_inputs, let_go
 from shardline.operations.shards import fresh_attempt, stem_in
+from shardline.operations.sidecars import SidecarReader
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -194,6 +196,7 @@ def derive(work: Derivation[Task], engine: Engine, progress: Listener | None = N
             operation=work.operation,
             parameters={**work.parameters, **told, **counts, **named},
             inputs=tuple(origin.input() for origin in work.origins),
+            sidecars=_sidecars(into, [one.shard for one in added], receipts),
         )
         try:
             entry = into.commit(change)
@@ -212,6 +215,16 @@ def derive(work: Derivation[Task], engine: Engine, progress: Listener | None = N
         hint=Hint.of("retry when the other writers have finished"),
         version=into.name,
     )
+
+
+def _sidecars(into: Version, added: Sequence[Shard], receipts: Sequence[Receipt]) -> Json:
+    """Return the digests of the sidecars of new shards, and of shards that land again."""
+    made = {name: digest for one in receipts for name, digest in one.sidecars.items()}
+    again = [shard.name for shard in added if into.state.knows(shard.name)]
+    suffixes = (RECEIPT, ROWS)
+    names = [f"{shard}{suffix}" for shard in again for suffix in suffixes]
+    names += [name for name in map(quarantine_of, again) if name is not None]
+    return {**SidecarReader.of(into).digests(names), **made} if names else made
 
 
 def refuse_erased(origins: Sequence[Origin]) -> list[int]:

@@ -17,7 +17,7 @@ from shardline.errors import ConflictError, LogError
 from shardline.execution.engine import Threads
 from shardline.files.reader import DEFAULT_LIMITS
 from shardline.hints import Hint
-from shardline.log.changes import Derive, edit
+from shardline.log.changes import Derive, RewriteSidecars, edit
 from shardline.log.facts import Base
 from shardline.log.version import Version, utc_now
 from shardline.operations.check import CheckTask, run_check
@@ -30,7 +30,7 @@ from shardline.operations.erasing.plan import (
     plan_erase,
     plan_late,
 )
-from shardline.operations.erasing.quarantined import strike_out
+from shardline.operations.erasing.quarantined import Strike, plan_strike
 from shardline.operations.erasing.relations import spans_of
 from shardline.operations.erasing.shards import EraseTask, make_erased
 from shardline.operations.incomplete import after_commit, entry_label
@@ -166,12 +166,14 @@ def carry_out(
     work = _Work(plan, request, secrets.token_hex(16), quarantine, limits, engine, progress)
     done: list[ErasedVersion] = []
     committed: list[str] = []
-    store = plan.history.store
     with after_commit("erase", committed):
         for one in work.done():
             done.append(one)
             committed.append(entry_label(one.entry))
-        lines = sum(strike_out(store, file, doubtful=quarantine) for file in plan.quarantine)
+        planned = (plan_strike(plan.history, file, doubtful=quarantine) for file in plan.quarantine)
+        strikes = [strike for strike in planned if strike is not None]
+        work.commit_digests(strikes)
+        lines = sum(strike.carry_out(plan.history.store) for strike in strikes)
     holders = [one for one in plan.holders if not quarantine or one.kind != "quarantine"]
     if done:
         holders += _done_late(work, done)
@@ -203,7 +205,7 @@ def _done_late(work: _Work, done: list[ErasedVersion]) -> tuple[Holder, ...]:
         if not late.versions:
             return late.holders
         with suppress(ConflictError):
-            done += replace(work, plan=late, made={}).done()
+            done += replace(work, plan=late, made={}, sidecars={}).done()
     raise ConflictError(
         f"{work.plan.dataset}: other writers derived new shards from the erased ones meanwhile",
         hint=Hint.of("the plan is done: erase again when the other writers have finished"),
@@ -212,7 +214,10 @@ def _done_late(work: _Work, done: list[ErasedVersion]) -> tuple[Holder, ...]:
 
 @dataclass(frozen=True)
 class _Work:
-    """An erase that is being done. `made` are new shards by the names of the old ones."""
+    """An erase that is being done. `made` are new shards by the names of the old ones.
+
+    `sidecars` are the digests of their sidecars, by the names of the new ones.
+    """
 
     plan: ErasePlan
     request: str
@@ -222,6 +227,7 @@ class _Work:
     engine: Engine
     progress: Listener | None
     made: dict[str, Shard] = field(default_factory=dict)
+    sidecars: Json = field(default_factory=dict)
 
     def done(self) -> Iterator[ErasedVersion]:
         """Write everything, and then commit: bases before what lies beside them."""
@@ -253,6 +259,27 @@ class _Work:
                     version=version.name,
                 )
             self.made[part.shard.name] = shard
+            self.sidecars.update({shard.name: receipt.sidecars})
+
+    def commit_digests(self, strikes: Sequence[Strike]) -> None:
+        """Commit the digests of sidecars that are about to be rewritten.
+
+        Readers accept both the old and the new file, so that an erase may stop here.
+        """
+        by_owner: dict[str, Json] = {}
+        for strike in strikes:
+            by_owner.setdefault(strike.owner.name, {}).update(strike.digests)
+        parameters: Json = {
+            "erasure": self.erasure,
+            "features": list(self.plan.features),
+            "of": [],
+            "records": [],
+        }
+        parameters |= {"request": self.request} if self.request else {}
+        for strike in strikes:
+            sidecars = by_owner.pop(strike.owner.name, {})
+            if sidecars:
+                strike.owner.version.commit(RewriteSidecars(sidecars, parameters))
 
     def _task(self, version: Version, part: ShardErasure) -> EraseTask:
         shard = part.shard
@@ -322,6 +349,11 @@ class _Work:
                 operation=ERASE,
                 parameters=parameters,
                 condemned=one.gone,
+                sidecars={
+                    name: digest
+                    for shard in new.values()
+                    for name, digest in self.sidecars[shard.name].items()
+                },
             )
         )
         for base in bases:

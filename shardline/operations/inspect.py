@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from shardline.errors import DamagedFileError, ObjectMissingError
 from shardline.files.hashed import HashedFile
+from shardline.files.index import IndexCheck, NoIndexCheck
 from shardline.files.reader import DEFAULT_LIMITS, Limits, RecordFile
 from shardline.files.stored import StoredFile
 from shardline.log.conform import Violation, violations
@@ -29,7 +30,8 @@ class ShardReport:
     """What inspecting a shard found: what is wrong with the file, and the first misfit records.
 
     `read` says whether all its records were read, so that no violation means that there is none.
-    `damaged_at` is the record and the offset of the first damage.
+    `damaged_at` is the record and the offset of the first damage. `index_problem` says what is
+    wrong with the index of an intact shard, if that was compared.
     """
 
     shard: Shard
@@ -38,6 +40,7 @@ class ShardReport:
     violations: tuple[Violation, ...] = ()
     read: bool = False
     damaged_at: tuple[int, int] | None = None
+    index_problem: str = ""
 
     @property
     def ok(self) -> bool:
@@ -68,9 +71,12 @@ def inspect_shard(
     *,
     below: Collection[FeatureKey] = (),
     limits: Limits = DEFAULT_LIMITS,
+    index: bool = False,
     progress: Callable[[int], None] | None = None,
 ) -> ShardReport:
     """Read a shard once: size, sha256, checksums, count, and with a schema every record.
+
+    With `index`, its index is compared too.
 
     Of an overlay, the schema has the features that it adds, and `below` are the keys of the others.
     Of a plan, what it pairs is looked at, and not read.
@@ -84,11 +90,14 @@ def inspect_shard(
         return ShardReport(shard, name, ("it is missing",))
     problems = [_wrong_size(file.size, shard)] if file.size != shard.bytes else []
     misfits: list[Violation] = []
-    records, read, damaged_at = 0, False, None
+    records, end, read, damaged_at = 0, 0, False, None
+    indexed = IndexCheck(store, name, shard.sha256) if index else NoIndexCheck()
     with RecordFile(file, limits=limits) as records_of:
         try:
             for block in records_of.blocks():
                 records += len(block.starts)
+                end = block.offset + len(block.data)
+                indexed.add(block)
                 if schema is not None and len(misfits) < MAX_VIOLATIONS:
                     room = MAX_VIOLATIONS - len(misfits)
                     misfits += violations(schema, block, below=below, limit=room)
@@ -106,7 +115,8 @@ def inspect_shard(
             problems.append(f"it is packed as {packed} and should be {shard.compression}")
         if file.finish() != shard.sha256:
             problems.append("its sha256 is not the one that was committed")
-    return ShardReport(shard, name, tuple(problems), tuple(misfits), read, damaged_at)
+        wrong_index = "" if problems else indexed.finish(file, records_of, end)
+    return ShardReport(shard, name, tuple(problems), tuple(misfits), read, damaged_at, wrong_index)
 
 
 def _wrong_size(size: int, shard: Shard) -> str:

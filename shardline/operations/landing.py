@@ -146,7 +146,8 @@ class LandingTask:
 class Landing:
     """What was made of one source: its shards, and how many of its rows went to quarantine.
 
-    So many of those are `damaged` spots of a file that was salvaged.
+    So many of those are `damaged` spots of a file that was salvaged. `sidecars` are the digests of
+    the files written with the shards, by their names.
     """
 
     source: Identity
@@ -156,6 +157,7 @@ class Landing:
     damaged: int = 0
     quarantine: tuple[str, ...] = ()
     told: tuple[str, ...] = field(default=(), repr=False)
+    sidecars: Json = field(default_factory=dict, repr=False, compare=False)
 
     @property
     def records(self) -> int:
@@ -193,6 +195,7 @@ def land(task: LandingTask, running: Running) -> Landing:
         sum(receipt.damaged for receipt in receipts),
         tuple(receipt.quarantine for receipt in receipts if receipt.quarantine is not None),
         told[:_TOLD],
+        {name: digest for receipt in receipts for name, digest in receipt.sidecars.items()},
     )
 
 

@@ -126,7 +126,7 @@ class Needs:
         path = holder.shard_name(shard)
         try:
             if path not in self._plans:
-                self._plans[path] = PairPlan.decode(self._store.read(path))
+                self._plans[path] = PairPlan.read(self._store, path, shard)
         except (ObjectMissingError, ValueError):
             pinned = [number for _, number in pins_of(version, holder.name)]
             return {one.name for number in pinned for one in version.snapshot(number).shards}

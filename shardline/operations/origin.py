@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING
 
 from shardline.errors import ShardlineError
 from shardline.files.compression import Compression
+from shardline.log.sidecars import RECEIPT
 from shardline.log.version import Version
 from shardline.operations.rebuild_plan import numbered, plan_rebuild, whole_slices
-from shardline.operations.receipt import RECEIPT, read_rows, sha256_of
+from shardline.operations.receipt import parse_receipt, sha256_of
 from shardline.operations.shards import stem_in, stem_of
+from shardline.operations.sidecars import SidecarMismatchError, SidecarReader
 from shardline.sources import as_source
 
 if TYPE_CHECKING:
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     from shardline.log.entry import Entry
     from shardline.log.facts import Shard
     from shardline.operations.rebuild_plan import Slice
+    from shardline.operations.receipt import Receipt
     from shardline.sources import RecordSource
     from shardline.storage import Store
 
@@ -53,9 +56,9 @@ def source_rows(version: Version, shard: Shard, limits: Limits) -> SourceRows | 
     if source is None:
         return None
     records = first_one.records
-    rows = read_rows(version.store, version.shard_name(first_one) + RECEIPT)
-    if rows is not None:
-        return SourceRows(source, *rows, records)
+    receipt = _receipt(version, first_one)
+    if receipt is not None:
+        return SourceRows(source, receipt.first, receipt.end, records)
     # Without its receipt: each row gave a record, unless some were refused.
     parts = [one.shard for one in entry.added if one.shard.source == first_one.source]
     if len(parts) == 1:
@@ -64,6 +67,15 @@ def source_rows(version: Version, shard: Shard, limits: Limits) -> SourceRows | 
         return None
     first = sum(part.records for part in parts[: parts.index(first_one)])
     return SourceRows(source, first, first + records, records)
+
+
+def _receipt(version: Version, shard: Shard) -> Receipt | None:
+    """Read the receipt of a shard; None if it is missing, corrupt or not the committed one."""
+    try:
+        (data,) = SidecarReader.of(version).read([f"{shard.name}{RECEIPT}"])
+    except SidecarMismatchError:
+        return None
+    return parse_receipt(data)
 
 
 def _source(entry: Entry, shard: Shard, limits: Limits) -> RecordSource | None:

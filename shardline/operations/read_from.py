@@ -50,7 +50,7 @@ def read_directly(snapshot: Snapshot) -> dict[str, set[str]]:
 
 def _sides(snapshot: Snapshot, shard: Shard) -> Sequence[tuple[Input, tuple[int, int]]]:
     """The snapshots that a plan pairs, and which of their shards."""
-    return PairPlan.decode(snapshot.store.read(snapshot.shard_name(shard))).sides
+    return PairPlan.read(snapshot.store, snapshot.shard_name(shard), shard).sides
 
 
 def _below(snapshot: Snapshot, stacks: Iterable[Stack]) -> Iterator[Layer]:

@@ -195,8 +195,12 @@ class _Work:
         outputs = numbered(planned[changed[0] : changed[-1] + 1])
         removed = _names(outputs)
         while True:
-            made = self._make(outputs)
-            change = Replace(removed=removed, added=made, parameters=self._parameters())
+            receipts = self._make(outputs)
+            made = [receipt.shard for receipt in receipts if receipt.shard is not None]
+            sidecars = {n: digest for one in receipts for n, digest in one.sidecars.items()}
+            change = Replace(
+                removed=removed, added=made, parameters=self._parameters(), sidecars=sidecars
+            )
             try:
                 entry = self.version.commit(change)
             except CondemnedShardError:
@@ -240,13 +244,12 @@ class _Work:
         place = (into.store, into.log.dataset, into.log.version)
         return RebuildTask(*place, output, self.packing, self.limits)
 
-    def _make(self, outputs: Sequence[Output]) -> list[Shard]:
+    def _make(self, outputs: Sequence[Output]) -> list[Receipt]:
         """Make shards of this version, under names that its log does not know."""
         self.version.refresh()
         tasks = [self._task(self.version, output) for output in outputs]
         self._verify_cut(tasks)
-        receipts = make_fresh(self.version, tasks, make_rebuilt, self.engine, self.progress)
-        return [receipt.shard for receipt in receipts if receipt.shard is not None]
+        return make_fresh(self.version, tasks, make_rebuilt, self.engine, self.progress)
 
     def _verify_cut(self, tasks: Sequence[RebuildTask]) -> None:
         """Read the shards whole that are not copied whole."""
@@ -328,7 +331,7 @@ def _copy_slice(
         sink,
         sha256=shard.sha256,
         records=shard.records,
-        fingerprint=read_fingerprint(store, piece.name, shard.bytes),
+        fingerprint=read_fingerprint(store, piece.name, shard.bytes, shard.sha256),
         limits=limits,
         workers=workers,
         tell=tell,

@@ -161,7 +161,7 @@ def _spans(
 ) -> list[Span]:
     """All records of a shard in spans that fit: by its index, or by reading it if it has none."""
     try:
-        known = read_offsets(store, name, shard.bytes, shard.records)
+        known = read_offsets(store, name, shard.bytes, shard.records, shard.sha256)
         return list(_cut(known, room=room, target=target))
     except IndexMismatchError:
         found = _offsets(StoredFile(store, name), limits)
@@ -172,7 +172,8 @@ def span_of(store: Store, piece: Slice, first: int, end: int, limits: Limits) ->
     """The records of a shard from `first` up to `end`, by its index or by reading it."""
     shard = piece.shard
     try:
-        places = np.concatenate(list(read_offsets(store, piece.name, shard.bytes, shard.records)))
+        known = read_offsets(store, piece.name, shard.bytes, shard.records, shard.sha256)
+        places = np.concatenate(list(known))
     except IndexMismatchError:
         places = np.concatenate(list(_offsets(StoredFile(store, piece.name), limits)))
     return Span(first, end, int(places[first]), int(places[end]))

@@ -6,7 +6,8 @@ stays, since it tells from which row of its source each record came.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import hashlib
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from shardline.errors import ObjectMissingError
@@ -14,15 +15,13 @@ from shardline.files.hashed import HashedFile
 from shardline.files.stored import StoredFile
 from shardline.log import canonical
 from shardline.log.facts import Shard
+from shardline.log.sidecars import RECEIPT, ROWS
 from shardline.log.strict import Fields
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from shardline.log.facts import Json
     from shardline.storage import Store
 
-RECEIPT = ".receipt"
 _FORMAT = 1
 
 
@@ -33,7 +32,8 @@ class Receipt:
     `shard` is None if no row gave a record. `refused` are the rows that gave none, as spans of
     first and last; so many of them are `damaged`, and `quarantine` is the file they are in. `told`
     are the first reasons. `last` says that the source ends here. `found` is not written: it says
-    that the shard was made before, by whoever was stopped or is at the same work.
+    that the shard was made before, by whoever was stopped or is at the same work. `sidecars` is not
+    written either: the digests of the receipt and of the files written with it, by their names.
     """
 
     first: int
@@ -45,6 +45,7 @@ class Receipt:
     quarantine: str | None = None
     told: tuple[str, ...] = field(default=(), repr=False)
     found: bool = field(default=False, compare=False)
+    sidecars: Json = field(default_factory=dict, compare=False, repr=False)
 
     @property
     def refused_rows(self) -> int:
@@ -76,29 +77,35 @@ def read_receipt(store: Store, name: str) -> Receipt | None:
     (data,) = store.read_many([name])
     if data is None:
         return None
-    try:
-        receipt = _decode(data)
-    except ValueError:
+    receipt = parse_receipt(data)
+    # The digest that is committed is that of these bytes.
+    if receipt is None or receipt.encode() != data or not _matches(store, name, receipt):
         return None
-    return receipt if _matches(store, name, receipt) else None
+    return replace(receipt, sidecars=_digests(store, name, receipt))
 
 
-def told_by_receipts(store: Store, names: Sequence[str]) -> list[Receipt | None]:
-    """What receipts tell, whatever became of the shards; None for one that is lost or damaged."""
-    return [_told(data) for data in store.read_many(names)]
-
-
-def _told(data: bytes | None) -> Receipt | None:
+def parse_receipt(data: bytes | None) -> Receipt | None:
+    """Parse a receipt; None if it is missing or corrupt."""
     try:
         return None if data is None else _decode(data)
-    except ValueError:
+    except (ValueError, TypeError, IndexError):
         return None
 
 
-def read_rows(store: Store, name: str) -> tuple[int, int] | None:
-    """The rows that a receipt tells of, whatever became of the shard; None without a receipt."""
-    (receipt,) = told_by_receipts(store, [name])
-    return None if receipt is None else (receipt.first, receipt.end)
+def _digests(store: Store, name: str, receipt: Receipt) -> Json:
+    """Hash a receipt that was found, and the files that were written with it."""
+    folder, _, leaf = name.rpartition("/")
+    shard = leaf.removesuffix(RECEIPT) if receipt.shard is None else receipt.shard.name
+    digests = {f"{shard}{RECEIPT}": hashlib.sha256(receipt.encode()).hexdigest()}
+    others = {f"{shard}{ROWS}": f"{folder}/{shard}{ROWS}"}
+    if receipt.quarantine is not None:
+        others[receipt.quarantine.rpartition("/")[2]] = receipt.quarantine
+    for sidecar, path in others.items():
+        info = store.info(path)
+        digest = None if info is None else sha256_of(store, path, info.size)
+        if digest is not None:
+            digests[sidecar] = digest
+    return digests
 
 
 def _decode(data: bytes) -> Receipt:

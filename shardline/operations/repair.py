@@ -27,6 +27,8 @@ from shardline.operations.receipt import sha256_of
 from shardline.operations.repairing.copies import copied_pieces
 from shardline.operations.repairing.mending import MendTask, lost_of, mend
 from shardline.operations.shards import fresh_attempt
+from shardline.readers.content import rebuild_index
+from shardline.readers.shards import shard_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -67,12 +69,16 @@ class Repaired:
 
 @dataclass(frozen=True, slots=True)
 class RepairReport:
-    """What a repair found and did: how many shards were read, and which were damaged."""
+    """What a repair found and did: how many shards were read, and which were damaged.
+
+    `indexes` are the intact shards whose index was wrong, and written again.
+    """
 
     version: str
     read: int
     repaired: tuple[Repaired, ...] = ()
     dry_run: bool = False
+    indexes: tuple[str, ...] = ()
 
     @property
     def left(self) -> tuple[Repaired, ...]:
@@ -97,7 +103,7 @@ def repair(
     That they are bad is written to the log first: older snapshots go on holding them, and what
     lies beside them. Each repaired shard is an entry of its own. One of which records would be
     lost is left as it is, and the report says so; only with `lossy` it is made of what is intact.
-    With `dry_run` nothing is made.
+    A wrong index of an intact shard is written again. With `dry_run` nothing is made.
     Raises WrongShardError if there is one that cannot be told from another file, and of which
     nothing is left to make it anew; the others are repaired before.
     """
@@ -110,8 +116,11 @@ def repair(
     repaired: list[Repaired] = []
     made: list[tuple[ShardReport, How, Receipt]] = []
     hopeless: list[WrongShardError] = []
+    indexes = tuple(report.shard.name for report in reports if report.index_problem)
     for report in reports:
         shard = report.shard
+        if report.index_problem and not dry_run:
+            rebuild_index(shard_file(version.newest(), shard), limits)
         if not report.problems:
             continue
         if shard.base is not None or shard.virtual:
@@ -132,7 +141,7 @@ def repair(
     repaired += [_commit(version, report.shard, how, new) for report, how, new in made]
     if hopeless:
         raise _joined(hopeless)
-    return RepairReport(version.name, len(found), tuple(repaired), dry_run)
+    return RepairReport(version.name, len(found), tuple(repaired), dry_run, indexes)
 
 
 def _joined(errors: Sequence[WrongShardError]) -> WrongShardError:
@@ -191,6 +200,7 @@ def _inspect(task: _InspectTask, running: Running) -> ShardReport:
         task.name,
         task.shard,
         limits=task.limits,
+        index=True,
         progress=lambda done: running.tell(done, 0),
     )
 
@@ -258,6 +268,12 @@ def _commit(version: Version, shard: Shard, how: How, receipt: Receipt) -> Repai
     if receipt.quarantine is not None:
         parameters["quarantine"] = [{"rows": receipt.refused_rows, "files": [receipt.quarantine]}]
     added = [] if receipt.shard is None else [receipt.shard]
-    change = Replace(removed=[shard.name], added=added, operation="repair", parameters=parameters)
+    change = Replace(
+        removed=[shard.name],
+        added=added,
+        operation="repair",
+        parameters=parameters,
+        sidecars=receipt.sidecars,
+    )
     entry = version.commit(change)
     return Repaired(shard, how, receipt.shard, entry, receipt.quarantine, lost)

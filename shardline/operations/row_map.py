@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from shardline.storage import Store
     from shardline.storage.store import ObjectWriter
 
-ROWS = ".rows"
 NOTHING = -1
 """Stands for no record: the right of a record that has no match."""
 _MAGIC = b"SHARDRM1"

@@ -7,6 +7,7 @@ attempt has another name.
 
 from __future__ import annotations
 
+import hashlib
 import secrets
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
@@ -18,9 +19,10 @@ from shardline.files.hashed import OtherContentError
 from shardline.files.stored_writer import write_stored
 from shardline.log import canonical
 from shardline.log.facts import Shard
+from shardline.log.sidecars import RECEIPT, ROWS
 from shardline.operations.quarantine import QuarantineWriter
-from shardline.operations.receipt import RECEIPT, Receipt, add_row, read_receipt, sha256_of
-from shardline.operations.row_map import ROWS, RowMapWriter
+from shardline.operations.receipt import Receipt, add_row, read_receipt, sha256_of
+from shardline.operations.row_map import RowMapWriter
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -136,6 +138,7 @@ class Part:
         self.damaged = 0
         self._damaged_row = -1
         self.told: list[str] = []
+        self.sidecars: Json = {}
         self._plan = plan
         self._attempt = attempt
         self._shard_stack = ExitStack()
@@ -204,10 +207,12 @@ class Part:
             quarantine = self._plan.quarantine(self._attempt)
             made = self._quarantine
             self._put(self._quarantine_stack, quarantine, made.bytes, made.sha256)
+            self.sidecars[quarantine.rpartition("/")[2]] = made.sha256
         if self._rows is not None:
             self._rows.finish()
             rows = self._plan.path(self._attempt) + ROWS
             self._put(self._rows_stack, rows, self._rows.bytes, self._rows.sha256)
+            self.sidecars[rows.rpartition("/")[2]] = self._rows.sha256
         if written is not None:
             path = self._plan.path(self._attempt)
             self._put(self._shard_stack, path, written.bytes, written.sha256)
@@ -273,6 +278,8 @@ def _make(plan: ShardPlan, filling: Filling, attempt: int) -> Receipt:
     receipt = Receipt(
         plan.first, part.end, last, shard, refused, part.damaged, quarantine, tuple(part.told)
     )
+    digest = hashlib.sha256(receipt.encode()).hexdigest()
+    receipt = replace(receipt, sidecars={**part.sidecars, f"{plan.name(named)}{RECEIPT}": digest})
     _put_receipt(plan, named, receipt)
     if named != attempt:
         # A name that was drawn is not found again: who looks for the shard finds this one.

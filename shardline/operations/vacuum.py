@@ -29,13 +29,12 @@ from shardline.log.changes import Condemn
 from shardline.log.facts import SHARD_NAME
 from shardline.log.log import CHECKPOINT_NAME
 from shardline.log.retention import unreferenced
+from shardline.log.sidecars import RECEIPT, ROWS
 from shardline.log.version import Version, utc_now
 from shardline.operations.keepers import keeper_without_log, keepers_of
 from shardline.operations.log_evidence import LogEvidence
 from shardline.operations.needs import Needs, needless_pins
 from shardline.operations.pins import holder_of
-from shardline.operations.receipt import RECEIPT
-from shardline.operations.row_map import ROWS
 from shardline.storage import PROBE_NAME, TEMPORARY_NAME, check_name, open_store
 from shardline.storage.probe import probe_time
 from shardline.storage.temporary import is_abandoned, remove_abandoned

@@ -45,7 +45,8 @@ class VersionReport:
     def ok(self) -> bool:
         """Whether nothing is wrong."""
         reports = (*self.shards, *self.bases)
-        return all(shard.ok for shard in reports) and not (self.log and self.log.problems)
+        sound = all(shard.ok and not shard.index_problem for shard in reports)
+        return sound and not (self.log and self.log.problems)
 
 
 def verify_version(
@@ -84,6 +85,7 @@ def verify_version(
             None if shard.base is None else layer.schema,
             below=layer.below,
             limits=limits,
+            index=True,
             progress=None if progress is None else partial(progress, shard),
         )
 

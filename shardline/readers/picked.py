@@ -1,8 +1,9 @@
 """Some records of a file, by their numbers, for those who want a sample and not all of it.
 
 A plain shard is read through its index, as many bytes as the records have. So is a GZIP shard on a
-local disk, where a run of records costs the member that it begins in. Any other shard, and one
-whose index is lost, is read from its start up to the last record that is wanted.
+local disk, where a run of records costs the member that it begins in. A lost or corrupt index is
+written again. Any other shard, and a shard whose index cannot be written, is read from its start up
+to the last record that is wanted.
 """
 
 from __future__ import annotations
@@ -16,9 +17,10 @@ from shardline import kernel
 from shardline.errors import DamagedFileError, IndexMismatchError
 from shardline.files.index import IndexedFile, read_offsets
 from shardline.kernel.types import FRAME_BYTES
+from shardline.readers.content import has_committed_ends, rebuild_index
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterator
+    from collections.abc import Callable, Generator, Iterator
 
     from shardline.files.reader import Limits
     from shardline.kernel.types import Buffer, IntArray
@@ -52,27 +54,40 @@ def pick(file: ShardFile, numbers: IntArray, *, limits: Limits) -> Generator[Pic
     if not len(numbers):
         return
     file.look()
+    read = _through_index(file)
+    if read is None:
+        yield from _streamed(file, numbers, limits)
+        return
     done = 0
     try:
-        for picked in _through_index(file, numbers, limits):
+        for picked in read(file, numbers, limits):
             yield picked
             done += len(picked.numbers)
-    except IndexMismatchError:
-        yield from _streamed(file, numbers[done:], limits)
+    except (IndexMismatchError, DamagedFileError) as error:
+        # The index or the shard is corrupt: reading all of the shard tells which.
+        if rebuild_index(file, limits):
+            yield from read(file, numbers[done:], limits)
+        elif isinstance(error, DamagedFileError):
+            raise
+        else:
+            yield from _streamed(file, numbers[done:], limits)
 
 
-def _through_index(file: ShardFile, numbers: IntArray, limits: Limits) -> Iterator[Picked]:
-    """Raises IndexMismatchError, maybe late, where the shard cannot be read in this way."""
+def _through_index(
+    file: ShardFile,
+) -> Callable[[ShardFile, IntArray, Limits], Iterator[Picked]] | None:
+    """Return how to read a shard through its index; None if it has no random access.
+
+    What it returns raises IndexMismatchError, maybe late, if the index is lost or corrupt.
+    """
     local = file.file.store.local_path(file.file.name) is not None
     if file.shard.compression == "none" and not local:
-        return _from_afar(file, numbers, limits)
-    if file.shard.compression == "zlib" or not local:
-        raise IndexMismatchError(f"{file.path}: compressed, no random access", path=file.path)
-    return _from_disk(file, numbers, limits)
+        return _from_afar
+    return None if file.shard.compression == "zlib" or not local else _from_disk
 
 
 def _from_disk(file: ShardFile, numbers: IntArray, limits: Limits) -> Iterator[Picked]:
-    with IndexedFile(file.path, limits=limits) as indexed:
+    with IndexedFile(file.path, limits=limits, sha256=file.shard.sha256) as indexed:
         if len(indexed) != file.shard.records:
             raise IndexMismatchError(f"{file.path}: index of another file", path=file.path)
         payloads: list[bytes] = []
@@ -104,6 +119,8 @@ def _joined(payloads: list[bytes], numbers: IntArray) -> Picked:
 
 def _from_afar(file: ShardFile, numbers: IntArray, limits: Limits) -> Iterator[Picked]:
     """Parts of an object, each asked for with those near it."""
+    if not has_committed_ends(file):
+        raise IndexMismatchError(f"{file.path}: index of another file", path=file.path)
     begins, ends = _spans(file, numbers)
     longest = limits.max_record_bytes + FRAME_BYTES
     if (ends - begins > longest).any():
@@ -133,7 +150,9 @@ def _spans(file: ShardFile, numbers: IntArray) -> tuple[IntArray, IntArray]:
     begins, ends = np.zeros_like(numbers), np.zeros_like(numbers)
     first = 0
     shard = file.shard
-    for offsets in read_offsets(file.file.store, file.file.name, shard.bytes, shard.records):
+    stored = file.file
+    known = read_offsets(stored.store, stored.name, shard.bytes, shard.records, shard.sha256)
+    for offsets in known:
         for found, wanted in ((begins, numbers), (ends, numbers + 1)):
             low, high = np.searchsorted(wanted, (first, first + len(offsets)))
             found[low:high] = offsets[wanted[low:high] - first]

@@ -56,7 +56,8 @@ class Records(Protocol):
         """Every record, in blocks of whole frames whose checksums hold.
 
         Raises DamagedFileError at the first damage, ObjectMissingError if a file is not there, and
-        StorageError if its bytes or records are not as many as the log says.
+        StorageError if its bytes or records are not as many as the log says, and WrongShardError if
+        it is another file than the committed one.
         """
         ...
 

@@ -11,12 +11,15 @@ from shardline.errors import (
     ObjectMissingError,
     StorageError,
     UnreadableSnapshotError,
+    WrongShardError,
 )
 from shardline.files.compression import Compression
+from shardline.files.hashed import HashedFile
 from shardline.files.reader import DEFAULT_LIMITS, Block, Limits, RecordFile
 from shardline.files.stored import StoredFile
 from shardline.hints import Command, Hint
 from shardline.readers.below import became_of, split_snapshot, told_below
+from shardline.readers.content import has_committed_ends, refuse_other_content, refuse_swapped
 from shardline.readers.picked import Picked, pick
 
 if TYPE_CHECKING:
@@ -62,7 +65,9 @@ class ShardFile:
         """Every record, in blocks whose checksums were checked.
 
         Raises DamagedFileError at the first damage, ObjectMissingError if the file is not there,
-        and StorageError if its bytes or records are not as many as the log says.
+        StorageError if its bytes or records are not as many as the log says, and WrongShardError
+        if it is another file than the committed one: at the start, or at the end if its index is
+        lost.
         """
         try:
             file = self.file.open()
@@ -70,13 +75,23 @@ class ShardFile:
             raise self.missing() from None
         packed = Compression(self.shard.compression) if self.shard.bytes else Compression.NONE
         records = 0
-        with RecordFile(file, limits=limits, block_bytes=block_bytes, compression=packed) as opened:
+        with closing(file):
             self._check("bytes", file.size, self.shard.bytes)
-            blocks = opened.blocks()
+            same = has_committed_ends(self)
+            if same is False:
+                refuse_other_content(self, limits)
+            hashed = HashedFile(file) if same is None else None
+            read = RecordFile(
+                hashed or file, limits=limits, block_bytes=block_bytes, compression=packed
+            )
+            blocks = read.blocks()
             while (block := self._next(blocks)) is not None:
                 records += len(block.starts)
                 yield block
+            digest = self.shard.sha256 if hashed is None else hashed.finish()
         self._check("records", records, self.shard.records)
+        if digest != self.shard.sha256:
+            raise self.other_content()
 
     def pick(
         self, numbers: IntArray, *, limits: Limits = DEFAULT_LIMITS
@@ -96,6 +111,21 @@ class ShardFile:
             return next(some, None)
         except DamagedFileError as error:
             raise told_below(self.snapshot, self.file.store, (self,), error) from None
+
+    def refuse_swapped(self, limits: Limits = DEFAULT_LIMITS) -> None:
+        """Refuse a file that is not the committed one, for those who read it by other means."""
+        refuse_swapped(self, limits)
+
+    def other_content(self) -> WrongShardError:
+        """The error to raise if the file is intact, and not the committed one."""
+        version, number = split_snapshot(self.snapshot)
+        return WrongShardError(
+            f"{self.path}: not the committed shard of {self.snapshot} (other content)",
+            hint=Hint.of(self._verify(), " to see which files are affected"),
+            path=self.path,
+            version=version,
+            snapshot=number,
+        )
 
     def missing(self) -> ObjectMissingError:
         """The error to raise if the file is not there."""

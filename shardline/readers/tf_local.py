@@ -37,6 +37,8 @@ def local_chunks(records: Sequence[Records], *, interleave: bool, ordered: bool)
 
     for one in records:
         one.look()
+        for file in one.files:
+            file.refuse_swapped()
     most = chunk_records(records)
     depth = _depth_of(records)
     alike = all(len(one.files) == depth for one in records)

@@ -74,7 +74,7 @@ class VirtualShard:
     def opened(self) -> Opened:
         """The plan with what it needs; UnreadableSnapshotError if that is no longer there."""
         try:
-            plan = PairPlan.decode(self.store.read(self.name))
+            plan = PairPlan.read(self.store, self.name, self.shard)
             return open_plan(self.store, plan, self.wanted)
         except (ValueError, ObjectMissingError, ShardlineError) as error:
             version, number = split_snapshot(self.snapshot)

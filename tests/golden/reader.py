@@ -24,7 +24,7 @@ KNOWN = {
     *("format", "dataset", "version", "number", "id", "previous", "digest", "time", "by"),
     *("operation", "fingerprint", "snapshot", "published", "totals", "content", "schema"),
     *("checks", "added", "removed", "sources", "attestations", "rejects", "restores", "tag"),
-    *("pin", "condemned", "parameters", "inputs", "features"),
+    *("pin", "condemned", "parameters", "inputs", "features", "sidecars"),
 }
 
 
@@ -88,6 +88,7 @@ class Reader:
         self.landings: dict[str, list[Landing]] = {}
         self.sources: dict[str, int] = {}
         self.shard_names: dict[str, int] = {}
+        self.sidecars: dict[str, int] = {}
         self.tags: dict[str, Json] = {}
         self.pins: dict[str, Json] = {}
 
@@ -99,6 +100,7 @@ class Reader:
         assert entry["digest"] == sha256(canonical(rest))
         assert entry["format"] == 1
         assert set(entry) <= KNOWN
+        assert ("sidecars" in entry) == ("sidecars" in entry.get("features", ()))
         assert self.place.items() <= entry.items()
         assert (entry["number"], entry["previous"]) == (self.number + 1, self.digest)
         assert entry["time"] >= self.time
@@ -126,6 +128,11 @@ class Reader:
         if entry["operation"] not in {"reject", "restore"}:
             for shard in entry.get("added", ()):
                 self.shard_names[sha256(shard["name"].encode())] = self.number
+        added = {shard["name"] for shard in entry.get("added", ())}
+        for name in entry.get("sidecars", ()):
+            shard = name.removesuffix(".receipt").removesuffix(".rows")
+            if shard.removesuffix(".jsonl") + ".tfrecord" * (shard == name) not in added:
+                self.sidecars[sha256(name.encode())] = self.number
         for name in entry.get("condemned", ()):
             self.shard_names[sha256(name.encode())] = -self.number
             for landing in self.landings.get(name, ()):
@@ -212,6 +219,7 @@ class Reader:
             "published": self.published,
             "sources": self.sources,
             "shard_names": self.shard_names,
+            "sidecars": self.sidecars,
             "tags": self.tags,
             "pins": self.pins,
             "snapshots": [
@@ -251,7 +259,8 @@ def hinted_checkpoint(root: Path, dataset: str, version: str) -> Reader:
     assert hashlib.sha256(data[:end]).digest() == data[end : end + 32]
     header = json.loads(data[16:end])
     assert canonical(header) == data[16:end]
-    assert header["format"] in {1, 2}
+    assert header["format"] in {1, 2, 3}
+    assert ("sidecars" in header["tables"]) == (header["format"] == 3)
     assert [header["bits"][check] for check in RESERVED] == [0, 1]
     assert reader.place.items() <= header.items()
     assert header["number"] == number
@@ -265,6 +274,7 @@ def hinted_checkpoint(root: Path, dataset: str, version: str) -> Reader:
     reader.pins = {hold["name"]: hold for hold in header["pins"]}
     reader.sources = {row["key"].hex(): row["number"] for row in tables["sources"]}
     reader.shard_names = {row["key"].hex(): row["number"] for row in tables["shard_names"]}
+    reader.sidecars = {row["key"].hex(): row["number"] for row in tables.get("sidecars", ())}
     _take_tables(reader, tables, header["bits"])
     newest = tables["timeline"][-1]
     assert header["snapshot"] == len(reader.moments)

@@ -129,5 +129,5 @@ def assert_whole(snapshot: Snapshot) -> None:
 
 
 def offsets_of(index: bytes) -> bytes:
-    """An index without the time of its file and its own checksum."""
-    return index[:16] + index[24:52] + index[56:]
+    """An index without the time and digest of its file, and its own checksum."""
+    return index[:16] + index[24:48] + index[80:92] + index[96:]

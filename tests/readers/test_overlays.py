@@ -20,6 +20,7 @@ from shardline.errors import (
     ObjectMissingError,
     StorageError,
     UnreadableSnapshotError,
+    WrongShardError,
 )
 from shardline.files.reader import DEFAULT_LIMITS
 from shardline.hints import Command
@@ -307,13 +308,11 @@ def test_a_layer_with_more_or_fewer_records_than_the_log_says_is_refused(
     snapshot = checked(lay(base, "digits/v2", Schema(fillers), payloads[1]))
     path = layer_files(snapshot)[layer]
     path.write_bytes(file_of(fillers[layer].name, records, path.stat().st_size))
-    with raises(StorageError, "shard-mismatch", path=str(path), snapshot=1) as caught:
+    with raises(WrongShardError, "shard-mismatch", path=str(path), snapshot=1):
         snapshot.to_arrow().read_all()
-    assert f"got {records}" in caught.value.message
     for batch in (None, 1, 2):
-        dataset = snapshot.to_tf(batch=batch)
-        with pytest.raises(tf.errors.FailedPreconditionError, match="2 elements but"):
-            list(dataset)
+        with raises(WrongShardError, "shard-mismatch", path=str(path), snapshot=1):
+            snapshot.to_tf(batch=batch)
 
 
 def test_a_file_that_is_not_there_or_cut_is_told_at_once(tmp_path: Path) -> None:

@@ -34,6 +34,7 @@ class History:
     where it was made, `failures` are those that may have taken back that something is published.
     `idle` are attestations about what there never was: the entry, and what it speaks of. `repairs`
     tells the entries that repaired shards. If the log cannot be read at all, `unreadable` says why.
+    `sidecars` has the committed digests of each sidecar, with their entries, the latest last.
     """
 
     version: Version
@@ -47,6 +48,7 @@ class History:
     idle: list[tuple[int, str]] = field(default_factory=list)
     repairs: dict[str, int] = field(default_factory=dict)
     unreadable: str = ""
+    sidecars: dict[str, list[tuple[int, str]]] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -73,6 +75,8 @@ class History:
         """Keep what will be asked of an entry."""
         self.times.append(entry.time)
         self.hosts.append(entry.maker.host)
+        for name, digest in entry.sidecars.items():
+            self.sidecars.setdefault(name, []).append((entry.number, digest))
         if entry.changes_data:
             self.data.append(entry)
             if entry.operation == "repair":

@@ -9,7 +9,7 @@ from shardline.errors import ShardlineError
 from shardline.hints import Command, Hint
 from shardline.lineage.auditing.names import is_ours
 from shardline.lineage.findings import Finding
-from shardline.operations.receipt import RECEIPT
+from shardline.log.sidecars import RECEIPT
 from shardline.sources import as_source
 
 if TYPE_CHECKING:

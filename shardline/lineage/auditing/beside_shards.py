@@ -8,13 +8,15 @@ from shardline.hints import Hint
 from shardline.lineage.auditing.names import is_ours
 from shardline.lineage.findings import Finding
 from shardline.lineage.pair_places import chooses
-from shardline.operations.receipt import RECEIPT, told_by_receipts
-from shardline.operations.row_map import ROWS, RowMap, RowMapError
+from shardline.log.sidecars import RECEIPT, REFUSED, ROWS, shard_of, sidecar_path
+from shardline.operations.receipt import parse_receipt
+from shardline.operations.row_map import RowMap, RowMapError
+from shardline.operations.sidecars import hash_object
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from shardline.lineage.auditing.audited_logs import AuditedLogs
+    from shardline.lineage.auditing.audited_logs import AuditedLogs, History
     from shardline.lineage.auditing.listed import ShardToRead
     from shardline.log.entry import Entry
     from shardline.operations.receipt import Receipt
@@ -28,6 +30,12 @@ _PAIRED = Hint.of(
 _RECEIPT = Hint.of(
     "restore the receipt from a copy of the root: traces need it to find the rows of records"
 )
+
+_CHANGED = Hint.of(
+    "find out who wrote it, and restore the file from a copy of the root: traces, repairs and "
+    "erasures do not use it"
+)
+_STALE = Hint.of("run the erase again: it finishes what was stopped")
 
 _NUMBERED = {
     "combine": "two records",
@@ -46,7 +54,8 @@ def beside_shard_findings(
         return
     receipt = None
     if read and f"{shard.name}{RECEIPT}" in logs.files(one.history.dataset, "shards"):
-        (receipt,) = told_by_receipts(logs.store, [f"{one.name}{RECEIPT}"])
+        (data,) = logs.store.read_many([f"{one.name}{RECEIPT}"])
+        receipt = parse_receipt(data)
         # That of an attempt under a drawn name tells of the same shard under that name.
         if receipt is None or receipt.shard is None or receipt.shard.sha256 != shard.sha256:
             yield _found(
@@ -56,8 +65,46 @@ def beside_shard_findings(
                 _RECEIPT,
             )
             return
+        yield from _compare(one.history, logs, f"{shard.name}{RECEIPT}")
+    found = []
     if entry is not None:
-        yield from _row_map(one, logs, _of_what(one, entry, receipt), read=read)
+        found = list(_row_map(one, logs, _of_what(one, entry, receipt), read=read))
+    if read and not found:
+        found = list(_compare(one.history, logs, f"{shard.name}{ROWS}"))
+    yield from found
+
+
+def sidecar_findings(history: History, logs: AuditedLogs) -> Iterator[Finding]:
+    """Compare the sidecars that no shard to read accounts for with their committed digests.
+
+    These are quarantine files, and the receipts and row maps of shards that are deleted or that
+    have no records: by these, records are traced and erased.
+    """
+    names = history.ledger.shard_names
+    for name in history.sidecars:
+        if name.endswith(REFUSED) or names.get(shard_of(name), -1) < 0:
+            yield from _compare(history, logs, name)
+
+
+def _compare(history: History, logs: AuditedLogs, name: str) -> Iterator[Finding]:
+    """Compare a sidecar with its committed digests; one that is missing is told elsewhere."""
+    committed = history.sidecars.get(name, ())
+    path = sidecar_path(history.dataset, name)
+    folder = path.split("/")[1]
+    file = logs.files(history.dataset, folder).get(name)
+    if not committed or file is None:
+        return
+    digest = hash_object(logs.store, path, file.size)
+    entry, latest = committed[-1]
+    if digest == latest:
+        return
+    place = f"entry {entry}, {path}" if folder == "quarantine" else f"shard {shard_of(name)}"
+    if any(digest == earlier for _, earlier in committed):
+        what = f"{name} is an earlier file than entry {entry} committed: an erase was stopped"
+        yield Finding("warning", "stale-sidecar", history.name, place, what, _STALE, entry)
+        return
+    what = f"{name} is not the file that entry {entry} committed"
+    yield Finding("error", "changed-sidecar", history.name, place, what, _CHANGED, entry)
 
 
 def _of_what(one: ShardToRead, entry: Entry, receipt: Receipt | None) -> str:

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from shardline.operations.inspect import ShardReport
 
 _EMPTY = sha256(b"").hexdigest()
+_INDEX = Hint.of("find out who wrote it, and delete the index: the next reader writes it again")
 _TAKEN = "whether vacuum took the shards that are gone"
 
 
@@ -74,7 +75,7 @@ def content_findings(
         shard = one.row.shard
         store = logs.store
         return one, inspect_shard(
-            store, one.name, shard, schema, below=below, limits=limits, progress=told
+            store, one.name, shard, schema, below=below, limits=limits, index=True, progress=told
         )
 
     known: dict[str, str] | None = None
@@ -94,6 +95,8 @@ def content_findings(
                 f"fit: {first.detail}",
                 _again(one),
             )
+        if report.index_problem:
+            yield _found(one, "wrong-index", report.index_problem, _INDEX)
         yield from beside_shard_findings(one, logs)
 
 

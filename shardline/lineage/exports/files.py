@@ -61,7 +61,7 @@ def _files(snapshot: Snapshot) -> Iterator[SnapshotFile]:
 
 
 def _paired(snapshot: Snapshot, shard: Shard) -> Iterator[SnapshotFile]:
-    plan = PairPlan.decode(snapshot.store.read(snapshot.shard_name(shard)))
+    plan = PairPlan.read(snapshot.store, snapshot.shard_name(shard), shard)
     for told, places in plan.sides:
         side = Version(snapshot.store, told.shown).snapshot(told.snapshot)
         yield from _files(part_of(side, side.shards[slice(*places)]))

@@ -95,7 +95,7 @@ def _gone(catalog: Catalog, snapshot: Snapshot) -> Iterator[tuple[str, Shard]]:
 
 def _paired(catalog: Catalog, snapshot: Snapshot, shard: Shard) -> Iterator[tuple[str, Shard]]:
     try:
-        plan = PairPlan.decode(snapshot.store.read(snapshot.shard_name(shard)))
+        plan = PairPlan.read(snapshot.store, snapshot.shard_name(shard), shard)
     except ObjectMissingError:
         return
     for told, places in plan.sides:

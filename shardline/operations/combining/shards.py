@@ -93,7 +93,8 @@ def _unpacked(file: ShardFile) -> int:
         return shard.bytes
     end = 0
     try:
-        for offsets in read_offsets(stored.store, stored.name, shard.bytes, shard.records):
+        known = read_offsets(stored.store, stored.name, shard.bytes, shard.records, shard.sha256)
+        for offsets in known:
             end = int(offsets[-1])
     except IndexMismatchError:
         return _PACKED_TO * shard.bytes + FRAME_BYTES * shard.records

@@ -63,6 +63,14 @@ class PairPlan:
         return canonical.encode(told) + b"\n"
 
     @classmethod
+    def read(cls, store: Store, name: str, shard: Shard) -> PairPlan:
+        """Read the plan of a shard. Raises ValueError if it is not the committed plan."""
+        data = store.read(name)
+        if hashlib.sha256(data).hexdigest() != shard.sha256:
+            raise ValueError("it is not the plan that was committed")
+        return cls.decode(data)
+
+    @classmethod
     def decode(cls, data: bytes) -> PairPlan:
         """Read a plan back; refuses with ValueError what is none."""
         fields = Fields("a plan of pairs", canonical.decode(data.removesuffix(b"\n")))

@@ -116,7 +116,8 @@ class Above:
             or not isinstance(entry.parameters.get("rule"), dict)
         ):
             return None
-        return PairedSides(self.history.store, entry, (listed[0], listed[1]))
+        sidecars = self.history.versions[entry.version].sidecars
+        return PairedSides(self.history.store, entry, (listed[0], listed[1]), sidecars)
 
     def _follow(self, one: VersionHistory, entry: Entry, hit: Iterable[Shard], rows: Rows) -> None:
         """What was extended, migrated or rebuilt into another dataset."""

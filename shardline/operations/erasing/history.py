@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from shardline.log.version import Version
 from shardline.operations.discover import find_versions
+from shardline.operations.sidecars import SidecarReader
 
 if TYPE_CHECKING:
     from shardline.log.entry import Entry
@@ -29,6 +30,11 @@ class VersionHistory:
     def name(self) -> str:
         """`digits/v1`."""
         return self.version.name
+
+    @cached_property
+    def sidecars(self) -> SidecarReader:
+        """Reads its sidecars, compared with what its entries committed."""
+        return SidecarReader(self.version, lambda number: self.entries[number - 1])
 
     @cached_property
     def shards(self) -> dict[str, Shard]:

@@ -17,13 +17,13 @@ from shardline.files.reader import DEFAULT_LIMITS, RecordFile
 from shardline.files.stored import StoredFile
 from shardline.log.facts import PLAN, SHARD_NAME
 from shardline.log.log import CHECKPOINT_NAME, ENTRY_NAME, HINT
+from shardline.log.sidecars import RECEIPT, ROWS
 from shardline.operations.arrivals import ARRIVALS
 from shardline.operations.erasing.holders import Holder
 from shardline.operations.erasing.row_search import RowSearch
 from shardline.operations.erasing.search import views_of
 from shardline.operations.keepers import vacuum_command
-from shardline.operations.receipt import RECEIPT, told_by_receipts
-from shardline.operations.row_map import ROWS
+from shardline.operations.receipt import parse_receipt
 from shardline.storage import PROBE_NAME, TEMPORARY_NAME, object_uri
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ def _sort_beside_shards(history: DatasetHistory, name: str, leaf: str) -> Sort |
     if match["version"] not in history.versions:
         return "orphan"
     if leaf.endswith(RECEIPT):
-        (receipt,) = told_by_receipts(history.store, [name])
+        receipt = parse_receipt(history.store.read(name))
         return None if receipt is not None and not receipt.told else "receipt"
     return "shard"
 

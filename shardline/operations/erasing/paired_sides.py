@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from shardline.log.sidecars import ROWS
 from shardline.operations.combining.grid import Extent, Grid
 from shardline.operations.combining.plan import Cover, estimate
 from shardline.operations.erasing.pairs import is_chosen
-from shardline.operations.row_map import ROWS, RowMap, RowMapError
+from shardline.operations.row_map import RowMap, RowMapError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from shardline.kernel.types import IntArray
     from shardline.log.entry import Entry
     from shardline.log.facts import Shard
+    from shardline.operations.sidecars import SidecarReader
     from shardline.storage import Store
 
 _LOT = 256 * 1024
@@ -31,6 +33,7 @@ class PairedSides:
     store: Store
     entry: Entry
     listed: tuple[tuple[Shard, ...], tuple[Shard, ...]]
+    sidecars: SidecarReader
 
     @cached_property
     def _grid(self) -> Grid:
@@ -47,7 +50,8 @@ class PairedSides:
         """Pairs of the shard at a place among those added, some at a time; all, or these rows.
 
         Each lot tells which pairs these are, and the numbers of their two records; -1 is for none.
-        Raises RowMapError where that cannot be told.
+        Raises RowMapError where that cannot be told, and SidecarMismatchError for a row map that
+        differs from the committed one.
         """
         shard = self.entry.added[place].shard
         outputs = self.entry.parameters.get("outputs")
@@ -55,6 +59,7 @@ class PairedSides:
         if isinstance(outputs, list) and len(outputs) == len(self.entry.added):
             cover = Cover.from_json(outputs[place])
         if is_chosen(self.entry):
+            self.sidecars.compare(f"{shard.name}{ROWS}")
             name = f"{self.entry.dataset}/shards/{shard.name}{ROWS}"
             yield from self._mapped(RowMap(self.store, name, shard.records, 2), cover)
             return

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
+from shardline.log.sidecars import ROWS
 from shardline.log.version import Version
 from shardline.operations.combining.grid import Extent, Grid
 from shardline.operations.combining.plan import Cover, estimate
-from shardline.operations.row_map import ROWS, RowMap, RowMapError
+from shardline.operations.row_map import RowMap, RowMapError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -195,6 +196,7 @@ def pairs_of(history: DatasetHistory, entry: Entry) -> Iterator[Paired | ChosenP
         cover = covers[at] if len(covers) == len(entry.added) else None
         if chosen:
             path = f"{history.dataset}/shards/{shard.name}{ROWS}"
+            history.versions[entry.version].sidecars.compare(f"{shard.name}{ROWS}")
             row_map = RowMap(history.store, path, shard.records, 2)
             begin = (0, 0) if cover is None else (cover.left[0], cover.right[0])
             firsts = (_firsts(grid.left)[begin[0]], _firsts(grid.right)[begin[1]])

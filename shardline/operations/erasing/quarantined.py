@@ -14,18 +14,23 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from shardline.errors import ConflictError
+from shardline.hints import Hint
+from shardline.log.sidecars import RECEIPT
 from shardline.log.version import Version
 from shardline.operations.erasing.history import VersionHistory
 from shardline.operations.erasing.holders import Holder
 from shardline.operations.erasing.row_search import RowSearch, guess_format, parse_line
 from shardline.operations.erasing.search import views_of
-from shardline.operations.receipt import RECEIPT, told_by_receipts
+from shardline.operations.receipt import parse_receipt
+from shardline.operations.sidecars import hash_object
 from shardline.storage import object_uri
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence
 
     from shardline.log.entry import Entry
+    from shardline.log.facts import Json
     from shardline.log.schema import Schema
     from shardline.operations.erasing.condition import Condition
     from shardline.operations.erasing.history import DatasetHistory
@@ -61,7 +66,7 @@ def look_through(
     """The quarantine files of a dataset that hold something of what is meant, or may.
 
     `rows` are the records that are meant of the shards that were `searched`, of all shards if that
-    is None.
+    is None. Raises SidecarMismatchError for a file that differs from the committed file.
     """
     makers = dict(_makers(history))
     folder = f"{history.dataset}/quarantine"
@@ -70,6 +75,7 @@ def look_through(
         owner = history.versions.get(leaf.split(".", 1)[0])
         if owner is None or not file.size:
             continue
+        owner.sidecars.compare(f"{leaf}.jsonl")
         made = makers.get(file.name) or makers.get(f"{leaf}.tfrecord") or _Made()
         with closing(_Asking(history, owner, made, conditions, rows, searched)) as asking:
             found = _looked_at(history.store, file.name, asking)
@@ -250,37 +256,80 @@ def doubtful_holder(history: DatasetHistory, file: QuarantineFile) -> Holder:
     )
 
 
-def strike_out(store: Store, file: QuarantineFile, *, doubtful: bool) -> int:
-    """Write a quarantine file without the lines that are meant, and say how many these are.
+@dataclass(frozen=True, slots=True)
+class Strike:
+    """Lines to take out of a quarantine file, and the receipts without the reasons they quote.
 
-    The reasons in receipts go first: what a function raised may hold what it was given, and whoever
-    finishes a stopped erase knows by the lines that are left what is to be done.
+    `before` and `after` are the digests of the file with and without these lines.
+    """
+
+    owner: VersionHistory
+    path: str
+    gone: frozenset[bytes]
+    before: str
+    after: str
+    receipts: dict[str, bytes]
+
+    @property
+    def digests(self) -> Json:
+        """The digests of what is new, by the names of the sidecars."""
+        found = {name: hashlib.sha256(data).hexdigest() for name, data in self.receipts.items()}
+        found[self.path.rpartition("/")[2]] = self.after
+        known = self.owner.sidecars.digests(found)
+        return {name: digest for name, digest in found.items() if known.get(name) != digest}
+
+    def carry_out(self, store: Store) -> int:
+        """Replace the files, whose new digests are committed; returns the number of lines.
+
+        The receipts go first: whoever finishes a stopped erase knows by the lines that are left
+        what is to be done. Raises ConflictError if the file changed since it was planned.
+        """
+        info = store.info(self.path)
+        if info is None or hash_object(store, self.path, info.size) != self.before:
+            raise ConflictError(
+                f"{object_uri(store, self.path)}: rewritten by another erase meanwhile",
+                hint=Hint.of("erase again"),
+                path=object_uri(store, self.path),
+            )
+        for name, data in self.receipts.items():
+            with store.writer(self.owner.sidecars.path(name), overwrite=True) as file:
+                file.write(data)
+        count = 0
+        with store.writer(self.path, overwrite=True) as file:
+            for lines in line_groups(store, self.path):
+                kept = [line for line in lines if _digest(line) not in self.gone]
+                file.write(b"".join(kept))
+                count += len(lines) - len(kept)
+        return count
+
+
+def plan_strike(history: DatasetHistory, file: QuarantineFile, *, doubtful: bool) -> Strike | None:
+    """Plan to take the lines that are meant out of a quarantine file; None if there are none.
+
+    Raises SidecarMismatchError for a receipt that differs from the committed file.
     """
     gone = file.meant | (file.doubtful if doubtful else frozenset())
     if not gone:
-        return 0
-    clear_receipts(store, file.name)
-    count = 0
-    with store.writer(file.name, overwrite=True) as written:
-        for lines in line_groups(store, file.name):
-            kept = [line for line in lines if _digest(line) not in gone]
-            written.write(b"".join(kept))
-            count += len(lines) - len(kept)
-    return count
+        return None
+    owner = history.owner(file.name.rpartition("/")[2])
+    before, after = hashlib.sha256(), hashlib.sha256()
+    for lines in line_groups(history.store, file.name):
+        before.update(b"".join(lines))
+        after.update(b"".join(line for line in lines if _digest(line) not in gone))
+    receipts = dict(_cleared_receipts(owner, file.name))
+    return Strike(owner, file.name, gone, before.hexdigest(), after.hexdigest(), receipts)
 
 
-def clear_receipts(store: Store, quarantine: str) -> None:
-    """Write the receipts that name a quarantine file without the reasons that they quote from it.
+def _cleared_receipts(owner: VersionHistory, quarantine: str) -> Iterator[tuple[str, bytes]]:
+    """Yield the receipts that name a quarantine file, without the reasons that they quote from it.
 
-    There may be two: on an object store a large shard has a name that was drawn, and its receipt
-    is also where others look for it.
+    What a function raised may contain what it was given. There may be two receipts: on an object
+    store a large shard has a name that was drawn, and its receipt is also where others look for it.
     """
-    folder, _, leaf = quarantine.rpartition("/")
-    folder = f"{folder.rpartition('/')[0]}/shards"
-    stem = leaf.removesuffix(".jsonl")
+    stem = quarantine.rpartition("/")[2].removesuffix(".jsonl")
     first = ".".join(stem.split(".")[:2])
-    names = [f"{folder}/{one}.tfrecord{RECEIPT}" for one in dict.fromkeys((stem, first))]
-    for name, receipt in zip(names, told_by_receipts(store, names), strict=True):
+    names = [f"{one}.tfrecord{RECEIPT}" for one in dict.fromkeys((stem, first))]
+    for name, data in zip(names, owner.sidecars.read(names), strict=True):
+        receipt = parse_receipt(data)
         if receipt is not None and receipt.told and receipt.quarantine == quarantine:
-            with store.writer(name, overwrite=True) as file:
-                file.write(replace(receipt, told=()).encode())
+            yield name, replace(receipt, told=()).encode()

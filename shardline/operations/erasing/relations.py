@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 import numpy as np
 
+from shardline.log.sidecars import RECEIPT
 from shardline.operations.erasing.history import ERASE
 from shardline.operations.erasing.pairs import Paired, count_pairs, pairs_of
-from shardline.operations.receipt import RECEIPT, told_by_receipts
+from shardline.operations.receipt import parse_receipt
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -224,19 +225,33 @@ def _one_by_one(history: DatasetHistory, entry: Entry) -> Iterator[tuple[Shard, 
 def aligned(history: DatasetHistory, pairs: Sequence[tuple[Shard, Shard]]) -> Iterator[Relation]:
     """Each two as they stand to each other; where some are missing, a receipt must tell which.
 
-    The second of each two is of this dataset, the first may be of another.
+    The second of each two is of this dataset, the first may be of another. Raises
+    SidecarMismatchError for a receipt that differs from the committed one.
     """
     cut = [pair for pair in pairs if pair[0].records != pair[1].records]
     for first, second in pairs:
         if first.records == second.records:
             yield Aligned(first.name, second.name)
-    folder = f"{history.dataset}/shards"
-    names = [f"{folder}/{second.name}{RECEIPT}" for _, second in cut]
-    for (first, second), receipt in zip(cut, told_by_receipts(history.store, names), strict=True):
+    contents = _read_receipts(history, [second.name for _, second in cut])
+    for first, second in cut:
+        receipt = parse_receipt(contents[second.name])
         if receipt is None or receipt.first:
             continue
         if first.records - receipt.refused_rows == second.records:
             yield Aligned(first.name, second.name, receipt.refused)
+
+
+def _read_receipts(history: DatasetHistory, shards: Sequence[str]) -> dict[str, bytes | None]:
+    """Read the receipts of shards; raises SidecarMismatchError for one that was not committed."""
+    by_owner: dict[str, list[str]] = {}
+    for shard in shards:
+        by_owner.setdefault(history.owner(shard).name, []).append(shard)
+    found: dict[str, bytes | None] = {}
+    for names in by_owner.values():
+        receipts = [f"{name}{RECEIPT}" for name in names]
+        contents = history.owner(names[0]).sidecars.read(receipts)
+        found |= dict(zip(names, contents, strict=True))
+    return found
 
 
 def _laid(history: DatasetHistory, one: VersionHistory, entry: Entry) -> Iterator[Relation]:

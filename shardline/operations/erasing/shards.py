@@ -12,7 +12,6 @@ from shardline.errors import DamagedFileError
 from shardline.files.compression import Compression
 from shardline.files.packing import frame_ends
 from shardline.kernel.types import HEADER_BYTES
-from shardline.operations.copying import refuse_swapped
 from shardline.operations.erasing.relations import spans_of
 from shardline.operations.erasing.search import as_shard_error
 from shardline.operations.shards import ShardPlan, make_shard
@@ -133,7 +132,6 @@ class _Filling:
                 sink.add(data, starts, lengths)
             part.end = block.record + len(block.starts)
             self.running.tell(task.size * part.end // max(task.shard.records, 1), part.end)
-        refuse_swapped(task.records)
         part.refused += spans_of(task.rows)
         return True
 

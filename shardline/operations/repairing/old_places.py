@@ -39,7 +39,7 @@ class OldPlaces:
         if shard.compression != "none" or info is None:
             return None
         try:
-            offsets = list(read_offsets(store, name, shard.bytes, shard.records))
+            offsets = list(read_offsets(store, name, shard.bytes, shard.records, shard.sha256))
         except IndexMismatchError:
             return None
         return cls(np.concatenate(offsets)[: shard.records], info.size == shard.bytes)
