@@ -123,6 +123,7 @@ CODES: dict[str, str] = {
     "no-intact-record": "A file contains no intact record to salvage.",
     "not-a-file": "A path is a folder, pipe or device where a file is needed.",
     "not-a-folder": "A path is not a folder.",
+    "not-tfrecord": "A file of another format is where a TFRecord file is needed.",
     "null-value": "A list contains a null, which a record cannot store.",
     "number-too-large": "A number does not fit its kind.",
     "object-exists": "An object that must be new exists already.",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeAlias
 
-from shardline.hints import Hint, Option
+from shardline.hints import Command, Hint, Option
 from shardline.redaction import redact
 
 if TYPE_CHECKING:
@@ -147,7 +147,7 @@ class DamagedFileError(ShardlineError, ValueError):
     """
 
     code = "corrupt-file"
-    _DETAILS = ("kind", "detail")
+    _DETAILS: ClassVar[tuple[str, ...]] = ("kind", "detail")
 
     record: int
     offset: int
@@ -165,8 +165,9 @@ class DamagedFileError(ShardlineError, ValueError):
         hint: Hint | None = None,
     ) -> None:
         code = code or _FAULT_CODES.get(kind)
+        problem = f"{kind} at record {record}, offset {offset}: {detail}"
         super().__init__(
-            f"{path}: {kind} at record {record}, offset {offset}: {detail}",
+            f"{path}: {f'not a TFRecord file ({detail})' if kind == 'not-tfrecord' else problem}",
             code=code,
             hint=salvage_hint(path, kind, code) if hint is None else hint,
             path=path,
@@ -179,16 +180,48 @@ class DamagedFileError(ShardlineError, ValueError):
     @classmethod
     def of(cls, path: object, fault: Fault, *, code: str | None = None) -> DamagedFileError:
         """Build the error for a fault; `code` replaces that of the fault's kind."""
+        if fault.kind == "not-tfrecord":
+            return NotTFRecordError(str(path), fault.detail)
         where = (fault.record, fault.offset)
         return cls(str(path), fault.kind, *where, fault.detail, code=code)
 
 
-_FAULT_CODES = {"example": "invalid-example", "oversized": "record-too-large"}
+class NotTFRecordError(DamagedFileError):
+    """A file of another format where a TFRecord file is needed; `format` names it."""
+
+    code = "not-tfrecord"
+    _DETAILS = ("kind", "detail", "format")
+
+    def __init__(self, path: str, format: str) -> None:  # noqa: A002 - the word for it
+        super().__init__(path, "not-tfrecord", 0, 0, format, hint=foreign_hint(path, format))
+        self.format = format
+
+
+_FAULT_CODES = {
+    "example": "invalid-example",
+    "oversized": "record-too-large",
+    "not-tfrecord": "not-tfrecord",
+}
+_APPENDED = ("csv", "jsonl", "parquet", "arrow")
+_IMAGES = ("png", "jpeg", "gif", "tiff", "webp")
+
+
+def foreign_hint(path: str, format: str) -> Hint:  # noqa: A002 - the word for it
+    """Return what to do with a file of another format."""
+    if format.endswith("(not UTF-8)"):
+        return Hint.of("convert the text to UTF-8 and append it to a version")
+    if format.startswith(_APPENDED):
+        return Hint.of("to make records of it, run ", Command.of("append", "NAME/VERSION", path))
+    if format.startswith("json"):
+        return Hint.of("write a JSON object per line and append the file to a version")
+    if format in _IMAGES:
+        return Hint.of("to make records of images, append their folder to a version")
+    return Hint.of("extract or convert the file first")
 
 
 def salvage_hint(path: str, kind: FaultKind, code: str | None = None) -> Hint | None:
     """Return what to do about a fault; None where salvage would change nothing."""
-    if kind == "example":
+    if kind in {"example", "not-tfrecord"}:
         return None
     if code == "decompressed-too-large":
         return Hint.of("if the size is correct, raise ", Option("max_unpacked"))

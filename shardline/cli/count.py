@@ -7,6 +7,7 @@ from dataclasses import asdict
 
 import click
 
+from shardline.cli.errors import render_hint
 from shardline.cli.options import (
     expand,
     files_argument,
@@ -18,6 +19,7 @@ from shardline.cli.options import (
 from shardline.cli.progress import file_progress
 from shardline.cli.skipped import with_skipped
 from shardline.cli.wording import escaped
+from shardline.errors import NotTFRecordError
 
 
 @click.command(
@@ -71,6 +73,12 @@ def count(
         if len(reports) > 1:
             click.echo(f"{_count(total, complete=ok)}  in all")
     for report in reports:
+        if report.foreign:
+            error = NotTFRecordError(report.file, report.foreign)
+            click.echo(f"error: {escaped(error.message)}", err=True)
+            if error.hint:
+                click.echo(f"hint: {render_hint(error.hint)}", err=True)
+            continue
         for fault in report.faults:
             where = f"record {fault.record}, offset {fault.offset}"
             click.echo(

@@ -15,7 +15,7 @@ from shardline.cli.progress import file_progress
 from shardline.cli.skipped import with_skipped
 from shardline.cli.targets import files_or_versions
 from shardline.cli.wording import counted, escaped, human_bytes
-from shardline.errors import salvage_hint
+from shardline.errors import foreign_hint, salvage_hint
 from shardline.hints import Command, Hint
 
 if TYPE_CHECKING:
@@ -136,6 +136,7 @@ def _as_dict(report: FileReport) -> dict[str, Any]:
         "compression": report.compression.value,
         "ok": report.ok,
         "complete": report.ok,
+        **({"format": report.foreign} if report.foreign else {}),
         "faults": [asdict(fault) for fault in report.faults],
     }
 
@@ -143,6 +144,12 @@ def _as_dict(report: FileReport) -> dict[str, Any]:
 def _print(reports: list[FileReport], seconds: float) -> None:
     for report in reports:
         mark = click.style("ok     ", fg="green") if report.ok else click.style("DAMAGED", fg="red")
+        if report.foreign:
+            shown = escaped(report.file)
+            click.echo(
+                f"{click.style('OTHER  ', fg='yellow')} {shown}: {report.foreign}, not TFRecord"
+            )
+            continue
         packed = "" if report.compression.value == "none" else f", {report.compression.value}"
         size = human_bytes(report.bytes)
         records = _records(report.records, complete=report.ok)
@@ -153,12 +160,14 @@ def _print(reports: list[FileReport], seconds: float) -> None:
         if len(report.faults) > _SHOWN_FAULTS:
             more = counted(len(report.faults) - _SHOWN_FAULTS, "more fault")
             click.echo(f"        … and {more}; --json lists all")
-    damaged = [report for report in reports if not report.ok]
+    foreign = [report for report in reports if report.foreign]
+    damaged = [report for report in reports if not report.ok and not report.foreign]
+    others = f", {len(foreign)} not TFRecord" if foreign else ""
     total = sum(report.bytes for report in reports)
     records = _records(sum(report.records for report in reports), complete=not damaged)
     speed = f"{human_bytes(total / max(seconds, 1e-9))}/s"
     click.echo(
-        f"{counted(len(reports), 'file')}, {len(damaged)} damaged; {records}, "
+        f"{counted(len(reports), 'file')}, {len(damaged)} damaged{others}; {records}, "
         f"{human_bytes(total)} in {seconds:.2f} s ({speed})"
     )
     advised = [
@@ -167,8 +176,11 @@ def _print(reports: list[FileReport], seconds: float) -> None:
         if (advice := salvage_hint(report.file, report.faults[0].kind))
     ]
     if advised:
-        others = len(advised) - 1
-        click.echo(f"hint: {render_hint(advised[0])}" + (f" (and {others} more)" if others else ""))
+        more = len(advised) - 1
+        click.echo(f"hint: {render_hint(advised[0])}" + (f" (and {more} more)" if more else ""))
+    if foreign:
+        hint = foreign_hint(foreign[0].file, foreign[0].foreign or "")
+        click.echo(f"hint: {render_hint(hint)}")
 
 
 def _records(count: int, *, complete: bool) -> str:

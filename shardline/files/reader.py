@@ -18,6 +18,7 @@ from shardline.files.compression import (
     Stream,
 )
 from shardline.files.detect import open_stream
+from shardline.files.foreign import recognize
 from shardline.files.stored import Source, open_source
 from shardline.kernel.types import (
     DEFAULT_MAX_RECORD_BYTES,
@@ -199,7 +200,7 @@ class RecordFile:
         scanner = _Scanner(self.stream, self._limits, self._block_bytes, start, record)
         if search and start and not scanner.find_frame(end):
             return
-        for event in scanner.events(go_on=False):
+        for event in self._recognized(scanner.events(go_on=False)):
             if isinstance(event, Damage):
                 raise DamagedFileError.of(self.source, event.fault, code=event.code)
             if isinstance(event, Block):
@@ -214,7 +215,27 @@ class RecordFile:
 
         Behind a damage the records are numbered as if it had cost one record.
         """
-        return _Scanner(self.stream, self._limits, self._block_bytes).events(go_on=go_on)
+        return self._recognized(
+            _Scanner(self.stream, self._limits, self._block_bytes).events(go_on=go_on)
+        )
+
+    def _recognized(
+        self, events: Iterator[Block | Damage | Lost]
+    ) -> Iterator[Block | Damage | Lost]:
+        """The events, with another fault where the file plainly has another format."""
+        for event in events:
+            if isinstance(event, Damage) and _may_be_foreign(event.fault):
+                name = recognize(self._file, self.compression)
+                if name is not None:
+                    fault = Fault("not-tfrecord", 0, event.fault.offset, name)
+                    yield Damage(fault, event.packed, "not-tfrecord")
+                    continue
+            yield event
+
+
+def _may_be_foreign(fault: Fault) -> bool:
+    """Return True if nothing of the file is known to be a TFRecord: not even a length."""
+    return fault.record == 0 and fault.kind in {"length-crc", "trailing-bytes", "compression"}
 
 
 def _buffer(size: int) -> memoryview:

@@ -22,7 +22,14 @@ if TYPE_CHECKING:
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 FaultKind: TypeAlias = Literal[
-    "length-crc", "data-crc", "truncated", "trailing-bytes", "oversized", "compression", "example"
+    "length-crc",
+    "data-crc",
+    "truncated",
+    "trailing-bytes",
+    "oversized",
+    "compression",
+    "example",
+    "not-tfrecord",
 ]
 Kind: TypeAlias = Literal["bytes", "float", "int64"]
 Layout: TypeAlias = Literal["scalar", "fixed", "variable", "ragged"]

@@ -13,7 +13,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from shardline.errors import InvalidArgumentError, NothingToSalvageError
+from shardline.errors import (
+    InvalidArgumentError,
+    NothingToSalvageError,
+    NotTFRecordError,
+    ShardlineError,
+)
 from shardline.files.compression import Compression
 from shardline.files.gaps import Doubt, Gap, note_lost, repeat_gap
 from shardline.files.reader import DEFAULT_LIMITS, Block, Damage, Limits, RecordFile
@@ -91,13 +96,20 @@ def salvage(
             if progress is not None:
                 progress(file.stream.position)
         if report.gaps and not kept.records:
-            raise NothingToSalvageError(
-                f"{source}: no intact record found, {out} was not written",
-                hint=Hint.of("check that this is a TFRecord file"),
-                path=source,
-            )
+            raise _nothing_kept(source, out, report.gaps[0])
     report.recovered = kept.records
     return report
+
+
+def _nothing_kept(source: Path, out: Path | str, first: Gap) -> ShardlineError:
+    """Return the error for a file without an intact record."""
+    if first.kind == "not-tfrecord":
+        return NotTFRecordError(str(source), first.detail)
+    return NothingToSalvageError(
+        f"{source}: no intact record found, {out} was not written",
+        hint=Hint.of("check that this is a TFRecord file"),
+        path=source,
+    )
 
 
 def _write_lost(

@@ -38,6 +38,12 @@ class FileReport:
         """Whether nothing is wrong with the file."""
         return not self.faults
 
+    @property
+    def foreign(self) -> str | None:
+        """The format of a file that is not a TFRecord file; None for TFRecord files."""
+        first = self.faults[0] if self.faults else None
+        return first.detail if first is not None and first.kind == "not-tfrecord" else None
+
 
 def verify_file(
     source: Source,

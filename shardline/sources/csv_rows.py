@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -15,7 +15,7 @@ from shardline.hints import Hint
 from shardline.kernel.types import LARGEST_OFFSET
 from shardline.sources.base import Source, after_a_look
 from shardline.sources.csv_cells import CellTally, fit_columns
-from shardline.sources.csv_text import NotCsv, cells, row_ends
+from shardline.sources.csv_text import NotCsv, cells, decode_error, row_ends
 from shardline.sources.frames import Reasons, Rows, encoded
 from shardline.sources.mismatch import duplicate_names, refuse_names
 from shardline.sources.source import Frames, Refused
@@ -64,7 +64,7 @@ class CsvSource(Source):
     def blocks(self) -> Iterator[CellRows]:
         """Its rows as the cells that they have, some at a time."""
         names: list[str] | None = None
-        first = line = 0
+        first = line = offset = 0
         for block in text_blocks(self._file, self._limits, _rows_end):
             data = block.data
             if names is None:
@@ -76,19 +76,29 @@ class CsvSource(Source):
                     )
                 head = data[: next(iter(row_ends(data)), len(data))]
                 names, data, line = self._header(head), data[len(head) :], head.count(b"\n")
-            rows = CellRows(tuple(names), data, first, line, block.position, block.too_long)
+                offset = len(head)
+            rows = CellRows(tuple(names), data, first, line, block.position, block.too_long, offset)
             yield rows
+            offset += len(data)
             first += len(rows.ends)
             line += data.count(b"\n") + block.too_long
 
     def _header(self, head: bytes) -> list[str]:
         try:
             names = cells(head.decode())
-        except (UnicodeDecodeError, NotCsv) as error:
-            why = str(error) if isinstance(error, NotCsv) else "is not UTF-8 text"
+        except UnicodeDecodeError as error:
             raise SourceError(
-                f"{self.shown}: invalid header: line 1 {why}",
+                f"{self.shown}: invalid header: line 1 {decode_error(head, error, 0)}",
                 code="invalid-header",
+                hint=Hint.of("convert the file to UTF-8, e.g. with `iconv`"),
+                path=self._file.path,
+                offset=error.start,
+            ) from None
+        except NotCsv as error:
+            raise SourceError(
+                f"{self.shown}: invalid header: line {error.line + 1} {error}",
+                code="invalid-header",
+                hint=Hint.of("close the quoted cell") if "quoted" in str(error) else None,
                 path=self._file.path,
             ) from None
         twice = duplicate_names(names)
@@ -110,7 +120,10 @@ def _rows_end(data: bytes) -> int:
 
 @dataclass(frozen=True)
 class CellRows:
-    """Rows as text. `first` is the number of the first row, `line` that of its line, from 0."""
+    """Rows as text. `first` is the number of the first row, `line` that of its line, from 0.
+
+    `offset` is where the text begins in the unpacked file, without a byte order mark.
+    """
 
     names: tuple[str, ...]
     data: bytes
@@ -118,6 +131,7 @@ class CellRows:
     line: int
     position: int
     too_long: bool = False
+    offset: int = 0
 
     @cached_property
     def ends(self) -> IntArray:
@@ -139,7 +153,9 @@ class CellRows:
             return self
         begin = int(self.starts[start - self.first])
         line = self.line + self.data[:begin].count(b"\n")
-        return CellRows(self.names, self.data[begin:], start, line, self.position, self.too_long)
+        return replace(
+            self, data=self.data[begin:], first=start, line=line, offset=self.offset + begin
+        )
 
     @cached_property
     def filled(self) -> IntArray:
@@ -209,9 +225,14 @@ class CellRows:
                 row = cells(self.row(at).decode())
                 if len(row) != len(empty):
                     raise NotCsv(f"has {len(row)} cells, and the header has {len(empty)}")
-            except (NotCsv, UnicodeDecodeError) as error:
-                why = str(error) if isinstance(error, NotCsv) else "is not UTF-8 text"
-                reasons[at] = None, why
+            except NotCsv as error:
+                opened = self._lines[self.filled[at]] + error.line + 1
+                more = f" (opened in line {opened})" if "quoted" in str(error) else ""
+                reasons[at] = None, f"{error}{more}"
+                row = empty
+            except UnicodeDecodeError as error:
+                start = self.offset + int(self.starts[self.filled[at]])
+                reasons[at] = None, decode_error(self.row(at), error, start)
                 row = empty
             rows.append(row)
         return [pa.array(column, pa.string()) for column in zip(*rows, strict=True)]

@@ -19,7 +19,11 @@ _ONE_ROW = re.compile(rf"(?:{_CELL})(?:,(?:{_CELL}))*+\r*+\n".encode())
 
 
 class NotCsv(Exception):  # noqa: N818 - it is raised and caught between two lines
-    """Why a text is no row of CSV."""
+    """Why a text is no row of CSV; `line` is the line of the row with the problem, from 0."""
+
+    def __init__(self, detail: str, line: int = 0) -> None:
+        super().__init__(detail)
+        self.line = line
 
 
 def row_ends(data: bytes) -> IntArray:
@@ -69,6 +73,16 @@ def _is_cut_off(data: bytes, start: int) -> bool:
     return False
 
 
+def decode_error(data: bytes, error: UnicodeDecodeError, offset: int) -> str:
+    """Return why bytes are not UTF-8 text: the offset and the probable encoding."""
+    if data.startswith((b"\xff\xfe", b"\xfe\xff")) and not offset:
+        encoding = "UTF-16"
+    else:
+        windows = any(0x80 <= byte <= 0x9F for byte in data)
+        encoding = "Windows-1252" if windows else "Latin-1"
+    return f"is not UTF-8 text (offset {offset + error.start}, probably {encoding})"
+
+
 def cells(row: str) -> list[str]:
     """The cells of one row; NotCsv says why it is none."""
     row = row.removesuffix("\n").removesuffix("\r")
@@ -81,6 +95,7 @@ def cells(row: str) -> list[str]:
         if at == len(row):
             break
         if row[at] != ",":
-            raise NotCsv(_NO_END if row[at] == '"' else "has a line break outside of quotes")
+            what = _NO_END if row[at] == '"' else "has a line break outside of quotes"
+            raise NotCsv(what, row.count("\n", 0, at))
         at += 1
     return found

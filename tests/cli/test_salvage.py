@@ -73,7 +73,7 @@ def test_a_missing_folder_for_out_is_code_2(tmp_path: Path) -> None:
 
 
 def test_nothing_to_salvage_is_code_1_and_writes_nothing(tmp_path: Path) -> None:
-    made(tmp_path / "in", b"this is no TFRecord file")
+    made(tmp_path / "in", bytes(100))
     result = shardline("salvage", "in", "out", "--quarantine", "q", "--json", cwd=tmp_path)
     assert result.problem == (1, "no-intact-record")
     assert [file.name for file in tmp_path.iterdir()] == ["in"]

@@ -319,7 +319,13 @@ def test_the_input_is_not_changed_and_an_output_never_overwritten(tmp_path: Path
 
 @pytest.mark.parametrize(
     "content",
-    [b"not a TFRecord file at all", bytes(1000), framed(b"x")[:-1], b"\x1f\x8b\x08 no gzip", b"x"],
+    [
+        b"not\x00a TFRecord file at all",
+        bytes(1000),
+        framed(b"x")[:-1],
+        b"\x1f\x8b\x08 no gzip",
+        b"x",
+    ],
 )
 def test_where_nothing_is_intact_it_is_an_error_and_nothing_is_written(
     tmp_path: Path, content: bytes

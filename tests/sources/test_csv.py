@@ -175,3 +175,39 @@ def test_a_column_without_any_value_must_be_declared(tmp_path: Path) -> None:
     source = as_source(made(tmp_path / "a.csv", b"a,b\n,1\n,2\n"))
     with raises(SchemaMismatchError, "unknown-kind", feature="a", path=source.shown):
         source.infer()
+
+
+@pytest.mark.parametrize(
+    ("data", "where", "words"),
+    [
+        ("a,b\n1,x\n2,größe\n".encode("latin-1"), "line 3", ("offset 12", "Latin-1")),
+        ("a,b\n1,x\n2,5 €\n".encode("cp1252"), "line 3", ("offset 12", "Windows-1252")),
+        (b'a,b\n1,x\n2,"open\n3,y\n', "line 3", ("opened in line 3",)),
+        (b'a,b\n1,"x\nx",y\n2,"x\ny","open\n3,y\n', "line 4", ("opened in line 5",)),
+    ],
+)
+def test_rows_that_are_no_csv_name_the_cause(
+    tmp_path: Path, data: bytes, where: str, words: tuple[str, ...]
+) -> None:
+    schema = Schema((Feature("a", "int64"), Feature("b", "bytes", meaning=Text())))
+    refused = take(as_source(made(tmp_path / "a.csv", data)), schema).refused[-1]
+    assert refused.where == where
+    assert all(word in refused.detail for word in words)
+
+
+@pytest.mark.parametrize(
+    ("data", "offset", "word"),
+    [
+        ("größe,b\n1,2\n".encode("latin-1"), 2, "Latin-1"),
+        ("a,b\n1,2\n".encode("utf-16"), 0, "UTF-16"),
+        (b'a,"b\n1,2\n', None, "line 1"),
+    ],
+)
+def test_headers_that_are_no_csv_name_the_cause(
+    tmp_path: Path, data: bytes, offset: int | None, word: str
+) -> None:
+    path = made(tmp_path / "a.csv", data)
+    with raises(SourceError, "invalid-header", path=str(path), offset=offset) as caught:
+        as_source(path).infer()
+    assert word in caught.value.message
+    assert caught.value.hint
