@@ -16,6 +16,7 @@ from rich.console import Console
 from benchmarks import (
     append_lines,
     audit_lines,
+    check_lines,
     derive_lines,
     lines,
     log_lines,
@@ -80,6 +81,7 @@ def _speed(options: argparse.Namespace, console: Console) -> None:
             derive_lines.all_lines(folder, options.megabytes * MEGABYTE, options.only),
             log_lines.all_lines(options.only),
             audit_lines.all_lines(options.only),
+            check_lines.all_lines(folder, options.megabytes * MEGABYTE, options.only),
         ):
             if options.only in line.name:
                 status.update(line.name)

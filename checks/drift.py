@@ -66,12 +66,16 @@ class _Column:
 def drift(
     new: Sample, last: Sample | None, *, thresholds: Thresholds = DEFAULT_THRESHOLDS
 ) -> Verdict:
-    """Compare rows that were added with those of the last published snapshot, None if none is."""
+    """Compare rows that were added with those of the last published snapshot, None if none is.
+
+    Both are samples of their own, so that few added rows count as much as many. `rows_new` and
+    `rows_last` are the true totals, and the description says what is a sample.
+    """
     metadata = {"drift_max": 0.0, "columns_drifted": 0, "rows_new": new.of}
     if last is None or not last.rows:
         what = "nothing was published before: there is nothing to compare with"
         return Verdict(passed=True, description=what, metadata=metadata)
-    metadata["rows_last"] = last.of
+    metadata |= {"rows_last": last.of, "rows_compared": new.rows, "rows_last_compared": last.rows}
     if not new.rows:
         what = "no row was added: there is nothing to compare"
         return Verdict(passed=True, description=what, metadata=metadata)

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import dagster as dg
 
-from checks.examination import DRIFT, EXPECTATIONS, VOLUME, Examination
+from checks.examination import DRIFT, VOLUME, Examination
+from checks.judged import EXPECTATIONS
 from checks.shard_checks import set_aside_by
 from checks.subject import subject
 from checks.verdict import Verdict

@@ -121,8 +121,8 @@ class KeyCounts:
         """Return the key of each value of a column without nulls, each with the count 1."""
         keys = np.zeros(len(series), _COUNTED)
         keys["count"] = 1
-        if _is_number(series):
-            keys["low"] = _mixed(_sortable(_numbers(series)))
+        if is_number(series):
+            keys["low"] = _mixed(_sortable(numbers_of(series)))
             return keys
         import pandas as pd  # noqa: PLC0415 - takes a second to load
 
@@ -207,14 +207,16 @@ def _merge(block: "NDArray[Any]") -> "NDArray[Any]":
     return merged
 
 
-def _is_number(series: "pd.Series[Any]") -> bool:
+def is_number(series: "pd.Series[Any]") -> bool:
+    """Return True for a column of numbers."""
     return series.dtype.kind in "iuf"
 
 
-def _numbers(series: "pd.Series[Any]") -> "NDArray[Any]":
-    """Return the numbers of a column without nulls, as 64 bits each."""
+def numbers_of(series: "pd.Series[Any]") -> "NDArray[Any]":
+    """Return numbers without nulls: int64, or float64 which holds each float32 exactly."""
     kind: Any = np.float64 if series.dtype.kind == "f" else np.int64
-    return series.to_numpy(dtype=kind)
+    numbers: NDArray[Any] = series.to_numpy(dtype=kind)
+    return numbers
 
 
 def _sortable(values: "NDArray[Any]") -> "NDArray[np.uint64]":

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from checks.rules import Evaluation, evaluation_of
-from checks.spool import KeyCounts, NumberSpool
+from checks.spool import BUDGET_BYTES, KeyCounts, NumberSpool, is_number, numbers_of
 from checks.suite import Expected
 
 if TYPE_CHECKING:
@@ -43,19 +43,24 @@ class Tally(Protocol):
         """Return what all rows amount to, as Great Expectations names it."""
 
 
-def tally_of(expected: Expected, folder: Path, name: str) -> Tally:
-    """Return the tally that a rule on a whole snapshot needs. It may write files to `folder`."""
+def tally_of(
+    expected: Expected, folder: Path, name: str, budget_bytes: int = BUDGET_BYTES
+) -> Tally:
+    """Return the tally that a rule on a whole snapshot needs.
+
+    What does not fit into `budget_bytes` is in files of `folder` that start with `name`.
+    """
     kwargs, evaluation = expected.kwargs, evaluation_of(expected.type)
     column = str(kwargs.get("column", ""))
     if evaluation is Evaluation.NUMBERS:
         return NumberTally(column, numeric=not _fits_text(expected.type))
     if evaluation is Evaluation.ORDER:
-        return RankTally(column, kwargs, NumberSpool(folder, name))
+        return RankTally(column, kwargs, NumberSpool(folder, name, budget_bytes=budget_bytes))
     if evaluation is Evaluation.VALUES:
         return ValueTally(column, _listed(kwargs.get("value_set")))
     if evaluation is Evaluation.SHARES:
         return _share_tally(column, kwargs["partition_object"])
-    keys = KeyCounts(folder, name)
+    keys = KeyCounts(folder, name, budget_bytes=budget_bytes)
     if expected.type == "expect_compound_columns_to_be_unique":
         ignored = str(kwargs.get("ignore_row_if", _ALL_MISSING))
         return RowTally(expected.columns, ignored, keys)
@@ -106,8 +111,8 @@ class NumberTally:
             least, most = there.min(), there.max()
             self._least = least if self._least is None else min(self._least, least)
             self._most = most if self._most is None else max(self._most, most)
-        if _is_number(series):
-            self._add_numbers(_values(there))
+        if is_number(series):
+            self._add_numbers(numbers_of(there))
         elif self._numeric:
             raise NotNumbersError(self._column)
         self._present += len(there)
@@ -160,9 +165,9 @@ class RankTally:
     def add(self, frame: "pd.DataFrame") -> None:
         """Take in the next rows."""
         series = frame[self._column]
-        if not _is_number(series):
+        if not is_number(series):
             raise NotNumbersError(self._column)
-        self._spool.add(_values(series.dropna()))
+        self._spool.add(numbers_of(series.dropna()))
 
     def metrics(self) -> dict[str, Any]:
         """Return the numbers."""
@@ -256,9 +261,9 @@ class BinTally:
         import numpy as np  # noqa: PLC0415 - only when data is read
 
         series = frame[self._column]
-        if not _is_number(series):
+        if not is_number(series):
             raise NotNumbersError(self._column)
-        values = _values(series.dropna())
+        values = numbers_of(series.dropna())
         counts, _ = np.histogram(values, self._bins)
         self._counts = self._counts + counts
         self._below += int((values < self._bins[0]).sum())
@@ -288,7 +293,7 @@ class CountTally:
         """Take in the next rows."""
         present = frame[[self._column]].dropna()
         dtype = frame[self._column].dtype
-        self._is_text, self._is_float = not _is_number(present[self._column]), dtype.kind == "f"
+        self._is_text, self._is_float = not is_number(present[self._column]), dtype.kind == "f"
         self._rows += len(frame)
         self._present += len(present)
         if len(present):
@@ -383,18 +388,6 @@ def _has(keys: "NDArray[Any]", key: tuple[int, int]) -> bool:
     lows = keys["low"][first:last]
     at = int(np.searchsorted(lows, low))
     return at < len(lows) and bool(lows[at] == low)
-
-
-def _is_number(series: "pd.Series[Any]") -> bool:
-    return series.dtype.kind in "iuf"
-
-
-def _values(there: "pd.Series[Any]") -> "NDArray[Any]":
-    """Return numbers without nulls: int64, or float64 which holds each float32 exactly."""
-    import numpy as np  # noqa: PLC0415 - only when data is read
-
-    kind: Any = np.float64 if there.dtype.kind == "f" else np.int64
-    return there.to_numpy(dtype=kind)
 
 
 def _float_sum(values: "Sequence[float] | NDArray[np.float64]") -> float:

@@ -19,15 +19,16 @@ _FACTOR = 10
 def volume(version: Version, snapshot: Snapshot) -> Verdict:
     """Hold the rows that a snapshot added against those of the last appends before it.
 
-    Appends that were rejected do not count.
+    All numbers of rows are those of the log. Appends that were rejected do not count.
     """
     entry = version.log.entry(snapshot.entry)
+    totals: dict[str, int | float] = {"added_rows": 0, "total_rows": snapshot.records}
     if entry.operation != "append":
         what = f"{snapshot} was made by {entry.operation!r}, which brings no rows from outside"
-        return Verdict(passed=True, description=what, metadata={"added_rows": 0})
+        return Verdict(passed=True, description=what, metadata=totals)
     added = _rows(entry)
     before = _appends_before(version, snapshot.number)
-    metadata: dict[str, int | float] = {"added_rows": added, "appends_compared": len(before)}
+    metadata = {**totals, "added_rows": added, "appends_compared": len(before)}
     told = f"{added:,} {'row was' if added == 1 else 'rows were'} added"
     if before:
         usual = float(median(before))

@@ -213,3 +213,21 @@ def test_extended_rows_are_judged_with_their_bases(tmp_path: Path) -> None:
     (row,) = verdict.metadata["results"].records  # type: ignore[union-attr]
     assert (verdict.metadata["rows_checked"], row.data["unexpected"]) == (30, "100.00%")
     assert version.state.published is None
+
+
+def test_drift_of_small_batch_is_seen_in_large_version(tmp_path: Path) -> None:
+    suite_of(tmp_path, LABELS)
+    version = append(tmp_path, "a", 0, 900)
+    shardline.check_version(version)
+    version.require(shardline.Checks())
+    version = append(tmp_path, "b", 900, 1000)
+    shardline.check_version(version)
+    shardline.append(version, [digits(0, 12, weight=9.0)], batch="c")
+    version.refresh()
+    snapshot = version.newest()
+    verdict = Examination(version, snapshot, None, [], tmp_path, 50).verdict("drift")
+    assert (verdict.passed, verdict.warns) == (False, True)
+    names = ("rows_new", "rows_compared", "rows_last", "rows_last_compared")
+    assert [verdict.metadata[name] for name in names] == [12, 12, 1000, 50]
+    told = Examination(version, snapshot, None, [], tmp_path, 50).verdict("volume").metadata
+    assert (told["added_rows"], told["total_rows"]) == (12, 1012)

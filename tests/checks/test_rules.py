@@ -169,20 +169,21 @@ def whole_rules() -> Iterator[Expected]:
 
 
 def set_rules() -> Iterator[Expected]:
-    for values in (["ada"], [*WORDS], [*WORDS, "eve"]):
+    for words in (["ada"], [*WORDS], [*WORDS, "eve"]):
         for kind in ("be_in_set", "contain_set", "equal_set"):
-            yield rule(f"column_distinct_values_to_{kind}", column="word", value_set=values)
+            yield rule(f"column_distinct_values_to_{kind}", column="word", value_set=words)
     for kind in ("be_in_set", "contain_set", "equal_set"):
         yield rule(f"column_distinct_values_to_{kind}", column="other", value_set=[*range(-5, 6)])
-    for values in ([*WORDS], ["eve"], [0, 0.0, 1], [*range(-5, 6)]):
+    sets: list[list[Any]] = [[*WORDS], ["eve"], [0, 0.0, 1], [*range(-5, 6)]]
+    for values in sets:
         for column in ("word", "other", "real", "id"):
             for ties in (True, False):
                 given = {"column": column, "value_set": values, "ties_okay": ties}
                 yield rule("column_most_common_value_to_be_in_set", **given)
     kind = "column_kl_divergence_to_be_less_than"
-    for values in ([*WORDS], ["ada", "ben"]):
-        given = {"values": values, "weights": [1 / len(values)] * len(values)}
-        yield rule(kind, column="word", partition_object=given, threshold=0.1)
+    for known in ([*WORDS], ["ada", "ben"]):
+        shares = {"values": known, "weights": [1 / len(known)] * len(known)}
+        yield rule(kind, column="word", partition_object=shares, threshold=0.1)
     bins = {"bins": [-1, 100, 200, 600], "weights": [0.4, 0.3, 0.3]}
     yield rule(kind, column="id", partition_object=bins, threshold=0.5)
     tails = {"bins": [50, 100, 200], "weights": [0.3, 0.3], "tail_weights": [0.2, 0.2]}
@@ -203,7 +204,7 @@ def snapshot(tmp_path_factory: pytest.TempPathFactory) -> Snapshot:
 def shown(result: Any) -> dict[str, Any]:  # noqa: ANN401 - of Great Expectations
     told = result.result or {}
     kept = {name: told[name] for name in COUNTS if told.get(name) is not None}
-    observed = told.get("observed_value")
+    observed: Any = told.get("observed_value")
     observed = observed.item() if hasattr(observed, "item") else observed
     if isinstance(observed, int | float) and not isinstance(observed, bool):
         kept["observed"] = float(observed)

@@ -24,7 +24,7 @@ def test_the_first_append_is_as_usual(tmp_path: Path) -> None:
     verdict = volume_of(tmp_path, 30)
     assert verdict.passed
     assert re.findall(r"\d+", verdict.description) == ["30"]
-    assert verdict.metadata == {"added_rows": 30, "appends_compared": 0}
+    assert verdict.metadata == {"added_rows": 30, "total_rows": 30, "appends_compared": 0}
 
 
 def test_an_append_is_held_against_those_before_it(tmp_path: Path) -> None:
@@ -33,6 +33,7 @@ def test_an_append_is_held_against_those_before_it(tmp_path: Path) -> None:
     assert re.findall(r"\d+", verdict.description) == ["45", "30", "20", "50", "3"]
     assert verdict.metadata == {
         "added_rows": 45,
+        "total_rows": 145,
         "appends_compared": 3,
         "usual_rows": 30.0,
         "usual_spread": 10.0,
