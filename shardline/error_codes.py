@@ -15,6 +15,7 @@ CODES: dict[str, str] = {
     "budget-exceeded": "The operation would write more than its budget allows.",
     "cancelled": "The operation was cancelled before it finished.",
     "cannot-reject-erase": "A snapshot that an erase committed cannot be rejected.",
+    "changed-since-append": "A path or batch that has landed has other content now.",
     "check-failed": "A shard that the snapshot needs failed a check.",
     "check-missing": "A snapshot or a shard that it needs has not passed a check.",
     "commit-conflict": "The commit does not fit what another writer committed first.",

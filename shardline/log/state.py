@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 from shardline.errors import DamagedLogError
 from shardline.log.facts import Checks, Hold, Totals
 from shardline.log.keys import Keys
+from shardline.log.landings import Landings
 from shardline.log.stays import Stays
 from shardline.log.timeline import Moment, Timeline
 
@@ -63,6 +64,7 @@ class State:
     timeline: Timeline = field(default_factory=Timeline)
     sources: Keys = field(default_factory=Keys)
     shard_names: Keys = field(default_factory=Keys)
+    landings: Landings = field(default_factory=Landings)
     checkpoint: int = 0
 
     @property
@@ -126,6 +128,7 @@ class State:
         other.bits, other.tags, other.pins = dict(self.bits), dict(self.tags), dict(self.pins)
         other.stays, other.timeline = self.stays.fork(), self.timeline.fork()
         other.sources, other.shard_names = self.sources.fork(), self.shard_names.fork()
+        other.landings = self.landings.fork()
         return other
 
     def apply(self, entry: Entry) -> None:
@@ -156,9 +159,7 @@ class State:
             self.stays.relist(
                 entry.snapshot, number, entry.added, entry.removed, back=back, version=self.name
             )
-        rejected = entry.operation == "reject"
-        for source in entry.sources:
-            self.sources.put(source.key, -entry.number if rejected else entry.number)
+        self._note_sources(entry)
         if entry.operation not in BRINGS_BACK:
             for one in entry.added:
                 self.shard_names.put(name_key(one.shard.name), entry.number)
@@ -166,6 +167,13 @@ class State:
             self.shard_names.put(name_key(name), -entry.number)
         if entry.condemned:
             self.stays.mark(entry.number, entry.condemned, self.bits[VACUUM], passed=False)
+
+    def _note_sources(self, entry: Entry) -> None:
+        rejected = entry.operation == "reject"
+        for source in entry.sources:
+            self.sources.put(source.key, -entry.number if rejected else entry.number)
+            if not rejected:
+                self.landings.add(source, entry.number)
 
     def hold(self, entry: Entry) -> None:
         """Note the snapshot that an entry made."""

@@ -17,6 +17,7 @@ from shardline.operations.arguments import (
     validate_share,
 )
 from shardline.operations.row_stream import RowStream
+from shardline.operations.rows_digest import RowsDigest
 from shardline.operations.shards import ShardPlan, make_shard
 from shardline.sources.tfrecord import TFRecordSource
 
@@ -145,7 +146,8 @@ class LandingTask:
 class Landing:
     """What was made of one source: its shards, and how many of its rows went to quarantine.
 
-    So many of those are `damaged` spots of a file that was salvaged.
+    So many of those are `damaged` spots of a file that was salvaged. `digest` is that of the rows
+    of a batch, whose name does not tell them.
     """
 
     source: Identity
@@ -155,6 +157,7 @@ class Landing:
     damaged: int = 0
     quarantine: tuple[str, ...] = ()
     told: tuple[str, ...] = field(default=(), repr=False)
+    digest: str | None = None
 
     @property
     def records(self) -> int:
@@ -170,7 +173,8 @@ class Landing:
 def land(task: LandingTask, running: Running) -> Landing:
     """Do one task: make the shards of a source, or find those that are made already."""
     receipts: list[Receipt] = []
-    stream = RowStream(partial(_frames, task, running))
+    digest = None if task.identity.batch is None else RowsDigest()
+    stream = RowStream(partial(_frames, task, running, digest))
     try:
         while not receipts or not receipts[-1].last:
             first = receipts[-1].end if receipts else 0
@@ -192,6 +196,7 @@ def land(task: LandingTask, running: Running) -> Landing:
         sum(receipt.damaged for receipt in receipts),
         tuple(receipt.quarantine for receipt in receipts if receipt.quarantine is not None),
         told[:_TOLD],
+        None if digest is None else digest.hexdigest(),
     )
 
 
@@ -220,7 +225,9 @@ class _Filling:
         return self.stream.fill(part, self.target_bytes)
 
 
-def _frames(task: LandingTask, running: Running, row: int) -> Iterator[tuple[Frames, int]]:
+def _frames(
+    task: LandingTask, running: Running, digest: RowsDigest | None, row: int
+) -> Iterator[tuple[Frames, int]]:
     """The records of a source from a row on, made side by side, with the row behind each lot."""
 
     def make(chunk: Chunk) -> tuple[Frames, Chunk]:
@@ -235,6 +242,8 @@ def _frames(task: LandingTask, running: Running, row: int) -> Iterator[tuple[Fra
             error = bad_records(f"{task.dataset}/{task.version}", told, len(bad), chunk.end)
             error.path, error.record, error.feature = task.label, bad[0].row, bad[0].feature
             raise error
+        if digest is not None:
+            digest.add(frames, chunk.end)
         records += len(frames.starts)
         running.tell(chunk.position, records)
         yield frames, chunk.end

@@ -144,7 +144,7 @@ def test_an_empty_source_lands_without_a_shard_and_not_again(
 def test_a_source_lands_once_however_often_it_is_named(version: Version, tmp_path: Path) -> None:
     source = json_lines(tmp_path / "a.jsonl", rows(0, 10))
     report = append(version, [source, str(source), source])
-    assert [skipped.code for skipped in report.skipped] == ["duplicate"] * 2
+    assert [skipped.code for skipped in report.skipped] == ["named-twice"] * 2
     again = append(Version(version.store, NAME), [source])
     assert again.entry is None
     assert [(skipped.code, skipped.entry) for skipped in again.skipped] == [("appended", 2)]

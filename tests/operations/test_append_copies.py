@@ -118,7 +118,7 @@ def test_file_swapped_between_passes_is_not_appended(
         sources[-1].identity()
         swap_unseen(path, SWAPPED)
     with raises(SourceError, "source-changed"):
-        append(version, sources, schema=SCHEMA, **options)
+        append(version, sources, schema=SCHEMA, on_duplicate="append", **options)
     assert not stored(version, "shards")
 
 
