@@ -106,8 +106,9 @@ def _set_aside(entry: Entry) -> Iterator[str]:
     told, same = entry.parameters.get("set_aside"), entry.parameters.get("duplicates")
     skipped = len(same) if isinstance(same, list) else 0
     if len(entry.sources) > skipped or not skipped:
-        listed = isinstance(told, list) and told and isinstance(told[0], dict)
-        first = told[0].get("reason") if listed else None
+        first = None
+        if isinstance(told, list) and told and isinstance(told[0], dict):
+            first = told[0].get("reason")
         reason = f": {_short(escaped(str(first).splitlines()[0]))}" if first else ""
         yield f"set aside {counted(len(entry.sources) - skipped, 'source')}{reason}"
     if skipped:

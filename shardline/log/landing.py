@@ -93,7 +93,8 @@ class Append:
         shards = [shard for shard in self.shards if shard.source in keys]
         before = any(state.has_landed(shard.name) for shard in shards)
         refuse_unfit(state, shards, live_names(state) if before else ())
-        added, removed = tuple(Added(shard) for shard in shards), ()
+        added: tuple[Added, ...] = tuple(Added(shard) for shard in shards)
+        removed: tuple[str, ...] = ()
         if self.exchange.cut:
             refuse_unfit(state, self.written, live_names(state))
             added, removed = edit(state, self._exchanged(state, shards))

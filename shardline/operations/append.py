@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from shardline.errors import (
+    ChangedSourceError,
     CondemnedShardError,
     ConflictError,
     SchemaMismatchError,
@@ -27,7 +28,6 @@ from shardline.log.landing import Append, Seen, SetAside
 from shardline.log.schema_diff import compare
 from shardline.log.version import refuse_no_version
 from shardline.operations.arguments import parse_compression
-from shardline.operations.known_sources import CHANGED
 from shardline.operations.landing import (
     TARGET_BYTES,
     LandingOptions,
@@ -238,12 +238,12 @@ def _planned(
 
 def _refuse_changed(work: _Work, refused: Sequence[Refusal]) -> None:
     """Refuse the whole append for a source that has changed, unless those are set aside."""
-    changed = [one for one in refused if one.code == CHANGED]
+    changed = [one for one in refused if one.code == ChangedSourceError.code]
     if changed and not work.set_aside:
         more = f" (and {len(changed) - 1} more)" if len(changed) > 1 else ""
-        raise SourceError(
+        raise ChangedSourceError(
             f"{changed[0].why}{more}",
-            code=CHANGED,
+            changed[0].entry,
             hint=changed[0].hint,
             path=changed[0].source.path,
             version=work.version.name,
@@ -327,7 +327,7 @@ def _note(
     reasons = {one.source.key: one.to_json() for one in refused}
     told = [_with_entry(one, entry) for one in duplicates]
     known = {one.source.key: _duplicate_json(one) for one in told}
-    sources = [one.source for one in (*refused, *told)]
+    sources = [*(one.source for one in refused), *(one.source for one in told)]
     if sources:
         reland = work.rules.reland
         work.version.commit(SetAside(sources, reasons, reland=reland, duplicates=known))

@@ -150,7 +150,9 @@ def look(
     """
     version.refresh()
     known, watched = _read_known(version)
-    new, settling, keys, watching = [], [], {}, {}
+    new: list[Arrival] = []
+    settling: list[Arrival] = []
+    keys, watching = {}, {}
     now = clock()
     for folder in folders:
         for arrival in folder.arrivals():

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
+from shardline.errors import ChangedSourceError
 from shardline.log.landings import content_hash, place_hash
 
 if TYPE_CHECKING:
@@ -19,9 +20,6 @@ if TYPE_CHECKING:
     from shardline.log.entry import Entry
     from shardline.log.facts import Source
     from shardline.log.version import Version
-
-CHANGED = "changed-since-append"
-"""The code of a source whose path or batch has landed with other content."""
 
 
 class Landed(NamedTuple):
@@ -70,7 +68,8 @@ class _EntrySources:
         duplicates = {str(one["source"]) for one in told.get("duplicates", ())}
         aside = told.get("set_aside", ())
         return frozenset(
-            duplicates | {str(one["source"]) for one in aside if one.get("code") == CHANGED}
+            duplicates
+            | {str(one["source"]) for one in aside if one.get("code") == ChangedSourceError.code}
         )
 
 

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from shardline.errors import (
     BadRecordsError,
+    ChangedSourceError,
     DamagedFileError,
     SchemaMismatchError,
     SourceError,
 )
 from shardline.hints import Hint
 from shardline.operations.check import INTEGRITY, SCHEMA
-from shardline.operations.known_sources import CHANGED
 from shardline.operations.landing import Landing, land, refuse_too_many
 from shardline.sources.choose import stored_file
 from shardline.sources.origin import FileOrigin
@@ -40,7 +40,8 @@ class Refusal:
     """A source that cannot land, and why. `check` is the one that its shards would have failed.
 
     Of a damaged TFRecord file, `record` and `offset` tell where, and `detail` only what. `code`
-    is that of the error; entries store it only of a source that has changed since it landed.
+    is that of the error; entries store it only of a source that has changed since it landed, which
+    was in `entry`.
     """
 
     source: Identity
@@ -51,6 +52,7 @@ class Refusal:
     detail: str | None = None
     code: str = "invalid-source"
     hint: Hint | None = None
+    entry: int = 0
 
     @property
     def shards(self) -> tuple[Shard, ...]:
@@ -62,7 +64,7 @@ class Refusal:
         told: Json = {"check": self.check, "reason": self.why}
         if self.record is not None:
             told |= {"record": self.record, "offset": self.offset, "detail": self.detail}
-        return {**told, "code": self.code} if self.code == CHANGED else told
+        return {**told, "code": self.code} if self.code == ChangedSourceError.code else told
 
     def with_hint(self, option: Option) -> Refusal:
         """The same with one more option to set."""

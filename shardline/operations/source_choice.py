@@ -12,10 +12,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 
-from shardline.errors import InvalidArgumentError, SourceError
+from shardline.errors import ChangedSourceError, InvalidArgumentError, SourceError
 from shardline.hints import Hint, Option
 from shardline.operations.check import INTEGRITY
-from shardline.operations.known_sources import CHANGED, KnownSources, Landed
+from shardline.operations.known_sources import KnownSources, Landed
 from shardline.operations.rows_digest import rows_digest
 from shardline.operations.set_aside import Refusal
 from shardline.sources.origin import source_changed
@@ -188,7 +188,7 @@ def changed_source(identity: Identity, held: Sequence[Landed], detail: str = "")
     """Build the refusal of a source whose path or batch landed with other content."""
     entry = held[-1].entry
     why = f"{identity.shown}: changed since it landed in entry {entry}{detail}"
-    return Refusal(identity, INTEGRITY, why, code=CHANGED, hint=_HINT)
+    return Refusal(identity, INTEGRITY, why, code=ChangedSourceError.code, hint=_HINT, entry=entry)
 
 
 def _part_duplicates(

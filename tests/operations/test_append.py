@@ -162,12 +162,6 @@ def test_two_batches_of_one_name_are_refused_rather_than_one_of_them_dropped(
     assert not version.exists
 
 
-def test_changed_content_lands_again(version: Version, tmp_path: Path) -> None:
-    append(version, json_lines(tmp_path / "a.jsonl", rows(0, 2)))
-    append(version, json_lines(tmp_path / "a.jsonl", rows(0, 3)))
-    assert ids(version) == [0, 1, 0, 1, 2]
-
-
 def test_a_dry_run_tells_what_is_new_and_does_nothing(version: Version, tmp_path: Path) -> None:
     first, second = (json_lines(tmp_path / f"{n}.jsonl", rows(n, n + 2)) for n in (0, 2))
     assert [new.path for new in append(version, first, dry_run=True).new] == [str(first)]
