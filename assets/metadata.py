@@ -31,8 +31,9 @@ class Made:
 
     `quarantine` are files of the store with the rows that gave no record, `set_aside` the sources
     that could not be landed, `duplicates` those whose content was there. `counts` are more numbers,
-    which only some kinds of version have; each of a kind tells the same. `seconds` is how long the work took, 0 if nothing was done. `adopted`
-    says that another run committed the snapshot and could not report it.
+    which only some kinds of version have; each of a kind tells the same. `seconds` is how long the
+    work took, 0 if nothing was done. `adopted` says that another run committed the snapshot and
+    could not report it.
     """
 
     snapshot: "Snapshot"
