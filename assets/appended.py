@@ -4,6 +4,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 from zoneinfo import available_timezones
 
 import dagster as dg
@@ -25,6 +26,7 @@ from shardline.log.version import Version
 from shardline.operations.append import AppendReport, append
 from shardline.operations.arrivals import Arrival, Arrivals, LandingFolder, look, remember
 from shardline.operations.landing import TARGET_BYTES, LandingOptions
+from shardline.operations.source_choice import OnChanged, OnDuplicate, SourceRules
 from shardline.sources import RecordSource, as_source
 
 _MEGABYTE = 1024 * 1024
@@ -48,6 +50,16 @@ class AppendConfig(dg.Config):
         description="Also append what was rejected or set aside before; what was rolled back by a "
         "restore comes in again if it is named in files.",
     )
+    on_duplicate: Literal["", "skip", "append"] = Field(
+        default="",
+        description="Content that has landed under another path: skip or append it. Empty: as "
+        "declared.",
+    )
+    on_changed: Literal["", "reject", "append", "replace"] = Field(
+        default="",
+        description="A path that has landed and now has other content: reject it, append it as "
+        "well, or replace its records. Empty: as declared.",
+    )
     dry_run: bool = Field(default=False, description="Only tell what would be appended.")
 
 
@@ -60,6 +72,8 @@ def appended_version(
     timezone: str = "UTC",
     watch_seconds: int | None = None,
     quarantine_share: float = 0.0,
+    on_duplicate: OnDuplicate = "skip",
+    on_changed: OnChanged = "reject",
     expectations: str | Path | None = None,
     target_bytes: int = TARGET_BYTES,
     compression: str = "none",
@@ -72,12 +86,13 @@ def appended_version(
 
     It is appended to at the times of `cron`, and soon after a file lands if the folders are looked
     into every `watch_seconds`; nothing runs where nothing is new. Up to `quarantine_share` of the
-    rows of a source may not fit the schema. `expectations` is the file of its suite in
-    `checks/expectations/`.
+    rows of a source may not fit the schema. `on_duplicate` and `on_changed` are those of `append`.
+    `expectations` is the file of its suite in `checks/expectations/`.
     """
     folders = (landing,) if isinstance(landing, LandingFolder) else tuple(landing)
     with declaring(name):
         LandingOptions(target_bytes, Compression(compression), quarantine_share)
+        SourceRules(on_duplicate, on_changed)
         _refuse_times(timezone, watch_seconds)
     gate = gate_of(name, expectations, grows=True)
     landing_of = f"\n\nAppended from {', '.join(f'`{folder.where}`' for folder in folders)}."
@@ -114,6 +129,8 @@ def appended_version(
             quarantine_share=quarantine_share,
             set_aside=True,
             reland=config.reland,
+            on_duplicate=config.on_duplicate or on_duplicate,
+            on_changed=config.on_changed or on_changed,
             engine=logging_engine(context.log),
         )
         seconds = time.perf_counter() - began
@@ -132,7 +149,8 @@ def appended_version(
         if made is None:
             context.log.info("%s has no snapshot yet: nothing has landed", name)
             return
-        yield result(version, replace(made, set_aside=len(report.set_aside)))
+        aside, same = len(report.set_aside), len(report.duplicates)
+        yield result(version, replace(made, set_aside=aside, duplicates=same))
 
     return DeclaredVersion(
         name,
@@ -239,7 +257,8 @@ def _tell_report(context: dg.AssetExecutionContext, report: AppendReport) -> Non
     for refusal in report.set_aside:
         context.log.error("set aside: %s", refusal.why)
     for skipped in report.skipped:
-        context.log.info("skipped %s: %s", skipped.source.path, skipped.why)
+        log = context.log.warning if skipped.code == "duplicate" else context.log.info
+        log("skipped %s: %s", skipped.source.path, skipped.why)
     if report.snapshot is not None:
         context.log.info(
             "%s@%d: +%d records of %d sources",

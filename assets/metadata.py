@@ -30,9 +30,10 @@ class Made:
     """What a step did to a version, and the snapshot that it reports.
 
     `quarantine` are files of the store with the rows that gave no record, `set_aside` the sources
-    that could not be landed. `counts` are more numbers, which only some kinds of version have; each
-    of a kind tells the same. `seconds` is how long the work took, 0 if nothing was done. `adopted`
-    says that another run committed the snapshot and could not report it.
+    that could not be landed, `duplicates` those whose content was there. `counts` are more numbers,
+    which only some kinds of version have; each of a kind tells the same. `seconds` is how long the
+    work took, 0 if nothing was done. `adopted` says that another run committed the snapshot and
+    could not report it.
     """
 
     snapshot: "Snapshot"
@@ -42,6 +43,7 @@ class Made:
     quarantined_rows: int = 0
     quarantine: tuple[str, ...] = ()
     set_aside: int = 0
+    duplicates: int = 0
     counts: Mapping[str, int] = field(default_factory=dict)
     seconds: float = 0.0
     adopted: bool = False
@@ -89,6 +91,7 @@ def _numbers(made: Made) -> Metadata:
         "added_shards": int(made.added_shards),
         "quarantined_rows": int(made.quarantined_rows),
         "set_aside": int(made.set_aside),
+        "duplicates": int(made.duplicates),
         **{name: int(count) for name, count in made.counts.items()},
         "rows_per_second": round(float(made.added_rows) / seconds, 1) if seconds > 0 else 0.0,
         "bytes_per_second": round(float(made.added_bytes) / seconds, 1) if seconds > 0 else 0.0,

@@ -7,7 +7,7 @@ from functools import cached_property, partial
 from pathlib import Path
 
 from checks.judged import EXPECTATIONS, not_judged, suite_detail
-from checks.shard_checks import shard_verdict, source_findings
+from checks.shard_checks import duplicates_in, shard_verdict, source_findings
 from checks.suite import read_suite
 from checks.verdict import Verdict
 from checks.volume import volume
@@ -107,7 +107,13 @@ class Examination:
         report = self._pass
         entry = self.version.log.entry(self.snapshot.entry)
         landed = bool(entry.added) and entry.maker.run == self.run
-        return shard_verdict(check, report, source_findings(self.refused, check), landed=landed)
+        return shard_verdict(
+            check,
+            report,
+            source_findings(self.refused, check),
+            landed=landed,
+            duplicates=duplicates_in(self.refused) if check == INTEGRITY else (),
+        )
 
     def _expectations(self) -> Verdict:
         from checks.judge import judge  # noqa: PLC0415 - loads Great Expectations

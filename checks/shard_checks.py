@@ -66,13 +66,25 @@ def shard_findings(report: CheckReport, check: str) -> list[Finding]:
 
 
 def set_aside_by(version: Version, run_id: str) -> list[Entry]:
-    """The entries by which a run set sources aside, of the newest entries of the log."""
+    """The entries by which a run set sources aside or skipped duplicates, of the newest ones."""
     first = max(1, version.state.number - _LOOKED_BACK)
     return [
         entry
         for entry in version.log.entries(first)
-        if entry.maker.run == run_id and "set_aside" in entry.parameters
+        if entry.maker.run == run_id and {"set_aside", "duplicates"} & entry.parameters.keys()
     ]
+
+
+def duplicates_in(entries: Sequence[Entry]) -> list[str]:
+    """The sources that were skipped since their content was there, each with the first path."""
+    told = []
+    for entry in entries:
+        path_of = {source.key: source.path or "" for source in entry.sources}
+        told += [
+            f"{path_of[one['source']]} = {one.get('first', '')}"
+            for one in entry.parameters.get("duplicates", ())
+        ]
+    return told
 
 
 def source_findings(entries: Sequence[Entry], check: str) -> list[Finding]:
@@ -80,7 +92,7 @@ def source_findings(entries: Sequence[Entry], check: str) -> list[Finding]:
     findings = []
     for entry in entries:
         path_of = {source.key: source.path or source.batch or "" for source in entry.sources}
-        for told in entry.parameters["set_aside"]:
+        for told in entry.parameters.get("set_aside", ()):
             if told["check"] == check:
                 name = path_of[told["source"]].rpartition("/")[2]
                 what = str(told.get("detail") or told["reason"])
@@ -90,11 +102,17 @@ def source_findings(entries: Sequence[Entry], check: str) -> list[Finding]:
 
 
 def shard_verdict(
-    check: str, report: CheckReport, refused: Sequence[Finding], *, landed: bool
+    check: str,
+    report: CheckReport,
+    refused: Sequence[Finding],
+    *,
+    landed: bool,
+    duplicates: Sequence[str] = (),
 ) -> Verdict:
     """The verdict of the integrity or the schema check.
 
-    Sources that could not land are a warning if others `landed`: what landed is sound.
+    Sources that could not land are a warning if others `landed`: what landed is sound. So are
+    `duplicates`, which were skipped: the check passes, and says so.
     """
     found = shard_findings(report, check)
     snapshot = report.snapshot
@@ -112,6 +130,8 @@ def shard_verdict(
             else f"{snapshot}: {counted(snapshot.records, 'record')} in {shards} fit the schema"
         )
     more = f" (and {len(told) - 1} more)" if len(told) > 1 else ""
+    if duplicates:
+        more += f"; warning: {counted(len(duplicates), 'duplicate')} skipped"
     return Verdict(
         not told,
         description + more,
@@ -122,6 +142,8 @@ def shard_verdict(
             "bytes_read": read,
             "problems": len(told),
             "sources_set_aside": len(refused),
+            "duplicates_skipped": len(duplicates),
+            **({"duplicates": "\n".join(duplicates[:SHOWN])} if duplicates else {}),
             **({"first_problems": _table(check, told)} if told else {}),
         },
         warns=bool(refused) and not found and landed,

@@ -75,4 +75,5 @@ def _appends_before(version: Version, number: int) -> list[int]:
 
 
 def _rows(entry: Entry) -> int:
-    return sum(one.shard.records for one in entry.added)
+    # Without what a replacement left of shards that were there before.
+    return sum(one.shard.records for one in entry.added if one.shard.source is not None)

@@ -16,6 +16,7 @@ CODES: dict[str, str] = {
     "cancelled": "The operation was cancelled before it finished.",
     "cannot-reject-erase": "A snapshot that an erase committed cannot be rejected.",
     "changed-function": "A function has changed, and its code version has not.",
+    "changed-since-append": "A path or batch that has landed has other content now.",
     "check-failed": "A shard that the snapshot needs failed a check.",
     "check-missing": "A snapshot or a shard that it needs has not passed a check.",
     "commit-conflict": "The commit does not fit what another writer committed first.",

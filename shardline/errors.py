@@ -312,6 +312,28 @@ class SourceError(ShardlineError, ValueError):
     code = "invalid-source"
 
 
+class ChangedSourceError(ShardlineError, ValueError):
+    """A path or batch that has landed and now has other content.
+
+    `entry` is the entry of its latest landing.
+    """
+
+    code = "changed-since-append"
+    _DETAILS = ("entry",)
+
+    def __init__(
+        self,
+        message: str,
+        entry: int,
+        *,
+        hint: Hint | None = None,
+        path: str | None = None,
+        version: str | None = None,
+    ) -> None:
+        super().__init__(message, hint=hint, path=path, version=version)
+        self.entry = entry
+
+
 class BadRecordsError(ShardlineError, ValueError):
     """Rows that cannot become records of a version, more of them than were allowed.
 

@@ -19,6 +19,7 @@ from shardline.errors import (
     LOCATION,
     BadRecordsError,
     BudgetError,
+    ChangedSourceError,
     ColumnError,
     CondemnedShardError,
     DamagedFileError,
@@ -50,6 +51,7 @@ CODE = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 HINT = Hint.of("do ", Command.of("repair", "digits/v1"), ",", Option("mode", "rewrite"))
 
 SPECIAL: dict[type[ShardlineError], ShardlineError] = {
+    ChangedSourceError: ChangedSourceError("a.csv: changed since it landed", 3),
     BadRecordsError: BadRecordsError("2 rows do not fit", ("line 1",), 2, 10),
     BatchMisfit: BatchMisfit(0, 4, "too few rows"),
     BudgetError: BudgetError("too much", 3, 4),

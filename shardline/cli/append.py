@@ -46,6 +46,8 @@ class _Asked:
     quarantine_share: float
     salvage: bool
     set_aside: bool
+    on_duplicate: str
+    on_changed: str
     dry_run: bool
     no_check: bool
     workers: int | None
@@ -63,6 +65,21 @@ def _landing_options(command: Command) -> Command:
         workers_option,
         no_check_option,
         click.option("--dry-run", is_flag=True, help="Only tell which sources are new."),
+        click.option(
+            "--on-changed",
+            type=click.Choice(["reject", "append", "replace"]),
+            default="reject",
+            show_default=True,
+            help="What to do with a path that has landed and now has other content: keep both, or "
+            "replace its records in one commit.",
+        ),
+        click.option(
+            "--on-duplicate",
+            type=click.Choice(["skip", "append"]),
+            default="skip",
+            show_default=True,
+            help="What to do with content that has landed under another path.",
+        ),
         click.option(
             "--set-aside",
             is_flag=True,
@@ -136,12 +153,14 @@ def append(**asked: Any) -> None:  # noqa: ANN401 - they are told in _Asked
     """Append the records of new sources to a version, each source exactly once.
 
     The version is created on first use, and so is the root's folder. A source that landed before
-    is skipped: it is known by its path and content. Each row is checked against the schema; if one
-    does not fit, nothing is committed, unless --quarantine-share lets it go to quarantine. What was
-    committed is checked, and so published.
+    is skipped, and so is a duplicate: content that landed under another path. A path that has
+    landed and now has other content is rejected, unless --on-changed says what to do. Each row is
+    checked against the schema; if one does not fit, nothing is committed, unless --quarantine-share
+    lets it go to quarantine. What was committed is checked, and so published.
 
-    Exits with 0 also if nothing was new; with 1 if rows do not fit, a source has another schema or
-    is damaged, or the check failed; with 2 if a source cannot be read.
+    Exits with 0 also if nothing was new, and if duplicates were skipped; with 1 if rows do not fit,
+    a source has another schema, is damaged or has changed since it landed, or the check failed;
+    with 2 if a source cannot be read.
     """
     _run(_Asked(**asked), reland=False)
 
@@ -153,7 +172,8 @@ Examples:
   shardline log digits/v1                  what was rejected, and why
   shardline reland digits/v1 monday.jsonl
 
-A source that was mended has another content, and simply is a new one: append it.""",
+A source that was mended has another content, and simply is a new one, unless its path has landed
+before: append it.""",
 )
 @_landing_options
 def reland(**asked: Any) -> None:  # noqa: ANN401 - they are told in _Asked
@@ -190,6 +210,8 @@ def _run(asked: _Asked, *, reland: bool) -> None:
             salvage=asked.salvage,
             set_aside=asked.set_aside,
             reland=reland,
+            on_duplicate=asked.on_duplicate,  # type: ignore[arg-type] # one of its choices
+            on_changed=asked.on_changed,  # type: ignore[arg-type] # one of its choices
             dry_run=asked.dry_run,
             limits=within,
             engine=engine,

@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from shardline.cli.checked import checked_json
+from shardline.cli.errors import render_hint
 from shardline.cli.json_forms import snapshot_json
 from shardline.cli.places import place, shown_source
 from shardline.cli.references import next_command
 from shardline.cli.wording import counted, escaped, human_bytes, rate
+from shardline.errors import ChangedSourceError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -53,7 +55,14 @@ def appended_json(
             for landing in report.landed
         ],
         "new": [source.to_json() for source in report.new],
-        "skipped": [{**one.source.to_json(), "why": one.why} for one in report.skipped],
+        "skipped": [
+            {**one.source.to_json(), "why": one.why, "code": one.code} for one in report.skipped
+        ],
+        "duplicates": [
+            {**one.source.to_json(), "first": one.first and one.first.path, "entry": one.entry}
+            for one in report.duplicates
+        ],
+        "replaced": [{**one.source.to_json(), "entry": one.entry} for one in report.replaced],
         "set_aside": [{**one.source.to_json(), **one.to_json()} for one in report.set_aside],
         "quarantine": {
             "rows": report.refused,
@@ -92,7 +101,12 @@ def print_appended(
         _print_quarantine(report, version)
     if report.set_aside:
         _print_set_aside(report)
-    if report.skipped:
+    if report.replaced:
+        click.echo(f"replaced what {counted(len(report.replaced), 'source')} had brought in:")
+        _print_some(f"{shown_source(s)}, entry {entry}" for s, entry in report.replaced)
+    if report.duplicates:
+        _print_duplicates(report)
+    if len(report.skipped) > len(report.duplicates):
         _print_skipped(report)
 
 
@@ -150,12 +164,22 @@ def _print_set_aside(report: AppendReport) -> None:
             click.echo(f"  {'' if number == 0 else '  '}{escaped(line)}")
     if len(report.set_aside) > _SHOWN:
         click.echo(f"  … and {len(report.set_aside) - _SHOWN:,} more; --json lists all")
-    click.echo("They come in when their content changed, or by 'shardline reland'")
+    changed = [one for one in report.set_aside if one.code == ChangedSourceError.code]
+    if changed and changed[0].hint is not None:
+        click.echo(f"hint: {render_hint(changed[0].hint)}")
+    if len(changed) < len(report.set_aside):
+        click.echo("They come in when their content changed, or by 'shardline reland'")
+
+
+def _print_duplicates(report: AppendReport) -> None:
+    click.echo(f"warning: skipped {counted(len(report.duplicates), 'duplicate')}:")
+    _print_some(f"{shown_source(one.source)}: {escaped(one.why)}" for one in report.duplicates)
 
 
 def _print_skipped(report: AppendReport) -> None:
-    click.echo(f"skipped {counted(len(report.skipped), 'source')}:")
-    _print_some(f"{shown_source(one.source)}: {escaped(one.why)}" for one in report.skipped)
+    skipped = [one for one in report.skipped if one.code != "duplicate"]
+    click.echo(f"skipped {counted(len(skipped), 'source')}:")
+    _print_some(f"{shown_source(one.source)}: {escaped(one.why)}" for one in skipped)
     out = [one.source for one in report.skipped if one.out]
     if out:
         again = next_command("reland", report.version, shown_source(out[0]))

@@ -103,10 +103,22 @@ def _consumer(entry: Entry) -> str:
 
 def _set_aside(entry: Entry) -> Iterator[str]:
     """Which sources could not land: the first reason in full, and how many there are."""
-    told = entry.parameters.get("set_aside")
-    first = told[0].get("reason") if isinstance(told, list) and isinstance(told[0], dict) else None
-    reason = f": {_short(escaped(str(first).splitlines()[0]))}" if first else ""
-    yield f"set aside {counted(len(entry.sources), 'source')}{reason}"
+    told, same = entry.parameters.get("set_aside"), entry.parameters.get("duplicates")
+    skipped = len(same) if isinstance(same, list) else 0
+    if len(entry.sources) > skipped or not skipped:
+        first = None
+        if isinstance(told, list) and told and isinstance(told[0], dict):
+            first = told[0].get("reason")
+        reason = f": {_short(escaped(str(first).splitlines()[0]))}" if first else ""
+        yield f"set aside {counted(len(entry.sources) - skipped, 'source')}{reason}"
+    if skipped:
+        yield f"skipped {counted(skipped, 'duplicate')}"
+
+
+def _replaced(entry: Entry) -> str:
+    """How many landings an append replaced by new content."""
+    told = entry.parameters.get("replaced")
+    return f", {counted(len(told), 'source')} replaced" if isinstance(told, list) else ""
 
 
 def _data(entry: Entry) -> Iterator[str]:
@@ -126,7 +138,7 @@ def _data(entry: Entry) -> Iterator[str]:
         elif entry.sources and not entry.removed:
             yield f"{counted(len(entry.sources), 'source')} without a record"
         if entry.removed:
-            yield f"-{counted(len(entry.removed), 'shard')}"
+            yield f"-{counted(len(entry.removed), 'shard')}{_replaced(entry)}"
     refused = _refused_rows(entry.parameters)
     if refused:
         yield f"{counted(refused, 'row')} in quarantine"

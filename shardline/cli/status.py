@@ -120,6 +120,7 @@ def _as_dict(told: VersionStatus | _Unreadable) -> dict[str, Any]:
             }
             for held in told.held
         ],
+        "duplicates": [asdict(one) for one in told.duplicates],
     }
 
 
@@ -157,6 +158,7 @@ def _remarks(told: VersionStatus | _Unreadable) -> Iterator[str]:
     if told.newest is None:
         yield f"{told.version} has no snapshot yet: nothing was appended"
         return
+    yield from _duplicates(told)
     for held in told.held:
         if held.snapshot.rejected:
             yield f"{held.snapshot} was rejected: {_reason(held)}"
@@ -171,6 +173,16 @@ def _remarks(told: VersionStatus | _Unreadable) -> Iterator[str]:
     if earlier:
         yield f"  ({counted(earlier, 'older snapshot')} not published either)"
     yield from _advice(told, last)
+
+
+def _duplicates(told: VersionStatus) -> Iterator[str]:
+    """Warn of files that were skipped, since their content was there."""
+    if told.duplicates:
+        last = told.duplicates[-1]
+        where = "" if last.landed is None else f" in entry {last.landed}"
+        count = counted(len(told.duplicates), "duplicate")
+        landed = f"{escaped(last.path)}, which landed as {escaped(last.first)}{where}"
+        yield f"warning: {told.version} skipped {count}, such as {landed}"
 
 
 def _reason(held: Held) -> str:

@@ -8,7 +8,7 @@ import numpy as np
 
 from shardline.lineage.histories import Untold
 from shardline.lineage.made_into import made_into
-from shardline.lineage.readable import IN_PLACE
+from shardline.lineage.readable import is_in_place
 from shardline.lineage.steps import Fate
 
 if TYPE_CHECKING:
@@ -68,4 +68,4 @@ def _taken_out(histories: Histories, version: str, shard: str) -> list[Entry]:
         if until <= state.snapshot
     ]
     # A stay ends too where the list before it changed.
-    return [one for one in entries if one.operation in IN_PLACE and shard in one.removed]
+    return [one for one in entries if is_in_place(one) and shard in one.removed]

@@ -26,7 +26,7 @@ from shardline.lineage.pair_places import (
     places_of_left,
     places_of_right,
 )
-from shardline.lineage.readable import IN_PLACE
+from shardline.lineage.readable import is_in_place
 from shardline.operations.row_map import NOTHING, RowMapError
 
 if TYPE_CHECKING:
@@ -38,7 +38,9 @@ if TYPE_CHECKING:
     from shardline.log.entry import Entry
     from shardline.log.facts import Shard
 
-_ONE_TO_ONE = frozenset({"extend", "migrate", "erase"})
+_ONE_TO_ONE = frozenset({"append", "extend", "migrate", "erase"})
+_GONE = {"append": "replaced", "erase": "erased"}
+"""What became of records that an operation took out of their shards."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +71,7 @@ def _none(shard: str, of: IntArray, code: str, why: str) -> Outcome:
 
 def taken_by(histories: Histories, entry: Entry) -> Sequence[str]:
     """The shards of its own version that an entry made others of."""
-    if entry.inputs or entry.operation not in IN_PLACE:
+    if entry.inputs or not is_in_place(entry):
         return ()
     if entry.operation == "repair" and entry.parameters.get("how") != "salvage":
         with suppress(Untold):
@@ -97,8 +99,10 @@ def made_into(
 def _changed(
     histories: Histories, entry: Entry, shard: str, insides: IntArray
 ) -> Iterator[Outcome]:
-    found = False
-    for at, one in enumerate(entry.added):
+    found, gone = False, _GONE.get(entry.operation)
+    # A replacement that took whole shards out made none of them.
+    told = entry.operation != "append" or entry.bases
+    for at, one in enumerate(entry.added if told else ()):
         if base_of(entry, at) != shard:
             continue
         found = True
@@ -112,13 +116,13 @@ def _changed(
         if there.any():
             yield Outcome(made.name, insides[there], records[there])
         if not there.all():
-            if entry.operation == "erase":
-                yield _none(made.name, insides[~there], "erased", "erased")
+            if gone is not None:
+                yield _none(made.name, insides[~there], gone, gone)
             else:
                 why = f"quarantined in {receipt.quarantine}"
                 yield _none(made.name, insides[~there], "quarantined", why)
-    if not found and entry.operation == "erase":
-        yield _none("", insides, "erased", "erased with all of its shard")
+    if not found and gone is not None:
+        yield _none("", insides, gone, f"{gone} with all of its shard")
 
 
 def _rebuilt(

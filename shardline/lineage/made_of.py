@@ -61,6 +61,8 @@ def made_of(histories: Histories, entry: Entry, shard: Shard, inside: int) -> Ma
 
 
 def _appended(histories: Histories, entry: Entry, shard: Shard, inside: int) -> Made:
+    if entry.bases and entry.bases[histories.place(entry, shard.name)]:
+        return _changed(histories, entry, shard, inside)  # What a replacement left of a shard.
     return Made((source_row(histories, entry, shard, inside),))
 
 
@@ -102,7 +104,7 @@ def _refuse_other_count(entry: Entry, made: int, read: int) -> None:
 
 
 def _changed(histories: Histories, entry: Entry, shard: Shard, inside: int) -> Made:
-    """Extend, migrate and erase: one shard of one, all records but those that were refused."""
+    """Extend, migrate, erase, replace: a shard of a shard, all records but the refused ones."""
     place = histories.place(entry, shard.name)
     old = base_of(entry, place)
     listing = histories.input(entry.inputs[0]) if entry.inputs else histories.before(entry)

@@ -22,6 +22,14 @@ if TYPE_CHECKING:
 IN_PLACE = frozenset({"rebuild", "erase", "repair"})
 """What makes shards of those of its own version, if it has no inputs."""
 
+
+def is_in_place(entry: Entry) -> bool:
+    """Return True if an entry made shards of those of its own version: so does a replacement."""
+    if entry.operation == "append":
+        return bool(entry.removed)
+    return entry.operation in IN_PLACE
+
+
 UNREAD = "its log cannot be read"
 
 
@@ -104,7 +112,8 @@ def sources_link(entry: Entry, made: str, shards: Sequence[Shard]) -> Link:
     keys = {shard.source for shard in shards}
     named = [one for one in entry.sources if one.key in keys]
     node = Node(f"sources of {made}", "source", {"sources": [one.shown for one in named]})
-    return Link(node, edge_by(entry, node.id, made, sum(shard.records for shard in shards)))
+    records = sum(shard.records for shard in shards if shard.source is not None)
+    return Link(node, edge_by(entry, node.id, made, records))
 
 
 def source_node(source: Source) -> Node:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from shardline.lineage.graph import Link, Node, edge_by, together
 from shardline.lineage.histories import Untold, base_of
 from shardline.lineage.made_of import cover_of, first_of
-from shardline.lineage.readable import IN_PLACE, Readable, source_node
+from shardline.lineage.readable import Readable, is_in_place, source_node
 from shardline.log.state import BRINGS_BACK
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ class ShardAncestry:
         histories, version = self._readable.histories, entry.shown
         made = next(one.shard for one in entry.added if one.shard.name == shard)
         node = _shown(version, shard)
-        if entry.operation == "append":
+        if entry.operation == "append" and made.source is not None:
             for source in entry.sources:
                 if source.key == made.source:
                     of = source_node(source)
@@ -129,7 +129,7 @@ def _made_of(
         whole = entry.parameters.get("how") != "salvage"
         first, old = first_of(histories, entry) if whole else (entry, entry.removed[0])
         yield histories.before(first), [old]
-    elif entry.inputs or entry.operation in IN_PLACE:
+    elif entry.inputs or is_in_place(entry):
         place = histories.place(entry, made.name)
         listing = histories.input(entry.inputs[0]) if entry.inputs else histories.before(entry)
         yield listing, [base_of(entry, place)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar
 
 from shardline.lineage.graph import Link, Node, edge_by, together
-from shardline.lineage.readable import IN_PLACE, Readable, merged, sources_link
+from shardline.lineage.readable import Readable, is_in_place, merged, sources_link
 from shardline.wording import counted
 
 if TYPE_CHECKING:
@@ -116,7 +116,7 @@ def _read_by(entry: Entry) -> list[tuple[str, int]]:
     """The snapshots of which an entry made its shards."""
     if entry.inputs:
         return list(dict.fromkeys((one.shown, one.snapshot) for one in entry.inputs))
-    if entry.operation in IN_PLACE and entry.added:
+    if is_in_place(entry) and entry.added:
         return [(entry.shown, entry.snapshot - 1)]
     return []
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from shardline.lineage.graph import Link, Node, edge_by, together
-from shardline.lineage.readable import IN_PLACE, Readable, merged, sources_link
+from shardline.lineage.readable import Readable, is_in_place, merged, sources_link
 from shardline.lineage.snapshot_ancestry import SnapshotAncestry
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ class VersionAtSnapshot(SnapshotAncestry):
         found: dict[int, list[Shard]] = {}
         for stay in waiting:  # it grows while it is read
             entry = self._readable.histories.entry(version, stay.landed)
-            if entry.inputs or entry.operation not in IN_PLACE:
+            if entry.inputs or not is_in_place(entry):
                 found.setdefault(stay.landed, []).append(stay.shard)
                 continue
             before = self._readable.listing(version, entry.snapshot - 1)

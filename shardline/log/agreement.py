@@ -56,6 +56,10 @@ def agrees(ledger: Ledger, state: State) -> bool:
         and _same_keys(ledger.sources, state.sources.to_table())
         and _same_keys(names, state.shard_names.to_table())
         and _same_keys(sidecars, state.sidecars.to_table())
+        and (
+            not state.landings.stored
+            or ledger.landings.to_table().equals(state.landings.to_table())
+        )
     )
 
 

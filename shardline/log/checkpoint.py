@@ -26,6 +26,7 @@ from shardline.errors import StorageError
 from shardline.log import canonical
 from shardline.log.facts import PLAN, Checks, Hold, Totals
 from shardline.log.keys import Keys
+from shardline.log.landings import Landings
 from shardline.log.schema import Schema
 from shardline.log.state import RESERVED_CHECKS, Policy, State
 from shardline.log.stays import Stays
@@ -59,6 +60,7 @@ def write_checkpoint(state: State) -> bytes:
         "timeline": state.timeline.to_table(),
         "sources": state.sources.to_table(),
         "shard_names": state.shard_names.to_table(),
+        "landings": state.landings.to_table(),
     }
     if state.uses_sidecars:
         tables["sidecars"] = state.sidecars.to_table()
@@ -132,10 +134,12 @@ def read_checkpoint(
     has_sidecars = facts["format"] == SIDECAR_FORMAT
 
     def load(table: str) -> Callable[[], pa.Table]:
-        place = facts["tables"][table]
+        place = facts["tables"].get(table)
 
         def read() -> pa.Table:
             try:
+                if place is None:
+                    raise CheckpointError("an earlier release wrote it")
                 return _read_table(store, name, start + place["offset"], place)
             except (CheckpointError, StorageError):
                 if instead is None:
@@ -168,6 +172,7 @@ def read_checkpoint(
         shard_names=Keys(load("shard_names")),
         sidecars=Keys(load("sidecars") if has_sidecars else None),
         uses_sidecars=has_sidecars,
+        landings=Landings(load("landings"), stored="landings" in facts["tables"]),
         checkpoint=facts["number"],
     )
 

@@ -93,9 +93,14 @@ class Entry:
 
     @property
     def bases(self) -> tuple[str, ...]:
-        """The shard that each is made of which the entry adds; none if it does not tell."""
+        """The shard that each is made of which the entry adds; none if it does not tell.
+
+        It is empty for a shard that is not made of another one, but of a source.
+        """
         told = self.parameters.get("of")
-        return tuple(map(str, told)) if isinstance(told, list) else ()
+        if not isinstance(told, list):
+            return ()
+        return tuple("" if one is None else str(one) for one in told)
 
     def named_snapshots(self) -> list[int]:
         """The snapshots that the entry points at."""

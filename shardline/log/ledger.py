@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from shardline.errors import DamagedLogError
 from shardline.log.facts import Checks, Totals
+from shardline.log.landings import Landings
 from shardline.log.next_entry import may_publish
 from shardline.log.published_so_far import Made, PublishedSoFar, Row
 from shardline.log.state import (
@@ -67,6 +68,7 @@ class Ledger:
         self.shard_names: dict[str, int] = {}
         self.sidecars: dict[str, int] = {}
         self.uses_sidecars = False
+        self.landings = Landings()
         self.so_far = PublishedSoFar(self.bits, self.made)
         self._same: dict[str, list[Made]] = {}
         self._digests: list[bytes] = []
@@ -161,6 +163,8 @@ class Ledger:
         for source in entry.sources:
             rejected = entry.operation == "reject"
             self.sources[source.key] = -entry.number if rejected else entry.number
+            if not rejected:
+                self.landings.add(source, entry.number)
         if entry.sidecars:
             self.uses_sidecars = True
             self.sidecars.update(dict.fromkeys(rewritten_sidecars(entry), entry.number))

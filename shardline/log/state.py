@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 from shardline.errors import DamagedLogError
 from shardline.log.facts import Checks, Hold, Totals
 from shardline.log.keys import Keys
+from shardline.log.landings import Landings
 from shardline.log.sidecars import shard_of
 from shardline.log.stays import Stays
 from shardline.log.timeline import Moment, Timeline
@@ -70,6 +71,7 @@ class State:
     shard_names: Keys = field(default_factory=Keys)
     sidecars: Keys = field(default_factory=Keys)
     uses_sidecars: bool = False
+    landings: Landings = field(default_factory=Landings)
     checkpoint: int = 0
 
     @property
@@ -134,6 +136,7 @@ class State:
         other.stays, other.timeline = self.stays.fork(), self.timeline.fork()
         other.sources, other.shard_names = self.sources.fork(), self.shard_names.fork()
         other.sidecars = self.sidecars.fork()
+        other.landings = self.landings.fork()
         return other
 
     def apply(self, entry: Entry) -> None:
@@ -164,9 +167,7 @@ class State:
             self.stays.relist(
                 entry.snapshot, number, entry.added, entry.removed, back=back, version=self.name
             )
-        rejected = entry.operation == "reject"
-        for source in entry.sources:
-            self.sources.put(source.key, -entry.number if rejected else entry.number)
+        self._note_sources(entry)
         if entry.operation not in BRINGS_BACK:
             for one in entry.added:
                 self.shard_names.put(name_key(one.shard.name), entry.number)
@@ -180,6 +181,13 @@ class State:
         self.uses_sidecars |= bool(entry.sidecars)
         for name in rewritten_sidecars(entry):
             self.sidecars.put(name_key(name), entry.number)
+
+    def _note_sources(self, entry: Entry) -> None:
+        rejected = entry.operation == "reject"
+        for source in entry.sources:
+            self.sources.put(source.key, -entry.number if rejected else entry.number)
+            if not rejected:
+                self.landings.add(source, entry.number)
 
     def hold(self, entry: Entry) -> None:
         """Note the snapshot that an entry made."""

@@ -277,7 +277,7 @@ class Version:
     def _refuse_missing_shards(self, change: Change) -> None:
         """Refuse to commit a shard that is not there, or not as long as it should be."""
         if isinstance(change, (Append, Replace)):
-            shards = list(change.shards if isinstance(change, Append) else change.added)
+            shards = list(change.written if isinstance(change, Append) else change.added)
         elif isinstance(change, Derive):
             shards = [one.shard for one in change.added]
         else:

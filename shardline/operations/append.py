@@ -1,8 +1,8 @@
 """Append: the records of new sources in new shards, each source exactly once.
 
-Plan: which of the sources are new. Execute: each becomes shards, which nobody sees yet. Commit: one
-entry, in which a source that landed meanwhile is left out. Sources that cannot land stop it, or are
-set aside: one more entry says why.
+Plan: which of the sources are new (see `source_choice`). Execute: each becomes shards, which nobody
+sees yet. Commit: one entry, in which a source that landed meanwhile is left out. Sources that
+cannot land stop it, or are set aside: one more entry says why, and which sources are duplicates.
 """
 
 from __future__ import annotations
@@ -10,15 +10,21 @@ from __future__ import annotations
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any
 
-from shardline.errors import CondemnedShardError, SchemaMismatchError, SourceError
+from shardline.errors import (
+    ChangedSourceError,
+    CondemnedShardError,
+    ConflictError,
+    SchemaMismatchError,
+    SourceError,
+)
 from shardline.execution.engine import Threads
 from shardline.files.compression import Compression
 from shardline.files.reader import DEFAULT_LIMITS
 from shardline.hints import Hint, Option
 from shardline.log.facts import Checks
-from shardline.log.landing import Append, Held, SetAside
+from shardline.log.landing import Append, Seen, SetAside
 from shardline.log.schema_diff import compare
 from shardline.log.version import refuse_no_version
 from shardline.operations.arguments import shard_compression
@@ -29,8 +35,10 @@ from shardline.operations.landing import (
     LandingTask,
     land,
 )
+from shardline.operations.replacing import exchange_for
 from shardline.operations.set_aside import Refusal, land_or_refuse, open_or_refuse, split_refused
 from shardline.operations.shards import fresh_attempt
+from shardline.operations.source_choice import Skipped, SourceRules, choose
 from shardline.sources import as_source, infer_schema_of
 
 if TYPE_CHECKING:
@@ -39,30 +47,16 @@ if TYPE_CHECKING:
     from shardline.execution.engine import Engine, Listener, Running
     from shardline.files.reader import Limits
     from shardline.log.entry import Entry
+    from shardline.log.facts import Json
     from shardline.log.facts import Source as Identity
     from shardline.log.schema import Schema
     from shardline.log.version import Version
+    from shardline.operations.known_sources import Landed
     from shardline.operations.landing import Landing
+    from shardline.operations.source_choice import Choice, OnChanged, OnDuplicate
     from shardline.sources import Format, RecordSource
 
-SkipCode: TypeAlias = Literal[
-    "appended", "appended-meanwhile", "duplicate", "rejected", "rolled-back"
-]
-"""Why an append skips a source."""
-
-
-@dataclass(frozen=True, slots=True)
-class Skipped:
-    """A source that was left out, and why. `out` says that it landed once and was taken out.
-
-    `code` is the reason for scripts; `entry` is the log entry that appended or rejected it.
-    """
-
-    source: Identity
-    why: str
-    out: bool = False
-    code: SkipCode = "appended"
-    entry: int | None = None
+_ROUNDS = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +64,8 @@ class AppendReport:
     """What an append did: which sources landed, and which were left out.
 
     `entry` is None if no source landed. `set_aside` are those that could not land. `new` is filled
-    by a dry run alone: the sources that would land.
+    by a dry run alone: the sources that would land. `replaced` are landings whose records a source
+    with new content replaced.
     """
 
     version: str
@@ -80,11 +75,17 @@ class AppendReport:
     new: tuple[Identity, ...] = ()
     created: bool = False
     set_aside: tuple[Refusal, ...] = ()
+    replaced: tuple[Landed, ...] = ()
+
+    @property
+    def duplicates(self) -> tuple[Skipped, ...]:
+        """The sources that were skipped since their content landed under another path."""
+        return tuple(one for one in self.skipped if one.code == "duplicate")
 
     @property
     def snapshot(self) -> int | None:
         """The snapshot that it made."""
-        return self.entry.snapshot if self.entry is not None and self.entry.added else None
+        return self.entry.snapshot if self.entry is not None and self.entry.changes_data else None
 
     @property
     def records(self) -> int:
@@ -121,6 +122,8 @@ def append(
     salvage: bool = False,
     set_aside: bool = False,
     reland: bool = False,
+    on_duplicate: OnDuplicate = "skip",
+    on_changed: OnChanged = "reject",
     dry_run: bool = False,
     limits: Limits = DEFAULT_LIMITS,
     engine: Engine | None = None,
@@ -133,6 +136,11 @@ def append(
     of these in a list. Data that is in memory needs a `batch` that names it: the same one never
     lands twice. A new version gets `schema`, or the one that the sources suggest, and `checks`.
     New shards are packed as those of the latest commit, or as `compression` says.
+
+    Content that the version holds under another path is a duplicate: it is skipped and reported,
+    unless `on_duplicate` is "append". Other content of a path or batch that landed is rejected with
+    the code "changed-since-append", unless `on_changed` is "append" to keep both, or "replace" to
+    exchange all records of that path or batch in the same commit.
 
     Raises BadRecordsError if more than `quarantine_share` of the rows do not fit the schema,
     SchemaMismatchError if a source has another one, DamagedFileError at a damaged TFRecord file
@@ -151,20 +159,104 @@ def append(
         format,
         limits.max_record_bytes,
     )
-    engine = engine or Threads()
+    work = _Work(
+        version,
+        SourceRules(on_duplicate, on_changed, reland),
+        options,
+        limits,
+        engine or Threads(),
+        progress,
+        set_aside=set_aside,
+    )
     opened, refused = open_or_refuse(
         _each(sources),
         lambda one: as_source(one, batch=batch, format=format, salvage=salvage, limits=limits),
         set_aside=set_aside,
     )
-    identified = engine.run(_identify, [_IdentifyTask(source) for source in opened], progress)
-    new, skipped = _choose(version, identified, reland=reland)
-    refused, known = _new_refusals(version, refused, reland=reland)
-    skipped = (*skipped, *known)
-    if dry_run or not (new or refused):
-        told = tuple(identity for _, identity in new)
-        return AppendReport(version.name, None, skipped=skipped, new=told, set_aside=tuple(refused))
-    if not new and schema is None and not version.exists:
+    tasks = [_IdentifyTask(source) for source in opened]
+    identified = list(work.engine.run(_identify, tasks, progress))
+    for left in reversed(range(_ROUNDS)):
+        version.refresh()
+        plan = _planned(work, identified, refused)
+        if dry_run or not (plan.new or plan.refused or plan.unnoted):
+            told = tuple(identity for _, identity in plan.new)
+            skipped, aside = tuple(plan.skipped), tuple(plan.refused)
+            return AppendReport(version.name, None, skipped=skipped, new=told, set_aside=aside)
+        _refuse_changed(work, plan.refused)
+        try:
+            return _append(work, plan, schema, checks)
+        except ConflictError as error:
+            # Others landed the same path or content meanwhile: choose again.
+            if error.code != "stale-plan" or not left:
+                raise
+    raise AssertionError("unreachable")
+
+
+@dataclass(frozen=True, slots=True)
+class _Work:
+    """An append that is being done."""
+
+    version: Version
+    rules: SourceRules
+    options: LandingOptions
+    limits: Limits
+    engine: Engine
+    progress: Listener | None
+    set_aside: bool
+
+
+@dataclass(slots=True)
+class _Plan:
+    """What is to be done. `unnoted` are the duplicates that the log does not tell of yet."""
+
+    choice: Choice
+    seen: Seen
+    refused: list[Refusal]
+    skipped: list[Skipped]
+    unnoted: list[Skipped]
+
+    @property
+    def new(self) -> list[tuple[RecordSource, Identity]]:
+        return self.choice.new
+
+
+def _planned(
+    work: _Work, identified: Sequence[tuple[RecordSource, Identity]], refused: Sequence[Refusal]
+) -> _Plan:
+    state = work.version.state
+    choice = choose(work.version, identified, work.rules)
+    unreadable, known = _new_refusals(work.version, refused, reland=work.rules.reland)
+    return _Plan(
+        choice,
+        Seen(state.number, state.snapshot, choice.words),
+        [*unreadable, *choice.refused],
+        [*choice.skipped, *known],
+        [
+            one
+            for one in choice.skipped
+            if one.code == "duplicate" and state.sources.get(one.source.key) is None
+        ],
+    )
+
+
+def _refuse_changed(work: _Work, refused: Sequence[Refusal]) -> None:
+    """Refuse the whole append for a source that has changed, unless those are set aside."""
+    changed = [one for one in refused if one.code == ChangedSourceError.code]
+    if changed and not work.set_aside:
+        more = f" (and {len(changed) - 1} more)" if len(changed) > 1 else ""
+        raise ChangedSourceError(
+            f"{changed[0].why}{more}",
+            changed[0].entry,
+            hint=changed[0].hint,
+            path=changed[0].source.path,
+            version=work.version.name,
+        )
+
+
+def _append(work: _Work, plan: _Plan, schema: Schema | None, checks: Checks) -> AppendReport:
+    """Write the shards of the chosen sources and commit them; see `append`."""
+    version, refused = work.version, list(plan.refused)
+    if not plan.new and schema is None and not version.exists:
         raise SourceError(
             refused[0].why,
             code=refused[0].code,
@@ -173,26 +265,29 @@ def append(
             offset=refused[0].offset,
             version=version.name,
         )
-    wanted = _schema(version, schema, [source for source, _ in new])
-    tasks = [_task(version, source, identity, wanted, options) for source, identity in new]
+    wanted = _schema(version, schema, [source for source, _ in plan.new])
+    tasks = [_task(version, source, one, wanted, work.options) for source, one in plan.new]
     created = False
     while True:
-        tasks, made = _execute(version, tasks, engine, progress, set_aside=set_aside)
-        landings, unfit = split_refused(version.name, made, quarantine_share, set_aside=set_aside)
+        tasks, made = _execute(version, tasks, work.engine, work.progress, set_aside=work.set_aside)
+        landings, unfit = split_refused(
+            version.name, made, work.options.quarantine_share, set_aside=work.set_aside
+        )
         if not version.exists:
             created = version.create(wanted, checks) is not None
+        change = _change(work, plan, landings, wanted)
         try:
-            change = _change(landings, wanted, options, reland=reland)
             entry = version.commit(change) if landings else None
         except CondemnedShardError:
+            version.refresh()
+            if change.exchange.landings:
+                raise _stale(version) from None
             continue  # vacuum took what an append before this one had left: make it anew
         break
     refused += unfit
-    if refused:
-        reasons = {one.source.key: one.to_json() for one in refused}
-        with after_commit("append", [] if entry is None else [entry_label(entry)]):
-            version.commit(SetAside([one.source for one in refused], reasons, reland=reland))
     landed = {source.key for source in entry.sources} if entry is not None else set()
+    skipped = [_with_entry(one, entry) for one in plan.skipped]
+    _note(work, refused, plan.unnoted, entry)
     return AppendReport(
         version.name,
         entry,
@@ -207,7 +302,49 @@ def append(
         ),
         created=created,
         set_aside=tuple(refused),
+        replaced=_replaced(plan, landed),
     )
+
+
+def _stale(version: Version) -> ConflictError:
+    return ConflictError(
+        f"{version.name}: shards to be replaced went to vacuum meanwhile",
+        code="stale-plan",
+        hint=Hint.of("append again"),
+        version=version.name,
+    )
+
+
+def _with_entry(skipped: Skipped, entry: Entry | None) -> Skipped:
+    """A duplicate of a source in the same append, with the entry that this landed with."""
+    first = skipped.first
+    if first is None or skipped.entry is not None or entry is None:
+        return skipped
+    return replace(skipped, entry=entry.number) if first in entry.sources else skipped
+
+
+def _note(
+    work: _Work, refused: Sequence[Refusal], duplicates: Sequence[Skipped], entry: Entry | None
+) -> None:
+    """Write to the log which sources could not land, and which are duplicates."""
+    reasons = {one.source.key: one.to_json() for one in refused}
+    told = [_with_entry(one, entry) for one in duplicates]
+    known = {one.source.key: _duplicate_json(one) for one in told}
+    sources = [*(one.source for one in refused), *(one.source for one in told)]
+    if sources:
+        change = SetAside(sources, reasons, reland=work.rules.reland, duplicates=known)
+        with after_commit("append", [] if entry is None else [entry_label(entry)]):
+            work.version.commit(change)
+
+
+def _duplicate_json(one: Skipped) -> Json:
+    told: Json = {} if one.first is None else {"first": one.first.path}
+    return told if one.entry is None else {**told, "entry": one.entry}
+
+
+def _replaced(plan: _Plan, landed: set[str]) -> tuple[Landed, ...]:
+    replaces = plan.choice.replaces
+    return tuple(one for key, some in replaces.items() if key in landed for one in some)
 
 
 def _each(sources: Any) -> list[Any]:  # noqa: ANN401 - anything that can be a source
@@ -238,41 +375,6 @@ def _identify(task: _IdentifyTask, running: Running) -> tuple[RecordSource, Iden
     """The source too: it knows now how it was when it was read, wherever that happened."""
     identity = task.source.identity(lambda done: running.tell(done, 0))
     return task.source, identity
-
-
-def _choose(
-    version: Version, sources: Iterable[tuple[RecordSource, Identity]], *, reland: bool
-) -> tuple[list[tuple[RecordSource, Identity]], tuple[Skipped, ...]]:
-    """The sources that have not landed, each once, and why the others are left out."""
-    new: dict[str, tuple[RecordSource, Identity]] = {}
-    skipped = []
-    state, held_now = version.state, None
-    for source, identity in sources:
-        entry = state.sources.get(identity.key)
-        held = False
-        if entry is not None:
-            held_now = held_now or Held(state)
-            held = held_now.holds(identity, entry)
-        if identity.key in new and identity.batch is not None:
-            raise SourceError(
-                f"duplicate batch {identity.batch!r}: two sources have this name",
-                code="duplicate-batch",
-                hint=Hint.of("give each batch a name of its own"),
-                version=version.name,
-            )
-        if identity.key in new:
-            skipped.append(Skipped(identity, "it is named twice", code="duplicate"))
-        elif entry is None or (reland and not held):
-            new[identity.key] = (source, identity)
-        elif entry < 0:
-            why = f"it was rejected in entry {-entry} of the log"
-            skipped.append(Skipped(identity, why, not held, "rejected", -entry))
-        else:
-            since = "" if held else ", and was rolled back since"
-            why = f"it landed in entry {entry} of the log{since}"
-            code: SkipCode = "appended" if held else "rolled-back"
-            skipped.append(Skipped(identity, why, not held, code, entry))
-    return list(new.values()), tuple(skipped)
 
 
 def _new_refusals(
@@ -367,24 +469,27 @@ def _with_fresh_name(version: Version, task: LandingTask) -> LandingTask:
     return replace(task, attempt=attempt)
 
 
-def _change(
-    landings: Sequence[Landing],
-    schema: Schema,
-    options: LandingOptions,
-    *,
-    reland: bool,
-) -> Append:
+def _change(work: _Work, plan: _Plan, landings: Sequence[Landing], schema: Schema) -> Append:
     """What to commit. The parameters suffice to make the shards once more."""
+    keys = {landing.source.key for landing in landings}
+    replaces = {key: some for key, some in plan.choice.replaces.items() if key in keys}
     return Append(
         shards=[shard for landing in landings for shard in landing.shards],
         sources=[landing.source for landing in landings],
-        parameters=options.to_json(),
+        parameters=work.options.to_json(),
         fingerprint=schema.fingerprint,
-        reland=reland,
+        reland=work.rules.reland,
         quarantine={
             landing.source.key: {"rows": landing.refused, "files": list(landing.quarantine)}
             for landing in landings
             if landing.refused
         },
         sidecars={landing.source.key: landing.sidecars for landing in landings},
+        digests={
+            landing.source.key: landing.digest for landing in landings if landing.digest is not None
+        },
+        seen=plan.seen,
+        exchange=exchange_for(
+            work.version, replaces, work.engine, work.progress, limits=work.limits
+        ),
     )

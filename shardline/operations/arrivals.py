@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
+from math import ceil
 from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
@@ -49,7 +50,8 @@ class LandingFolder:
 
     `pattern` is a glob on the path below it; `**` stands for any folders. With the format "folder"
     each folder that matches is one source, else each file. What was written to in the last
-    `settle_seconds` may still be growing and is left for the next look.
+    `settle_seconds` may still be growing and is left for the next look. A time ahead of our clock
+    proves nothing: such a file has settled when it is the same at two looks so far apart.
     """
 
     where: str
@@ -132,7 +134,7 @@ class LandingFolder:
             if any(part.startswith(_HIDDEN) for part in parts) or not _matches(parts, wanted):
                 continue
             modified = info.modified.timestamp()
-            stamp = f"{info.size}-{info.modified.isoformat()}"
+            stamp = f"{info.size}-{info.modified.isoformat()}-{info.e_tag or ''}"
             yield Arrival(object_uri(store, info.name), stamp, info.size, modified)
 
 
@@ -141,7 +143,8 @@ class Arrivals:
     """What a look into landing folders found.
 
     `new` has not landed and was not rejected, as far as that can be told without reading it;
-    `settling` was written to just now. `skipped` are files that no pattern matches. `keys` are the
+    `settling` was written to just now, or has a time ahead of our clock: `watched` tells since when
+    each of the latter has its stamp. `skipped` are files that no pattern matches. `keys` are the
     stamps and the sources of the others.
     """
 
@@ -149,6 +152,7 @@ class Arrivals:
     settling: tuple[Arrival, ...] = ()
     skipped: tuple[str, ...] = ()
     keys: dict[str, tuple[str, str]] = field(default_factory=dict, repr=False)
+    watched: dict[str, tuple[str, int]] = field(default_factory=dict, repr=False)
 
     @property
     def known(self) -> int:
@@ -162,22 +166,41 @@ def look(
     *,
     clock: Callable[[], float] = time.time,
 ) -> Arrivals:
-    """See what is new in landing folders; nothing is read and nothing is changed."""
+    """See what is new in landing folders, without reading it.
+
+    Nothing is written, except since when a file with a time ahead of our clock has been as it is.
+    """
     version.refresh()
-    known = _read_known(version)
-    new, settling, keys = [], [], {}
+    known, watched = _read_known(version)
+    new: list[Arrival] = []
+    settling: list[Arrival] = []
+    keys, watching = {}, {}
     now = clock()
     for folder in folders:
         for arrival in folder.arrivals():
             stamp, key = known.get(arrival.path, ("", ""))
             if stamp == arrival.stamp and version.state.sources.get(key) is not None:
                 keys[arrival.path] = (stamp, key)
-            elif now - folder.settle_seconds < arrival.modified <= now:
+            elif arrival.modified > now:
+                since = _same_since(arrival, watched.get(arrival.path), now)
+                watching[arrival.path] = (arrival.stamp, since)
+                waits = folder.settle_seconds and now - since < folder.settle_seconds
+                (settling if waits else new).append(arrival)
+            elif now - folder.settle_seconds < arrival.modified:
                 settling.append(arrival)
             else:
                 new.append(arrival)
+    if watching != watched:
+        _write_known(version, known, watching)
     skipped = tuple(name for folder in folders for name in folder.skipped())
-    return Arrivals(tuple(new), tuple(settling), skipped, keys)
+    return Arrivals(tuple(new), tuple(settling), skipped, keys, watching)
+
+
+def _same_since(arrival: Arrival, seen: tuple[str, int] | None, now: float) -> int:
+    """Since when, by our clock, an arrival has looked the same."""
+    same = seen is not None and seen[0] == arrival.stamp and seen[1] <= now
+    # Rounded up: a part of a second is not counted as time that has passed.
+    return seen[1] if seen is not None and same else ceil(now)
 
 
 def remember(version: Version, found: Arrivals, identities: Iterable[Identity]) -> None:
@@ -193,21 +216,29 @@ def remember(version: Version, found: Arrivals, identities: Iterable[Identity]) 
         if arrival.path in key_of and arrival.stamp
     }
     if read:
-        told = {"format": _FORMAT, "known": {**found.keys, **read}}
-        with version.store.writer(_name(version), overwrite=True) as file:
-            file.write(canonical.encode(told))
+        _write_known(version, {**found.keys, **read}, found.watched)
 
 
-def _read_known(version: Version) -> dict[str, tuple[str, str]]:
+def _write_known(
+    version: Version, known: dict[str, tuple[str, str]], watched: dict[str, tuple[str, int]]
+) -> None:
+    told = {"format": _FORMAT, "known": known, "watched": watched}
+    with version.store.writer(_name(version), overwrite=True) as file:
+        file.write(canonical.encode(told))
+
+
+def _read_known(version: Version) -> tuple[dict[str, tuple[str, str]], dict[str, tuple[str, int]]]:
     """What the last look knew; nothing, if that cannot be told."""
     data = version.store.read_many([_name(version)])[0]
     try:
         told = canonical.decode(data or b"{}")
         if not isinstance(told, dict) or told.get("format") != _FORMAT:
-            return {}
-        return {str(path): (str(one[0]), str(one[1])) for path, one in told["known"].items()}
+            return {}, {}
+        known = {str(path): (str(one[0]), str(one[1])) for path, one in told["known"].items()}
+        seen = told.get("watched", {}).items()
+        return known, {str(path): (str(one[0]), int(one[1])) for path, one in seen}
     except (ValueError, KeyError, IndexError, TypeError, AttributeError):
-        return {}  # torn by a power cut: it is all read again
+        return {}, {}  # torn by a power cut: it is all read again
 
 
 def _name(version: Version) -> str:

@@ -17,6 +17,7 @@ from shardline.operations.arguments import (
     validate_share,
 )
 from shardline.operations.row_stream import RowStream
+from shardline.operations.rows_digest import RowsDigest
 from shardline.operations.shards import ShardPlan, make_shard
 from shardline.sources.tfrecord import TFRecordSource
 from shardline.wording import counted_of
@@ -147,7 +148,8 @@ class Landing:
     """What was made of one source: its shards, and how many of its rows went to quarantine.
 
     So many of those are `damaged` spots of a file that was salvaged. `sidecars` are the digests of
-    the files written with the shards, by their names.
+    the files written with the shards, by their names. `digest` is that of the rows of a batch,
+    whose name does not tell them.
     """
 
     source: Identity
@@ -158,6 +160,7 @@ class Landing:
     quarantine: tuple[str, ...] = ()
     told: tuple[str, ...] = field(default=(), repr=False)
     sidecars: Json = field(default_factory=dict, repr=False, compare=False)
+    digest: str | None = None
 
     @property
     def records(self) -> int:
@@ -173,7 +176,8 @@ class Landing:
 def land(task: LandingTask, running: Running) -> Landing:
     """Do one task: make the shards of a source, or find those that are made already."""
     receipts: list[Receipt] = []
-    stream = RowStream(partial(_frames, task, running))
+    digest = None if task.identity.batch is None else RowsDigest()
+    stream = RowStream(partial(_frames, task, running, digest))
     try:
         while not receipts or not receipts[-1].last:
             first = receipts[-1].end if receipts else 0
@@ -196,6 +200,7 @@ def land(task: LandingTask, running: Running) -> Landing:
         tuple(receipt.quarantine for receipt in receipts if receipt.quarantine is not None),
         told[:_TOLD],
         {name: digest for receipt in receipts for name, digest in receipt.sidecars.items()},
+        None if digest is None else digest.hexdigest(),
     )
 
 
@@ -224,7 +229,9 @@ class _Filling:
         return self.stream.fill(part, self.target_bytes)
 
 
-def _frames(task: LandingTask, running: Running, row: int) -> Iterator[tuple[Frames, int]]:
+def _frames(
+    task: LandingTask, running: Running, digest: RowsDigest | None, row: int
+) -> Iterator[tuple[Frames, int]]:
     """The records of a source from a row on, made side by side, with the row behind each lot."""
 
     def make(chunk: Chunk) -> tuple[Frames, Chunk]:
@@ -247,6 +254,8 @@ def _frames(task: LandingTask, running: Running, row: int) -> Iterator[tuple[Fra
             )
             error.path, error.record, error.feature = task.label, bad[0].row, bad[0].feature
             raise error
+        if digest is not None:
+            digest.add(frames, chunk.end)
         records += len(frames.starts)
         running.tell(chunk.position, records)
         yield frames, chunk.end

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,7 +10,13 @@ from shardline.errors import ShardlineError
 from shardline.files.compression import Compression
 from shardline.log.sidecars import RECEIPT
 from shardline.log.version import Version
-from shardline.operations.rebuild_plan import numbered, plan_rebuild, whole_slices
+from shardline.operations.rebuild_plan import (
+    Slice,
+    numbered,
+    plan_rebuild,
+    span_of,
+    whole_slices,
+)
 from shardline.operations.receipt import parse_receipt, sha256_of
 from shardline.operations.shards import stem_in, stem_of
 from shardline.operations.sidecars import SidecarMismatchError, SidecarReader
@@ -20,7 +26,6 @@ if TYPE_CHECKING:
     from shardline.files.reader import Limits
     from shardline.log.entry import Entry
     from shardline.log.facts import Shard
-    from shardline.operations.rebuild_plan import Slice
     from shardline.operations.receipt import Receipt
     from shardline.sources import RecordSource
     from shardline.storage import Store
@@ -99,6 +104,8 @@ def _source(entry: Entry, shard: Shard, limits: Limits) -> RecordSource | None:
 def input_slices(version: Version, shard: Shard, limits: Limits) -> tuple[Slice, ...] | None:
     """The slices of other shards that a shard was rebuilt from, if those are still known."""
     entry, first_one = landing_of(version, shard)
+    if entry.operation == "append":
+        return _left_slices(version, entry, first_one, limits)
     if entry.operation != "rebuild":
         return None
     try:
@@ -110,6 +117,29 @@ def input_slices(version: Version, shard: Shard, limits: Limits) -> tuple[Slice,
     stem = stem_in(first_one.name)
     made_of = (out.slices for out in outputs if stem_of(out.identity(packing)) == stem)
     return next(made_of, None)
+
+
+def _left_slices(
+    version: Version, entry: Entry, shard: Shard, limits: Limits
+) -> tuple[Slice, ...] | None:
+    """The spans of an old shard that a replacement left, as its receipt tells."""
+    place = next(at for at, one in enumerate(entry.added) if one.shard.name == shard.name)
+    old = version.state.stays.named(entry.bases[place : place + 1])
+    receipt = _receipt(version, shard)
+    if not old or receipt is None or not receipt.counts(shard.records):
+        return None
+    (stay,) = old.values()
+    piece = Slice(version.shard_name(stay.shard), stay.shard)
+    ends = [0, *(last + 1 for _, last in receipt.refused)]
+    starts = [*(first for first, _ in receipt.refused), receipt.end]
+    try:
+        return tuple(
+            replace(piece, span=span_of(version.store, piece, begin, end, limits))
+            for begin, end in zip(ends, starts, strict=True)
+            if begin < end
+        )
+    except (ShardlineError, OSError):
+        return None
 
 
 def input_pieces(

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from shardline.errors import (
     BadRecordsError,
+    ChangedSourceError,
     DamagedFileError,
     SchemaMismatchError,
     SourceError,
 )
+from shardline.hints import Hint
 from shardline.operations.check import INTEGRITY, SCHEMA
 from shardline.operations.landing import Landing, land, refuse_too_many
 from shardline.sources.choose import stored_file
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
 
     from shardline.errors import ShardlineError
     from shardline.execution.engine import Running
+    from shardline.hints import Option
     from shardline.log.facts import Json, Shard
     from shardline.log.facts import Source as Identity
     from shardline.operations.landing import LandingTask
@@ -38,7 +41,8 @@ class Refusal:
     """A source that cannot land, and why. `check` is the one that its shards would have failed.
 
     Of a damaged TFRecord file, `record` and `offset` tell where, and `detail` only what. `code`
-    is that of the error; entries do not store it.
+    is that of the error; entries store it only of a source that has changed since it landed, which
+    was in `entry`.
     """
 
     source: Identity
@@ -48,6 +52,8 @@ class Refusal:
     offset: int | None = None
     detail: str | None = None
     code: str = "invalid-source"
+    hint: Hint | None = None
+    entry: int = 0
 
     @property
     def shards(self) -> tuple[Shard, ...]:
@@ -59,7 +65,12 @@ class Refusal:
         told: Json = {"check": self.check, "reason": self.why}
         if self.record is not None:
             told |= {"record": self.record, "offset": self.offset, "detail": self.detail}
-        return told
+        return {**told, "code": self.code} if self.code == ChangedSourceError.code else told
+
+    def with_hint(self, option: Option) -> Refusal:
+        """The same with one more option to set."""
+        more = Hint.of(self.hint or "", "; to have the same content twice also set ", option)
+        return replace(self, hint=more)
 
 
 def refusal(source: Identity, error: ShardlineError) -> Refusal:
@@ -72,9 +83,10 @@ def refusal(source: Identity, error: ShardlineError) -> Refusal:
     why = why if len(why) <= _MAX_REASON else why[: _MAX_REASON - 1] + "…"
     if isinstance(error, DamagedFileError):
         what = f"{error.kind}: {error.detail}"
-        return Refusal(source, INTEGRITY, why, error.record, error.offset, what, error.code)
+        place = (error.record, error.offset)
+        return Refusal(source, INTEGRITY, why, *place, what, error.code, error.hint)
     check = INTEGRITY if isinstance(error, SourceError) else SCHEMA
-    return Refusal(source, check, why, code=error.code)
+    return Refusal(source, check, why, code=error.code, hint=error.hint)
 
 
 def open_or_refuse(

@@ -48,8 +48,24 @@ class Held:
 
 
 @dataclass(frozen=True, slots=True)
+class Duplicate:
+    """A file that was skipped since its content landed as `first`, in `landed` if that is known.
+
+    `entry` is the entry that notes it.
+    """
+
+    path: str
+    first: str
+    landed: int | None
+    entry: int
+
+
+@dataclass(frozen=True, slots=True)
 class VersionStatus:
-    """A version's newest and newest published snapshot, and those that wait or were rejected."""
+    """A version's newest and newest published snapshot, and those that wait or were rejected.
+
+    `duplicates` are those that the newest entries of the log note.
+    """
 
     version: str
     entries: int
@@ -59,6 +75,7 @@ class VersionStatus:
     tags: dict[str, int]
     pins: dict[str, int]
     checks: tuple[str, ...]
+    duplicates: tuple[Duplicate, ...] = ()
 
 
 def status_of(version: Version) -> VersionStatus:
@@ -83,7 +100,21 @@ def status_of(version: Version) -> VersionStatus:
         {name: hold.snapshot or 0 for name, hold in sorted(state.tags.items())},
         {name: hold.snapshot or 0 for name, hold in sorted(state.pins.items())},
         (*state.checks.shard, *state.checks.snapshot),
+        tuple(_duplicates(version)),
     )
+
+
+def _duplicates(version: Version) -> Iterator[Duplicate]:
+    """The duplicates that the newest entries note, and that have not landed since."""
+    first = max(1, version.state.number - _LOOKED_AT + 1)
+    for entry in version.log.entries(first):
+        told = entry.parameters.get("duplicates", ()) if entry.operation == "reject" else ()
+        paths = {source.key: source.path or "" for source in entry.sources} if told else {}
+        for one in told:
+            key = str(one["source"])
+            if version.state.sources.get(key) == -entry.number:
+                first_path = str(one.get("first", ""))
+                yield Duplicate(paths[key], first_path, one.get("entry"), entry.number)
 
 
 def _held(version: Version, number: int) -> Held:

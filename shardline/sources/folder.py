@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 
 from shardline.files.opened import open_regular
+from shardline.files.verified import BlockChecksums
 from shardline.log import canonical
 from shardline.log.facts import Source as Identity
 from shardline.log.meanings import SIGNATURES
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
     from shardline.sources.origin import Progress
     from shardline.sources.source import Chunk, Frames
 
+Listed: TypeAlias = tuple[str, int, int, int, int]
+"""A file of a folder: its path there, size, time of the last write and last change, and inode."""
 PATH, LABEL, IMAGE, CONTENT = "path", "label", "image", "content"
 
 
@@ -36,7 +39,8 @@ class FolderOrigin:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._stamp: list[tuple[str, int, int, int]] | None = None
+        self._stamp: list[Listed] | None = None
+        self._sums: dict[str, int] = {}
         self._identity: Identity | None = None
         self._size: int | None = None
 
@@ -54,11 +58,11 @@ class FolderOrigin:
     def size(self) -> int:
         """How many bytes its files have, or had when they were first listed: it is asked often."""
         if self._size is None:
-            self._size = sum(size for _, size, _, _ in self.listed())
+            self._size = sum(one[1] for one in self.listed())
         return self._size
 
-    def listed(self) -> list[tuple[str, int, int, int]]:
-        """The files by their path in the folder, in order, with size, time and inode."""
+    def listed(self) -> list[Listed]:
+        """The files by their path in the folder, in order, with size, times and inode."""
         found = []
         try:
             for root, folders, names in os.walk(self.folder, onerror=_raise):
@@ -68,8 +72,8 @@ class FolderOrigin:
                         path = Path(root, name)
                         status = path.stat()
                         inside = path.relative_to(self.folder).as_posix()
-                        stamp = (status.st_size, status.st_mtime_ns, status.st_ino)
-                        found.append((inside, *stamp))
+                        times = status.st_mtime_ns, status.st_ctime_ns
+                        found.append((inside, status.st_size, *times, status.st_ino))
         except OSError as error:
             raise unreadable_source(str(error.filename or self.folder), error) from None
         return sorted(found, key=lambda file: os.fsencode(file[0]))
@@ -79,22 +83,44 @@ class FolderOrigin:
         if self._identity is None:
             self._stamp = self.listed()
             total, lines = 0, []
-            for inside, size, _, _ in self._stamp:
-                lines.append([os.fsencode(inside).hex(), size, self._digest(inside)])
+            for inside, size, *_ in self._stamp:
+                lines.append([os.fsencode(inside).hex(), size, self._digest(inside, size)])
                 total += size
                 if progress is not None:
                     progress(total)
             path = self.folder.resolve().as_posix()
-            self._identity = Identity(path, total, canonical.sha256(lines))
             self.check_unchanged()
+            self._identity = Identity(path, total, canonical.sha256(lines))
         return self._identity
 
-    def _digest(self, inside: str) -> str:
+    def _digest(self, inside: str, size: int) -> str:
+        sums = BlockChecksums()
         try:
             with open_regular(self.folder / inside) as file:
-                return digest_of(file)[0]
+                digest, read = digest_of(file, also=sums.update)
         except OSError as error:
             raise unreadable_source(str(self.folder / inside), error) from None
+        if read != size:
+            raise source_changed(self.path)
+        self._sums[inside] = sums.summed()
+        return digest
+
+    def files(self) -> list[Listed]:
+        """The files that `identity` read; all that are there now, if it did not."""
+        return self.listed() if self._identity is None or self._stamp is None else self._stamp
+
+    def content(self, inside: str) -> bytes:
+        """The bytes of a file; SourceError if they are not those that `identity` read."""
+        try:
+            data = (self.folder / inside).read_bytes()
+        except OSError as error:
+            raise unreadable_source(str(self.folder / inside), error) from None
+        if self._identity is not None:
+            sums = BlockChecksums()
+            sums.update(memoryview(data))
+            if sums.summed() != self._sums[inside]:
+                raise source_changed(self.path)
+        return data
 
     def note(self) -> None:
         """Remember what is in the folder now, unless `identity` did."""
@@ -156,7 +182,7 @@ class FolderSource(Source):
         refuse_types(self.shown, schema, types)
         group: list[tuple[str, bytes | None]] = []
         position = held = 0
-        files = self._folder.listed()
+        files = self._folder.files()
         for number, (inside, size, *_) in enumerate(files):
             position += size
             if number < start:
@@ -175,10 +201,7 @@ class FolderSource(Source):
         """The bytes of a file, None if it is too large for a record in any case."""
         if size > self._limits.max_record_bytes:
             return None
-        try:
-            return (self._folder.folder / inside).read_bytes()
-        except OSError as error:
-            raise unreadable_source(str(self._folder.folder / inside), error) from None
+        return self._folder.content(inside)
 
 
 @dataclass(frozen=True, slots=True)

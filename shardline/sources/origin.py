@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
@@ -14,6 +15,7 @@ from shardline.files.detect import detect
 from shardline.files.hashed import Checksum, Content
 from shardline.files.opened import open_regular
 from shardline.files.stored import StoredFile
+from shardline.files.verified import BlockChecksums, VerifiedFile
 from shardline.hints import Hint, Option
 from shardline.log.facts import Source as Identity
 
@@ -98,6 +100,7 @@ class FileOrigin:
         self.file = file
         self._stamp: tuple[object, ...] | None = None
         self._identity: Identity | None = None
+        self._sums: BlockChecksums | None = None
         self.content: Content | None = None
 
     def __str__(self) -> str:
@@ -120,7 +123,16 @@ class FileOrigin:
         return size if isinstance(size, int) else 0
 
     def open(self) -> OpenFile:
-        """Open it for reading; SourceError if it cannot be."""
+        """Open it for reading; SourceError if it cannot be.
+
+        Once `identity` is known, bytes that differ from those that it read raise SourceError.
+        """
+        file = self._open()
+        if self._sums is None:
+            return file
+        return VerifiedFile(file, self._sums, partial(source_changed, self.path))
+
+    def _open(self) -> OpenFile:
         try:
             return open_regular(self.file) if isinstance(self.file, Path) else self.file.open()
         except ObjectMissingError:
@@ -141,10 +153,11 @@ class FileOrigin:
         """
         if self._identity is None:
             self._stamp = self._look()
-            digest, size = self._digest(progress, records=records)
+            sums = BlockChecksums()
+            digest, size = self._digest(progress, sums, records=records)
             path = self.file.resolve().as_posix() if isinstance(self.file, Path) else str(self.file)
-            self._identity = Identity(_utf8(path), size, digest)
             self.check_unchanged()
+            self._identity, self._sums = Identity(_utf8(path), size, digest), sums
         return self._identity
 
     def note(self) -> None:
@@ -158,7 +171,10 @@ class FileOrigin:
             raise source_changed(self.path)
 
     def _look(self) -> tuple[object, ...]:
-        """What changes with the file: size, time, and which file it is."""
+        """What changes with the file: size, times, and which file it is.
+
+        Anyone can set the time of the last write back, but not that of the last change (ctime).
+        """
         local = self.file if isinstance(self.file, Path) else None
         if isinstance(self.file, StoredFile):
             local = self.file.store.local_path(self.file.name)
@@ -166,22 +182,23 @@ class FileOrigin:
                 info = self.file.store.info(self.file.name)
                 if info is None:
                     raise source_not_found(self.path)
-                return info.size, info.modified
+                return info.size, info.modified, info.e_tag
         try:
             status = Path(local or "").stat()
         except OSError as error:
             raise unreadable_source(self.path, error) from None
-        return status.st_size, status.st_mtime_ns, status.st_ino, status.st_dev
+        times = status.st_mtime_ns, status.st_ctime_ns
+        return status.st_size, *times, status.st_ino, status.st_dev
 
-    def _digest(self, progress: Progress, *, records: bool) -> tuple[str, int]:
-        file = self.open()
+    def _digest(
+        self, progress: Progress, sums: BlockChecksums, *, records: bool
+    ) -> tuple[str, int]:
+        file = self._open()
         try:
+            digest, size = digest_of(file, progress, also=sums.update)
             # Without the compiled kernel a checksum takes longer than the sha256 that it saves.
-            if not records or kernel.NAME == "reference" or detect(file) is not Compression.NONE:
-                return digest_of(file, progress)
-            checksum = Checksum()
-            digest, size = digest_of(file, progress, also=checksum.update)
-            self.content = Content(checksum, digest)
+            if records and kernel.NAME != "reference" and detect(file) is Compression.NONE:
+                self.content = Content(Checksum(size, sums.joined()), digest)
             return digest, size
         finally:
             file.close()

@@ -78,9 +78,8 @@ class TFRecordSource(Source):
             yield from after_a_look(self.shown, schema, chunks, exact=True)
 
     def _open(self) -> RecordFile:
-        self._file.open().close()  # tells a missing file as any other source does
         return RecordFile(
-            self._file.file,
+            self._file.open(),
             limits=self._limits,
             block_bytes=_BLOCK_BYTES,
             compression=self._compression,

@@ -205,7 +205,7 @@ class ObjectStore:
     def _info(self, meta: ObjectMeta) -> ObjectInfo:
         prefix = self._location.path
         name = meta["path"].removeprefix(f"{prefix}/") if prefix else meta["path"]
-        return ObjectInfo(name, meta["size"], meta["last_modified"])
+        return ObjectInfo(name, meta["size"], meta["last_modified"], meta["e_tag"])
 
 
 def _is_hidden(name: str) -> bool:

@@ -20,11 +20,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ObjectInfo:
-    """What a store tells about an object without reading it. `modified` is in UTC."""
+    """What a store tells about an object without reading it. `modified` is in UTC.
+
+    `e_tag` changes with the content, where a store has one.
+    """
 
     name: str
     size: int
     modified: datetime
+    e_tag: str | None = None
 
 
 class ObjectWriter(Protocol):

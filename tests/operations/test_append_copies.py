@@ -19,6 +19,7 @@ from shardline.operations.shards import ShardPlan, make_shard
 from shardline.operations.verify_version import verify_version
 from shardline.sources import Refused, as_source
 from shardline.storage import open_store
+from tests.errors import raises
 from tests.files.samples import example_of, flipped, packed
 from tests.kernel.frames import framed
 from tests.operations.landings import NAME, SCHEMA, shard_bytes, stored
@@ -104,9 +105,10 @@ def test_whatever_becomes_of_a_file_the_digests_of_its_shards_are_right(
     assert_digests_are_right(version)
 
 
+@pytest.mark.parametrize("options", [{}, {"compression": "gzip"}, {"target_bytes": 9_000}])
 @pytest.mark.parametrize("files", [1, 3])
-def test_a_file_swapped_unseen_between_the_passes_does_not_get_the_digest_of_the_first(
-    version: Version, tmp_path: Path, files: int
+def test_file_swapped_between_passes_is_not_appended(
+    version: Version, tmp_path: Path, files: int, options: dict[str, Any]
 ) -> None:
     sources = []
     for number in range(files):
@@ -115,25 +117,9 @@ def test_a_file_swapped_unseen_between_the_passes_does_not_get_the_digest_of_the
         sources.append(as_source(path))
         sources[-1].identity()
         swap_unseen(path, SWAPPED)
-    append(version, sources, schema=SCHEMA)
-    assert shard_bytes(version) == [SWAPPED] * files
-    assert_digests_are_right(version)
-
-
-def test_a_shard_that_was_made_twice_leaves_nothing_of_the_first_time(
-    version: Version, tmp_path: Path
-) -> None:
-    path = tmp_path / "a.tfrecord"
-    path.write_bytes(PLAIN)
-    source = as_source(path)
-    source.identity()
-    swap_unseen(path, SWAPPED)
-    append(version, source, schema=SCHEMA)
-    (shard,) = version.newest().shards
-    name = version.shard_name(shard)
-    assert set(stored(version, "shards")) == {name, f"{name}.index", f"{name}.receipt"}
-    hidden = {found.name for found in (tmp_path / "root/digits/shards").iterdir()}
-    assert hidden == {each.rpartition("/")[2] for each in stored(version, "shards")}
+    with raises(SourceError, "source-changed"):
+        append(version, sources, schema=SCHEMA, on_duplicate="append", **options)
+    assert not stored(version, "shards")
 
 
 class OneRefused:

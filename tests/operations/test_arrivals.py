@@ -134,9 +134,41 @@ def test_a_file_that_was_just_written_to_is_left_to_settle(
     found = look(version, [folder], clock=lambda: written + 9)
     assert (found.new, len(found.settling)) == ((), 1)
     assert names(look(version, [folder], clock=lambda: written + 11)) == ["a.jsonl"]
-    assert names(look(version, [folder], clock=lambda: written - 100)) == ["a.jsonl"], (
-        "a clock that is behind must not keep it out for ever"
-    )
+
+
+def test_file_ahead_of_clock_settles_when_unchanged(version: Version, tmp_path: Path) -> None:
+    (tmp_path / "landing").mkdir()
+    path = json_lines(tmp_path / "landing/a.jsonl", rows(0, 5))
+    folder = LandingFolder(str(tmp_path / "landing"), settle_seconds=10)
+    ahead = path.stat().st_mtime + 86_400
+    os.utime(path, (ahead, ahead))
+
+    def seen(seconds: float) -> tuple[list[str], int]:
+        found = look(version, [folder], clock=lambda: ahead - 1_000 + seconds)
+        return names(found), len(found.settling)
+
+    assert seen(0) == ([], 1), "its time says nothing"
+    assert seen(9) == ([], 1)
+    for size in (6, 7):  # it grows, and its time is set again
+        json_lines(path, rows(0, size))
+        os.utime(path, (ahead, ahead))
+        assert seen(20 * size) == ([], 1)
+        assert seen(20 * size + 9) == ([], 1)
+    assert seen(200) == (["a.jsonl"], 0)
+    assert seen(-50) == ([], 1), "our clock was set back: it begins again"
+    assert seen(-45) == ([], 1)
+    version.store.delete("digits/v1/arrivals.json")
+    assert seen(250) == ([], 1)
+    assert seen(261) == (["a.jsonl"], 0), "a clock that is behind does not keep it out for ever"
+    land(version, look(version, [folder], clock=lambda: ahead - 700))
+    assert look(version, [folder], clock=lambda: ahead - 600).known == 1
+
+
+def test_file_ahead_of_clock_without_settling_is_new(version: Version, tmp_path: Path) -> None:
+    path = json_lines(tmp_path / "a.jsonl", rows(0, 5))
+    folder = LandingFolder(str(tmp_path), "*.jsonl", settle_seconds=0)
+    written = path.stat().st_mtime
+    assert names(look(version, [folder], clock=lambda: written - 100)) == ["a.jsonl"]
 
 
 def test_hidden_files_markers_and_what_the_pattern_does_not_match_are_passed_over(

@@ -113,7 +113,9 @@ def _of_what(one: ShardToRead, entry: Entry, receipt: Receipt | None) -> str:
     needed = {
         "combine": is_ours(entry) and chooses(told),
         "repair": told.get("how") == "salvage",
-        "append": receipt is not None and not receipt.counts(records),
+        "append": one.row.shard.source is not None
+        and receipt is not None
+        and not receipt.counts(records),
     }
     return _NUMBERED[entry.operation] if records and needed.get(entry.operation) else ""
 

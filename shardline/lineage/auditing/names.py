@@ -155,7 +155,11 @@ def _appended(look: _Looking) -> Iterator[_Odd]:
     sources = {source.key: source for source in entry.sources}
     aside = {told["source"]: len(told["files"]) for told in entry.parameters.get("quarantine", ())}
     part: Counter[str] = Counter()
-    for one in entry.added:
+    bases = entry.bases or [""] * len(entry.added)
+    for one, base in zip(entry.added, bases, strict=True):
+        if base:
+            yield from _left_of(look, one.shard, base)
+            continue
         key = one.shard.source or ""
         source = sources.get(key)
         if source is None:
@@ -171,6 +175,16 @@ def _appended(look: _Looking) -> Iterator[_Odd]:
         if at is None:
             yield _Odd(one.shard.name, _OTHER)
         part[key] = (part[key] if at is None else at) + 1
+
+
+def _left_of(look: _Looking, shard: Shard, name: str) -> Iterator[_Odd]:
+    """What a replacement left of a shard: fewer records, and the shard itself is taken out."""
+    row = look.history.ledger.row_at(name, look.entry.snapshot - 1)
+    if row is None or name not in look.entry.removed:
+        yield _Odd(shard.name, f"it is told to be made of {name}, which the entry does not remove")
+    elif not shard.records < row.shard.records:
+        what = f"it has {shard.records} records, and {name}, of which it is made, has "
+        yield _Odd(shard.name, f"{what}{row.shard.records}", lost=True)
 
 
 def _rebuilt(look: _Looking) -> Iterator[_Odd]:

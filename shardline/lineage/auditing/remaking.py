@@ -77,6 +77,8 @@ class Remaking:
             return Reason("salvaged-shard", "it was salvaged from a corrupt shard")
         if entry.operation == "append":
             batches = {source.key for source in entry.sources if source.batch is not None}
+            if one.row.shard.source is None:
+                return self._lost_inputs(one, entry)  # It is what a replacement left of another.
             in_memory = one.row.shard.source in batches
             return Reason("rows-in-memory", "its rows were in memory") if in_memory else None
         if entry.operation not in _HOW:
@@ -218,6 +220,8 @@ class Remaking:
         return settled([one for one in found if one is not None])
 
     def _appended(self, work: _Work) -> Receipt:
+        if work.shard.source is None:
+            return self._rebuilt(work)
         rows = source_rows(work.history.version, work.shard, self.limits)
         if rows is None:
             raise UnmakeableError(Reason("source-changed", "its source is missing, or changed"))

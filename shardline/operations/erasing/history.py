@@ -34,7 +34,12 @@ class VersionHistory:
     @cached_property
     def sidecars(self) -> SidecarReader:
         """Reads its sidecars, compared with what its entries committed."""
-        return SidecarReader(self.version, lambda number: self.entries[number - 1])
+        return SidecarReader(self.version, self._entry)
+
+    def _entry(self, number: int) -> Entry:
+        """Return an entry by its number; `entries` may begin after the first."""
+        index = number - self.entries[0].number if self.entries else -1
+        return self.entries[index] if index >= 0 else self.version.log.entry(number)
 
     @cached_property
     def shards(self) -> dict[str, Shard]:

@@ -168,9 +168,13 @@ def source_holders(
         for entry in one.entries:
             told |= {source.key: source for source in entry.sources if source.path is not None}
             if "set_aside" in entry.parameters:
+                same = entry.parameters.get("duplicates", ())
                 aside |= {source.key for source in entry.sources}
+                aside -= {str(skipped["source"]) for skipped in same}
+    # A duplicate that was skipped holds the same records.
+    contents = {told[key].sha256 for key in keys if key in told}
     for key, source in sorted(told.items(), key=lambda one: one[1].shown):
-        meant = key in keys or _is_one_of(source, refused)
+        meant = source.sha256 in contents or _is_one_of(source, refused)
         doubted = _is_one_of(source, doubtful)
         if not meant and not doubted and key not in unknown | aside:
             continue
@@ -294,7 +298,7 @@ def _tainted_by(
 ) -> set[str]:
     """The shards of an entry that hold something of what goes."""
     added = [one.shard.name for one in entry.added]
-    if entry.operation == ERASE:
+    if entry.operation in {ERASE, "append"}:
         made = zip(entry.added, entry.bases, strict=False)
         shards = (one.shard for one, base in made if base in own)
         return {shard.name for shard in shards if remains.hold(entry.dataset, shard)}

@@ -49,6 +49,7 @@ class EraseTask:
     base: Base | None
     limits: Limits
     attempt: int = 0
+    operation: str = "erase"
 
     step = "erasing"
 
@@ -72,7 +73,7 @@ class EraseTask:
             self.store,
             self.dataset,
             self.version,
-            erased_identity(self.shard, spans_of(self.rows), self.base),
+            erased_identity(self.shard, spans_of(self.rows), self.base, self.operation),
             compression,
             self.shard.source,
             self.records.path,
@@ -86,7 +87,10 @@ class EraseTask:
 
 
 def erased_identity(
-    old: Shard, gone: Sequence[tuple[int, int]], base: Base | None
+    old: Shard,
+    gone: Sequence[tuple[int, int]],
+    base: Base | None,
+    operation: str = "erase",
 ) -> dict[str, object]:
     """What the name of a shard is a hash of that is made of another without some of its rows.
 
@@ -94,7 +98,7 @@ def erased_identity(
     """
     spans = ",".join(f"{first}-{last}" for first, last in gone)
     return {
-        "operation": "erase",
+        "operation": operation,
         "shard": [old.name, old.content],
         "rows": hashlib.sha256(spans.encode()).hexdigest(),
         "base": None if base is None else [base.name, base.sha256],
