@@ -85,14 +85,14 @@ class ReleaseTimes:
             if released[snapshot - 1] == self._times[entry]:
                 released[snapshot - 1] = self._time(entry, present, erased=erased)
         if erased:
-            released[released > present] = 0
+            released[released > present + _SLACK] = 0
         return released
 
     def _time(self, entry: int, present: int, *, erased: bool) -> int:
         """Return when an entry was committed, as late as any clock that can be right says."""
         told, stored = self._times[entry], self._stored.get(entry)
-        if stored is None or stored > present:
-            return told
+        if stored is None or stored > present + _SLACK:
+            return told  # The store does not know, or its own clock is wrong.
         copied = self._first[entry] != entry
         if (copied or erased) and self._is_ahead(self._first[entry], present):
             return stored

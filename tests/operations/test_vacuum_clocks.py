@@ -100,6 +100,7 @@ def test_vacuum_keep_zero_deletes_erased_shards_of_any_clock(tmp_path: Path) -> 
 @pytest.mark.parametrize("days", [-30, -8])
 def test_vacuum_clock_behind_deletes_nothing_early(tmp_path: Path, days: int) -> None:
     now = replaced(tmp_path, days)
+    assert run(tmp_path, now) == {"0", "1"}
     assert run(tmp_path, now + 6 * DAY) == {"0", "1"}
     assert run(tmp_path, now + 8 * DAY) == {"1"}
 
