@@ -58,23 +58,35 @@ def look_through(
     rows: Rows,
     searched: Collection[str] | None = None,
 ) -> Iterator[QuarantineFile]:
-    """The quarantine files of a dataset that hold something of what is meant, or may.
+    """The committed quarantine files of a dataset that hold something of what is meant, or may.
 
     `rows` are the records that are meant of the shards that were `searched`, of all shards if that
-    is None.
+    is None. A file that is not committed is left to its writer, and to vacuum.
     """
     makers = dict(_makers(history))
-    folder = f"{history.dataset}/quarantine"
-    for file in history.store.list(folder):
-        leaf = file.name.removeprefix(f"{folder}/").removesuffix(".jsonl")
-        owner = history.versions.get(leaf.split(".", 1)[0])
-        if owner is None or not file.size:
+    for file in history.store.list(f"{history.dataset}/quarantine"):
+        if file.name not in history.quarantine or not file.size:
             continue
-        made = makers.get(file.name) or makers.get(f"{leaf}.tfrecord") or _Made()
+        stem = _stem(file.name)
+        owner = history.versions.get(stem.split(".", 1)[0])
+        made = makers.get(file.name) or makers.get(f"{stem}.tfrecord") or _Made()
+        if owner is None:
+            continue
         with closing(_Asking(history, owner, made, conditions, rows, searched)) as asking:
             found = _looked_at(history.store, file.name, asking)
         if found.meant or found.doubtful:
             yield found
+
+
+def look_at_uncommitted(history: DatasetHistory, name: str, condition: Condition) -> QuarantineFile:
+    """What a quarantine file holds that no entry names; its version must have a log."""
+    owner = history.versions[_stem(name).split(".", 1)[0]]
+    with closing(_Asking(history, owner, _Made(), [condition], {}, ())) as asking:
+        return _looked_at(history.store, name, asking)
+
+
+def _stem(name: str) -> str:
+    return name.rpartition("/")[2].removesuffix(".jsonl")
 
 
 def _looked_at(store: Store, name: str, asking: _Asking) -> QuarantineFile:
@@ -275,9 +287,8 @@ def clear_receipts(store: Store, quarantine: str) -> None:
     There may be two: on an object store a large shard has a name that was drawn, and its receipt
     is also where others look for it.
     """
-    folder, _, leaf = quarantine.rpartition("/")
-    folder = f"{folder.rpartition('/')[0]}/shards"
-    stem = leaf.removesuffix(".jsonl")
+    folder = f"{quarantine.split('/', 1)[0]}/shards"
+    stem = _stem(quarantine)
     first = ".".join(stem.split(".")[:2])
     names = [f"{folder}/{one}.tfrecord{RECEIPT}" for one in dict.fromkeys((stem, first))]
     for name, receipt in zip(names, told_by_receipts(store, names), strict=True):
