@@ -93,6 +93,20 @@ class DatasetHistory:
         listed = self.store.list(f"{self.dataset}/shards")
         return frozenset(file.name.rpartition("/")[2] for file in listed)
 
+    @cached_property
+    def quarantine(self) -> frozenset[str]:
+        """The quarantine files that are committed: an entry names them, or has their shard."""
+        named = (
+            name
+            for one in self.versions.values()
+            for entry in one.entries
+            for told in entry.parameters.get("quarantine", ())
+            for name in told.get("files", ())
+        )
+        folder = f"{self.dataset}/quarantine"
+        beside = (f"{folder}/{name.removesuffix('.tfrecord')}.jsonl" for name in self.shards)
+        return frozenset((*named, *beside))
+
     def owner(self, shard: str) -> VersionHistory:
         """The version in whose log a shard stands."""
         return self.versions[shard.split(".", 1)[0]]

@@ -20,6 +20,7 @@ from shardline.log.log import CHECKPOINT_NAME, ENTRY_NAME, HINT
 from shardline.log.sidecars import RECEIPT, ROWS
 from shardline.operations.arrivals import ARRIVALS
 from shardline.operations.erasing.holders import Holder
+from shardline.operations.erasing.quarantined import look_at_uncommitted
 from shardline.operations.erasing.row_search import RowSearch
 from shardline.operations.erasing.search import views_of
 from shardline.operations.keepers import vacuum_command
@@ -34,13 +35,14 @@ if TYPE_CHECKING:
     from shardline.operations.erasing.history import DatasetHistory
     from shardline.storage import ObjectInfo
 
-Sort: TypeAlias = Literal["shard", "temporary", "receipt", "orphan", "foreign"]
+Sort: TypeAlias = Literal["shard", "temporary", "refused", "receipt", "orphan", "foreign"]
 
 _BLOCK_BYTES = 4 * 1024 * 1024
 _BESIDE = re.compile(r"\.(index|receipt|rows)$")
 _ADVICE = {
     "shard": "erase again when no writer is at work, or vacuum: that deletes what is not committed",
     "temporary": "vacuum when no writer is at work, which deletes what was not committed",
+    "refused": "vacuum, which deletes what was not committed",
     "receipt": "vacuum, which deletes what was not committed",
     "orphan": "bring the log of its version back and erase again, or delete the file",
     "foreign": "look into it, and delete it or move it away",
@@ -48,6 +50,7 @@ _ADVICE = {
 _WHAT = {
     "shard": "it was written and never committed",
     "temporary": "a writer that was stopped left it, or is still writing it",
+    "refused": "it has rows that were refused, and was never committed",
     "receipt": "it tells of rows that were refused and never committed",
     "orphan": "its version has no log",
     "foreign": "it belongs to no version",
@@ -81,11 +84,17 @@ def _sort(history: DatasetHistory, file: ObjectInfo) -> Sort | None:
     if folder == "shards" and len(rest) == 1:
         return _sort_beside_shards(history, file.name, leaf)
     if folder == "quarantine" and len(rest) == 1:
-        match = SHARD_NAME.fullmatch(f"{leaf.removesuffix('.jsonl')}.tfrecord")
-        if match is None or not leaf.endswith(".jsonl"):
-            return "foreign"
-        return None if match["version"] in history.versions else "orphan"
+        return _sort_quarantine(history, file.name, leaf)
     return None if _is_of_version(rest) else "foreign"
+
+
+def _sort_quarantine(history: DatasetHistory, name: str, leaf: str) -> Sort | None:
+    match = SHARD_NAME.fullmatch(f"{leaf.removesuffix('.jsonl')}.tfrecord")
+    if match is None or not leaf.endswith(".jsonl"):
+        return "foreign"
+    if match["version"] not in history.versions:
+        return "orphan"
+    return None if name in history.quarantine else "refused"
 
 
 def _is_of_version(rest: Sequence[str]) -> bool:
@@ -123,14 +132,14 @@ def leftover_holders(
 def _holder(history: DatasetHistory, leftover: Leftover, found: int | None) -> Holder:
     what = _WHAT[leftover.sort]
     if found:
-        what = f"{what}, and has {found:,} such {'record' if found == 1 else 'records'}"
+        what = f"{what}, and has {found:,} of those that are meant"
     commands = (vacuum_command(history.dataset),)
     return Holder(
         "uncommitted",
         object_uri(history.store, leftover.name),
         what,
         _ADVICE[leftover.sort],
-        commands if leftover.sort in {"shard", "temporary", "receipt"} else (),
+        () if leftover.sort in {"orphan", "foreign"} else commands,
         certain=bool(found),
     )
 
@@ -139,6 +148,9 @@ def _search(
     history: DatasetHistory, leftover: Leftover, condition: Condition, limits: Limits
 ) -> int | None:
     """Return how many records are meant; None if there may be some that could not be found."""
+    if leftover.sort == "refused":
+        file = look_at_uncommitted(history, leftover.name, condition)
+        return len(file.meant) or (None if file.doubtful else 0)
     if leftover.sort in {"receipt", "foreign"} or leftover.name.endswith((PLAN, ".jsonl")):
         return None
     with ExitStack() as stack:

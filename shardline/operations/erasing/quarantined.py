@@ -63,24 +63,37 @@ def look_through(
     rows: Rows,
     searched: Collection[str] | None = None,
 ) -> Iterator[QuarantineFile]:
-    """The quarantine files of a dataset that hold something of what is meant, or may.
+    """The committed quarantine files of a dataset that hold something of what is meant, or may.
 
     `rows` are the records that are meant of the shards that were `searched`, of all shards if that
-    is None. Raises SidecarMismatchError for a file that differs from the committed file.
+    is None. A file that is not committed is left to its writer, and to vacuum. Raises
+    SidecarMismatchError for a file that differs from the committed file.
     """
     makers = dict(_makers(history))
-    folder = f"{history.dataset}/quarantine"
-    for file in history.store.list(folder):
-        leaf = file.name.removeprefix(f"{folder}/").removesuffix(".jsonl")
-        owner = history.versions.get(leaf.split(".", 1)[0])
-        if owner is None or not file.size:
+    for file in history.store.list(f"{history.dataset}/quarantine"):
+        if file.name not in history.quarantine or not file.size:
             continue
-        owner.sidecars.compare(f"{leaf}.jsonl")
-        made = makers.get(file.name) or makers.get(f"{leaf}.tfrecord") or _Made()
+        stem = _stem(file.name)
+        owner = history.versions.get(stem.split(".", 1)[0])
+        made = makers.get(file.name) or makers.get(f"{stem}.tfrecord") or _Made()
+        if owner is None:
+            continue
+        owner.sidecars.compare(f"{stem}.jsonl")
         with closing(_Asking(history, owner, made, conditions, rows, searched)) as asking:
             found = _looked_at(history.store, file.name, asking)
         if found.meant or found.doubtful:
             yield found
+
+
+def look_at_uncommitted(history: DatasetHistory, name: str, condition: Condition) -> QuarantineFile:
+    """What a quarantine file holds that no entry names; its version must have a log."""
+    owner = history.versions[_stem(name).split(".", 1)[0]]
+    with closing(_Asking(history, owner, _Made(), [condition], {}, ())) as asking:
+        return _looked_at(history.store, name, asking)
+
+
+def _stem(name: str) -> str:
+    return name.rpartition("/")[2].removesuffix(".jsonl")
 
 
 def _looked_at(store: Store, name: str, asking: _Asking) -> QuarantineFile:
@@ -326,7 +339,7 @@ def _cleared_receipts(owner: VersionHistory, quarantine: str) -> Iterator[tuple[
     What a function raised may contain what it was given. There may be two receipts: on an object
     store a large shard has a name that was drawn, and its receipt is also where others look for it.
     """
-    stem = quarantine.rpartition("/")[2].removesuffix(".jsonl")
+    stem = _stem(quarantine)
     first = ".".join(stem.split(".")[:2])
     names = [f"{one}.tfrecord{RECEIPT}" for one in dict.fromkeys((stem, first))]
     for name, data in zip(names, owner.sidecars.read(names), strict=True):
