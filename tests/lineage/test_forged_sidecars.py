@@ -128,13 +128,14 @@ def test_no_tampered_sidecar_is_believed(
     assert root.findings(sources=False)
     before = root.state()
     try:
-        erase(root.folder, "digits", key="id", values=[3])
+        report = erase(root.folder, "digits", key="id", values=[3])
     except ShardlineError:
         assert root.state() == before
         return
     assert table(root.version("digits/v1").newest())["id"] == [0, 1, 2, 4, 5]
     assert table(root.version("digits/v2").newest())["id"] == [0, 2, 4, 5]
-    assert table(root.version("digits/v3").newest())["number"] in ([0, 2, 4, 5], [0, 2, 3, 4, 5])
+    if table(root.version("digits/v3").newest())["number"] != [0, 2, 4, 5]:
+        assert "unsearched" in {one.kind for one in report.open}
 
 
 def test_stopped_erase_leaves_usable_sidecars(root: Root) -> None:

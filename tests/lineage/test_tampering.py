@@ -22,6 +22,7 @@ from shardline.lineage.catalog import Catalog
 from shardline.log.changes import Replace
 from shardline.log.facts import Attestation, Hold, Shard
 from shardline.log.landing import Append
+from shardline.log.schema import Feature, Schema
 from shardline.log.version import Version
 from shardline.operations.append import append
 from shardline.operations.check import check_version
@@ -359,39 +360,76 @@ def test_audit_finds_each_tampered_object(
     assert {one.severity for one in found} & {"error", "warning"}
 
 
-def test_deleted_index_is_no_finding_and_read_again(root: Root) -> None:
-    snapshot = root.version().newest()
-    records = snapshot.take(range(5)).to_pylist()
-    path = _beside(".index")(root, 0)
+def large(tmp_path: Path) -> tuple[Version, list[Path]]:
+    """A version whose shards are read through their indexes."""
+    version = Version(tmp_path / "large", BASE)
+    schema = Schema((Feature("id", "int64"), Feature("name", "bytes")))
+    many = [{"id": number, "name": f"{number:03}" * 500} for number in range(100)]
+    append(version, many, batch="many", schema=schema, target_bytes=80_000)
+    assert check_version(version).ok
+    shards = version.newest().shards
+    return version, [tmp_path / "large" / f"digits/shards/{one.name}.index" for one in shards]
+
+
+NUMBERS = [1, 50, 99]
+
+
+def test_deleted_index_is_no_finding_and_read_again(tmp_path: Path) -> None:
+    version, (path, *_) = large(tmp_path)
     before = path.read_bytes()
     path.unlink()
-    assert root.findings(BASE) == []
-    assert snapshot.take(range(5)).to_pylist() == records
+    assert audit(Catalog(tmp_path / "large")).ok
+    assert version.newest().take(NUMBERS)["id"].to_pylist() == NUMBERS
     assert path.read_bytes() == before
 
 
 @pytest.mark.parametrize("tamper", [forging.flip, forging.truncate, forging.swap])
-def test_take_writes_a_bad_index_again(root: Root, tamper: Callable[[Path, Path], None]) -> None:
-    snapshot = root.version().newest()
-    records = snapshot.take(range(5)).to_pylist()
-    path = _beside(".index")(root, 0)
+def test_take_writes_a_bad_index_again(
+    tmp_path: Path, tamper: Callable[[Path, Path], None]
+) -> None:
+    version, (path, other) = large(tmp_path)
     before = path.read_bytes()
-    tamper(path, _beside(".index")(root, -1))
-    assert not verify_version(root.version()).ok
-    assert snapshot.take(range(5)).to_pylist() == records
+    tamper(path, other)
+    assert not verify_version(version).ok
+    assert version.newest().take(NUMBERS)["id"].to_pylist() == NUMBERS
     assert path.read_bytes() == before
-    assert verify_version(root.version()).ok
+    assert verify_version(version).ok
 
 
-def test_repair_writes_a_forged_index_again(root: Root) -> None:
-    version = root.version()
-    path = _beside(".index")(root, 0)
+def test_repair_writes_a_forged_index_again(tmp_path: Path) -> None:
+    version, (path, _) = large(tmp_path)
     before = path.read_bytes()
     forging.forge(path)
+    assert [one.kind for one in audit(Catalog(tmp_path / "large")).findings] == ["wrong-index"]
     assert not verify_version(version).ok
     assert repair(version).indexes == (version.newest().shards[0].name,)
     assert path.read_bytes() == before
     assert repair(version).indexes == ()
+
+
+def test_take_of_forged_index_that_cuts_records_is_right(tmp_path: Path) -> None:
+    version, (path, _) = large(tmp_path)
+    forging.forge(path)
+    last = version.newest().shards[0].records - 1
+    assert version.newest().take([last])["id"].to_pylist() == [last]
+
+
+def test_readers_refuse_a_large_swapped_shard(tmp_path: Path) -> None:
+    version, indexes = large(tmp_path)
+    shard = indexes[0].with_suffix("")
+    forging.forge(shard)
+    snapshot = version.newest()
+    for index in (True, False):
+        if not index:
+            indexes[0].unlink()
+        for read in (
+            lambda: snapshot.to_arrow().read_all(),
+            lambda: snapshot.take([0]),
+            snapshot.to_tf,
+            lambda: export(version, tmp_path / "out", snapshot.number),
+        ):
+            with raises(WrongShardError, "shard-mismatch"):
+                read()
 
 
 @pytest.mark.parametrize("place", [0, 1])
