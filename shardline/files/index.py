@@ -10,6 +10,7 @@ and ends when it is opened.
 
 from __future__ import annotations
 
+import os
 import struct
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,7 +27,7 @@ from shardline.errors import (
     StorageError,
 )
 from shardline.files.compression import Compression, CompressionError
-from shardline.files.opened import open_regular
+from shardline.files.opened import LocalFile, open_regular
 from shardline.files.packed import PackedStream
 from shardline.files.reader import DEFAULT_LIMITS, Limits, RecordFile
 from shardline.files.stored import open_source
@@ -382,45 +383,92 @@ class _IndexBody:
 
 
 class IndexCheck:
-    """Compares the index of a file in a store with the file, while that is read.
+    """Compares the index of a file with the file, while that is read.
 
-    An index is wrong if one number in it is, whatever its checksums say.
+    An index is wrong if one number in it is, whatever its checksums say. A small index, as most
+    are, is read and compared at once. `store` is where an index lies that is not on a local disk.
     """
 
-    def __init__(self, store: Store, name: str, sha256: str) -> None:
+    def __init__(self, store: Store, name: str, file: OpenFile, sha256: str) -> None:
         self.problem = ""
+        self._file = file
         self._sha256 = sha256
+        self._index = f"{name}.index"
+        self._expected = bytearray()
         self._body: _IndexBody | None = None
         self._left = np.zeros(0, np.int64)
         try:
-            self._body = _IndexBody.open(store, f"{name}.index")
-            self._numbers = self._body.numbers()
+            self._small = self._read_small()
+            if self._small is None:
+                self._body = _IndexBody.open(store, self._index)
+                self._numbers = self._body.numbers()
         except IndexMismatchError as error:
             if error.code != "index-not-found":
                 self.problem = error.message
 
+    def _read_small(self) -> bytes | None:
+        """Read an index on a local disk at once; None if it is large, or elsewhere."""
+        if not isinstance(self._file, LocalFile):
+            return None
+        try:
+            flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
+            descriptor = os.open(f"{self._file}.index", flags)
+        except FileNotFoundError:
+            return b""
+        except OSError:
+            return None
+        try:
+            data = os.read(descriptor, _SMALL_BYTES + 1)
+        except OSError:
+            return None
+        finally:
+            os.close(descriptor)
+        return data if len(data) <= _SMALL_BYTES else None
+
     def add(self, block: Block) -> None:
         """Compare what the index has of the next records."""
-        if self._body is not None and not self.problem:
-            self._compare(block.starts + (block.offset - HEADER_BYTES))
+        offsets = block.starts + (block.offset - HEADER_BYTES)
+        if self._small:
+            self._expected += offsets.tobytes()
+        elif self._body is not None and not self.problem:
+            self._compare(offsets)
 
-    def finish(self, file: OpenFile, opened: RecordFile, end: int) -> str:
+    def finish(self, opened: RecordFile, end: int) -> str:
         """Compare the rest, when all records were read: their unpacked bytes end at `end`.
 
         Returns what is wrong with the index; empty if nothing is, or there is none.
         """
-        if self._body is not None and not self.problem:
-            self._finish(self._body, file, opened, end)
+        stream = opened.stream
+        members = stream.members if isinstance(stream, PackedStream) else ()
+        last = np.array([end, *(number for member in members for number in member)], np.int64)
+        try:
+            if self._small:
+                self._compare_small(self._small, bytes(self._expected) + last.tobytes())
+            elif self._body is not None and not self.problem:
+                self._compare(last)
+                if len(self._left) or next(self._numbers, None) is not None:
+                    raise _corrupt(self._index, "wrong record offsets")
+                self._compare_file(self._body.header)
+        except IndexMismatchError as error:
+            self.problem = self.problem or error.message
         return self.problem
 
-    def _finish(self, body: _IndexBody, file: OpenFile, opened: RecordFile, end: int) -> None:
-        header, stream = body.header, opened.stream
-        members = stream.members if isinstance(stream, PackedStream) else []
-        self._compare(np.array([end, *np.array(members, np.int64).reshape(-1)], np.int64))
-        same = header.size == file.size and header.sha256 in {"", self._sha256}
-        same = same and header.fingerprint == fingerprint_of(file, file.size)
-        if not same or len(self._left) or next(self._numbers, None) is not None:
-            self.problem = self.problem or f"{body.index}: index of another file"
+    def _compare_small(self, data: bytes, expected: bytes) -> None:
+        header = _parse_header(self._index, data)
+        start, end = header.offset, header.offset + 8 * header.numbers
+        if len(data) != header.bytes or data[start:end] != expected:
+            raise _corrupt(self._index, "wrong record offsets")
+        if header.is_checked:
+            table = _parse_table(self._index, header, data[end:])
+            _compare_blocks(self._index, expected, table, 0)
+        self._compare_file(header)
+
+    def _compare_file(self, header: IndexHeader) -> None:
+        same = header.size == self._file.size and header.sha256 in {"", self._sha256}
+        if same and not header.sha256:
+            same = header.fingerprint == fingerprint_of(self._file, header.size)
+        if not same:
+            raise _corrupt(self._index, "index of another file")
 
     def _compare(self, expected: IntArray) -> None:
         try:
@@ -433,8 +481,8 @@ class IndexCheck:
             self.problem = error.message
             return
         found, self._left = self._left[: len(expected)], self._left[len(expected) :]
-        if not np.array_equal(found, expected) and self._body is not None:
-            self.problem = f"{self._body.index}: wrong record offsets"
+        if not np.array_equal(found, expected):
+            self.problem = f"{self._index}: wrong record offsets"
 
 
 class NoIndexCheck:
@@ -443,7 +491,7 @@ class NoIndexCheck:
     def add(self, block: Block) -> None:
         """Compare nothing."""
 
-    def finish(self, file: OpenFile, opened: RecordFile, end: int) -> str:  # noqa: ARG002
+    def finish(self, opened: RecordFile, end: int) -> str:  # noqa: ARG002
         """Find nothing wrong."""
         return ""
 

@@ -85,13 +85,14 @@ def inspect_shard(
         wrong, differing, opened = inspect_plan(store, name, shard, schema)
         return ShardReport(shard, name, tuple(wrong), tuple(differing), opened)
     try:
-        file = HashedFile(StoredFile(store, name).open())
+        opened = StoredFile(store, name).open()
     except ObjectMissingError:
         return ShardReport(shard, name, ("it is missing",))
+    file = HashedFile(opened)
     problems = [_wrong_size(file.size, shard)] if file.size != shard.bytes else []
     misfits: list[Violation] = []
     records, end, read, damaged_at = 0, 0, False, None
-    indexed = IndexCheck(store, name, shard.sha256) if index else NoIndexCheck()
+    indexed = IndexCheck(store, name, opened, shard.sha256) if index else NoIndexCheck()
     with RecordFile(file, limits=limits) as records_of:
         try:
             for block in records_of.blocks():
@@ -115,7 +116,7 @@ def inspect_shard(
             problems.append(f"it is packed as {packed} and should be {shard.compression}")
         if file.finish() != shard.sha256:
             problems.append("its sha256 is not the one that was committed")
-        wrong_index = "" if problems else indexed.finish(file, records_of, end)
+        wrong_index = "" if problems else indexed.finish(records_of, end)
     return ShardReport(shard, name, tuple(problems), tuple(misfits), read, damaged_at, wrong_index)
 
 

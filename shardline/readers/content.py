@@ -1,31 +1,48 @@
 """Whether the file of a shard is the committed one: by its ends, or by reading all of it.
 
-An index tells the checksum of the first and last bytes of its file. If these agree, the file is
-taken to be the committed one: a swapped file differs there. If they do not, or there is no good
-index, the file is read whole and compared with the committed sha256.
+A small file is hashed and compared with the committed sha256; its index is not used. Of a large
+file, the index tells the checksum of the first and last bytes. If these agree, the file is taken to
+be the committed one: a swapped file differs there. If they do not, or there is no good index, the
+file is read whole and compared with the committed sha256.
 """
 
 from __future__ import annotations
 
+import hashlib
 from contextlib import closing
 from typing import TYPE_CHECKING
 
 from shardline.errors import DamagedFileError, StorageError
 from shardline.files.hashed import HashedFile
-from shardline.files.index import fill_index, read_fingerprint, stored_fingerprint
+from shardline.files.index import (
+    fill_index,
+    fingerprint_of,
+    read_fingerprint,
+    stored_fingerprint,
+)
+from shardline.files.opened import LocalFile
 from shardline.files.reader import RecordFile
 
 if TYPE_CHECKING:
+    from shardline.files.opened import OpenFile
     from shardline.files.reader import Limits
     from shardline.readers.shards import ShardFile
 
 
-def has_committed_ends(file: ShardFile) -> bool | None:
-    """Compare the ends of a shard with what its index tells; None if it has no good index."""
+SMALL_BYTES = 64 * 1024
+"""A shard up to this size is hashed at once, which costs no more than to open its index."""
+
+
+def is_committed(file: ShardFile, opened: OpenFile) -> bool | None:
+    """Compare a small shard, or the ends of a large one; None if that has no good index."""
     stored, shard = file.file, file.shard
+    if shard.bytes <= SMALL_BYTES:
+        return hashlib.sha256(opened.pread(shard.bytes, 0)).hexdigest() == shard.sha256
     known = read_fingerprint(stored.store, stored.name, shard.bytes, shard.sha256)
     if known is None:
         return None
+    if isinstance(opened, LocalFile):
+        return fingerprint_of(opened, shard.bytes) == known
     return stored_fingerprint(stored.store, stored.name, shard.bytes) == known
 
 
@@ -34,8 +51,12 @@ def refuse_swapped(file: ShardFile, limits: Limits) -> None:
 
     What is only damaged passes: reading it tells where. Raises WrongShardError.
     """
-    if not has_committed_ends(file):
+    with closing(file.file.open()) as opened:
+        same = is_committed(file, opened)
+    if same is None:
         rebuild_index(file, limits)
+    elif not same:
+        refuse_other_content(file, limits)
 
 
 def refuse_other_content(file: ShardFile, limits: Limits) -> None:

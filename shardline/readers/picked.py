@@ -2,12 +2,13 @@
 
 A plain shard is read through its index, as many bytes as the records have. So is a GZIP shard on a
 local disk, where a run of records costs the member that it begins in. A lost or corrupt index is
-written again. Any other shard, and a shard whose index cannot be written, is read from its start up
-to the last record that is wanted.
+written again. Any other shard, a small one, and one whose index cannot be written is read from its
+start up to the last record that is wanted.
 """
 
 from __future__ import annotations
 
+from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -17,7 +18,7 @@ from shardline import kernel
 from shardline.errors import DamagedFileError, IndexMismatchError
 from shardline.files.index import IndexedFile, read_offsets
 from shardline.kernel.types import FRAME_BYTES
-from shardline.readers.content import has_committed_ends, rebuild_index
+from shardline.readers.content import SMALL_BYTES, is_committed, rebuild_index
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator
@@ -80,6 +81,8 @@ def _through_index(
 
     What it returns raises IndexMismatchError, maybe late, if the index is lost or corrupt.
     """
+    if file.shard.bytes <= SMALL_BYTES:
+        return None
     local = file.file.store.local_path(file.file.name) is not None
     if file.shard.compression == "none" and not local:
         return _from_afar
@@ -119,8 +122,9 @@ def _joined(payloads: list[bytes], numbers: IntArray) -> Picked:
 
 def _from_afar(file: ShardFile, numbers: IntArray, limits: Limits) -> Iterator[Picked]:
     """Parts of an object, each asked for with those near it."""
-    if not has_committed_ends(file):
-        raise IndexMismatchError(f"{file.path}: index of another file", path=file.path)
+    with closing(file.file.open()) as opened:
+        if not is_committed(file, opened):
+            raise IndexMismatchError(f"{file.path}: index of another file", path=file.path)
     begins, ends = _spans(file, numbers)
     longest = limits.max_record_bytes + FRAME_BYTES
     if (ends - begins > longest).any():

@@ -19,7 +19,7 @@ from shardline.files.reader import DEFAULT_LIMITS, Block, Limits, RecordFile
 from shardline.files.stored import StoredFile
 from shardline.hints import Command, Hint
 from shardline.readers.below import became_of, split_snapshot, told_below
-from shardline.readers.content import has_committed_ends, refuse_other_content, refuse_swapped
+from shardline.readers.content import is_committed, refuse_other_content, refuse_swapped
 from shardline.readers.picked import Picked, pick
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ class ShardFile:
         records = 0
         with closing(file):
             self._check("bytes", file.size, self.shard.bytes)
-            same = has_committed_ends(self)
+            same = is_committed(self, file)
             if same is False:
                 refuse_other_content(self, limits)
             hashed = HashedFile(file) if same is None else None

@@ -127,7 +127,8 @@ def members_in(folder: Path, data: bytes) -> list[tuple[int, int]]:
     write_index(path)
     with IndexedFile(path) as indexed:
         count = len(indexed)
-    numbers = np.frombuffer(index_path(path).read_bytes(), "<u8", offset=56)[count + 1 :]
+    body = index_path(path).read_bytes()[96:]
+    numbers = np.frombuffer(body[: len(body) // 8 * 8], "<u8")[count + 1 :]
     return [(int(start), int(at)) for start, at in numbers.reshape(-1, 2)]
 
 
@@ -191,7 +192,7 @@ def store_file(
 
 
 def expected(data: bytes) -> Content:
-    return Content(Checksum(len(data), google_crc32c.value(data)), "the sha256 that was told")
+    return Content(Checksum(len(data), google_crc32c.value(data)), "5e" * 32)
 
 
 def test_a_file_that_becomes_what_was_expected_has_the_sha256_that_was_told(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ import pytest
 
 from assets.reporting import materialization
 from dagster_project.naming import asset_key, asset_name
+from shardline.errors import UnreadableSnapshotError, WrongShardError
 from shardline.hints import Command
 from shardline.lineage.audit import audit
 from shardline.lineage.auditing import dagster_record
@@ -21,12 +22,18 @@ from shardline.lineage.catalog import Catalog
 from shardline.log.changes import Replace
 from shardline.log.facts import Attestation, Hold, Shard
 from shardline.log.landing import Append
+from shardline.log.schema import Feature, Schema
 from shardline.log.version import Version
 from shardline.operations.append import append
 from shardline.operations.check import check_version
+from shardline.operations.export import export
 from shardline.operations.rebuild import rebuild
+from shardline.operations.repair import repair
+from shardline.operations.verify_version import verify_version
+from tests.errors import raises
 from tests.files.samples import example_of, records_of
 from tests.kernel.frames import framed
+from tests.lineage import forging
 from tests.lineage.roots import BASE, PAIRS, PLANNED, RENAMED, SINGLE, WIDE, Root, forge, rechain
 from tests.log.versions import shard_name, source_of
 from tests.operations.extensions import SCHEMA, base_of
@@ -264,6 +271,196 @@ CASES = (
     Case(quarantine_deleted, "missing-quarantine", place="digits/quarantine/"),
     Case(records_lost_in_a_rebuild, "wrong-count", place=f"entry {LAST + 1}"),
 )
+
+
+def _beside(suffix: str, name: str = BASE) -> Callable[[Root, int], Path]:
+    def find(root: Root, place: int) -> Path:
+        shard = root.shard_file(place, name)
+        return shard.with_name(f"{shard.name}{suffix}")
+
+    return find
+
+
+def _quarantined(root: Root, place: int) -> Path:
+    """The quarantine file, and a shard's receipt to put in its place."""
+    (file,) = (root.folder / "digits/quarantine").iterdir()
+    return file if not place else _beside(".receipt")(root, 0)
+
+
+@dataclass(frozen=True)
+class Object:
+    """A kind of object, in which version, and what an audit says of each way to tamper with it."""
+
+    find: Callable[[Root, int], Path]
+    version: str
+    kinds: dict[Callable[..., None], str]
+
+
+RECEIPT_KINDS = {
+    forging.flip: "wrong-receipt",
+    forging.truncate: "changed-sidecar",
+    forging.delete: "missing-receipt",
+    forging.swap: "wrong-receipt",
+    forging.forge: "changed-sidecar",
+}
+ROW_MAP_KINDS = {
+    forging.flip: "damaged-row-map",
+    forging.truncate: "damaged-row-map",
+    forging.delete: "missing-row-map",
+    forging.swap: "damaged-row-map",
+    forging.forge: "changed-sidecar",
+}
+QUARANTINE_KINDS = {
+    forging.flip: "changed-sidecar",
+    forging.truncate: "changed-sidecar",
+    forging.delete: "missing-quarantine",
+    forging.swap: "changed-sidecar",
+    forging.forge: "changed-sidecar",
+}
+INDEX_KINDS = dict.fromkeys(
+    (forging.flip, forging.truncate, forging.swap, forging.forge), "wrong-index"
+)
+SHARD_KINDS = {
+    forging.flip: "damaged-shard",
+    forging.truncate: "damaged-shard",
+    forging.delete: "missing-shard",
+    forging.swap: "swapped-shard",
+    forging.forge: "changed-shard",
+}
+PLAN_KINDS = {
+    forging.flip: "damaged-shard",
+    forging.truncate: "damaged-shard",
+    forging.delete: "missing-shard",
+    forging.forge: "damaged-shard",
+}
+OBJECTS = {
+    "receipt": Object(_beside(".receipt"), BASE, RECEIPT_KINDS),
+    "receipt of an overlay": Object(_beside(".receipt", WIDE), WIDE, RECEIPT_KINDS),
+    "row map": Object(_beside(".rows", PAIRS), PAIRS, ROW_MAP_KINDS),
+    "quarantine file": Object(_quarantined, BASE, QUARANTINE_KINDS),
+    "index": Object(_beside(".index"), BASE, INDEX_KINDS),
+    "base": Object(_beside(""), BASE, SHARD_KINDS),
+    "overlay": Object(_beside("", WIDE), WIDE, SHARD_KINDS),
+    "plan": Object(_beside("", PLANNED), PLANNED, PLAN_KINDS),
+}
+TAMPERED = [(name, tamper) for name, one in OBJECTS.items() for tamper in one.kinds]
+
+
+@pytest.mark.sweep(keep=12)
+@pytest.mark.parametrize(
+    ("name", "tamper"), TAMPERED, ids=[f"{name}-{one.__name__}" for name, one in TAMPERED]
+)
+def test_audit_finds_each_tampered_object(
+    root: Root, name: str, tamper: Callable[[Path, Path], None]
+) -> None:
+    tampered = OBJECTS[name]
+    tamper(tampered.find(root, 0), tampered.find(root, -1))
+    found = [one for one in root.findings(tampered.version) if one.version == tampered.version]
+    assert tampered.kinds[tamper] in {one.kind for one in found}
+    assert {one.severity for one in found} & {"error", "warning"}
+
+
+def large(tmp_path: Path) -> tuple[Version, list[Path]]:
+    """A version whose shards are read through their indexes."""
+    version = Version(tmp_path / "large", BASE)
+    schema = Schema((Feature("id", "int64"), Feature("name", "bytes")))
+    many = [{"id": number, "name": f"{number:03}" * 500} for number in range(100)]
+    append(version, many, batch="many", schema=schema, target_bytes=80_000)
+    assert check_version(version).ok
+    shards = version.newest().shards
+    return version, [tmp_path / "large" / f"digits/shards/{one.name}.index" for one in shards]
+
+
+NUMBERS = [1, 50, 99]
+
+
+def test_deleted_index_is_no_finding_and_read_again(tmp_path: Path) -> None:
+    version, (path, *_) = large(tmp_path)
+    before = path.read_bytes()
+    path.unlink()
+    assert audit(Catalog(tmp_path / "large")).ok
+    assert version.newest().take(NUMBERS)["id"].to_pylist() == NUMBERS
+    assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize("tamper", [forging.flip, forging.truncate, forging.swap])
+def test_take_writes_a_bad_index_again(
+    tmp_path: Path, tamper: Callable[[Path, Path], None]
+) -> None:
+    version, (path, other) = large(tmp_path)
+    before = path.read_bytes()
+    tamper(path, other)
+    assert not verify_version(version).ok
+    assert version.newest().take(NUMBERS)["id"].to_pylist() == NUMBERS
+    assert path.read_bytes() == before
+    assert verify_version(version).ok
+
+
+def test_repair_writes_a_forged_index_again(tmp_path: Path) -> None:
+    version, (path, _) = large(tmp_path)
+    before = path.read_bytes()
+    forging.forge(path)
+    assert [one.kind for one in audit(Catalog(tmp_path / "large")).findings] == ["wrong-index"]
+    assert not verify_version(version).ok
+    assert repair(version).indexes == (version.newest().shards[0].name,)
+    assert path.read_bytes() == before
+    assert repair(version).indexes == ()
+
+
+def test_take_of_forged_index_that_cuts_records_is_right(tmp_path: Path) -> None:
+    version, (path, _) = large(tmp_path)
+    forging.forge(path)
+    last = version.newest().shards[0].records - 1
+    assert version.newest().take([last])["id"].to_pylist() == [last]
+
+
+def test_readers_refuse_a_large_swapped_shard(tmp_path: Path) -> None:
+    version, indexes = large(tmp_path)
+    shard = indexes[0].with_suffix("")
+    forging.forge(shard)
+    snapshot = version.newest()
+    for index in (True, False):
+        if not index:
+            indexes[0].unlink()
+        for read in (
+            lambda: snapshot.to_arrow().read_all(),
+            lambda: snapshot.take([0]),
+            snapshot.to_tf,
+            lambda: export(version, tmp_path / "out", snapshot.number),
+        ):
+            with raises(WrongShardError, "shard-mismatch"):
+                read()
+
+
+@pytest.mark.parametrize("place", [0, 1])
+def test_readers_refuse_a_swapped_layer(root: Root, place: int) -> None:
+    snapshot = root.version(WIDE).newest()
+    path = (root.shard_file(0), root.shard_file(0, WIDE))[place]
+    base = snapshot.shards[0].base
+    assert base is not None
+    path = path if place else path.with_name(base.name)
+    forging.forge(path)
+    readers: dict[str, Callable[[], object]] = {
+        "arrow": lambda: snapshot.to_arrow().read_all(),
+        "take": lambda: snapshot.take([0]),
+        "pandas": lambda: list(snapshot.to_pandas()),
+        "tf": snapshot.to_tf,
+        "export": lambda: export(root.version(WIDE), root.folder / "out", snapshot.number),
+        "rebuild": lambda: rebuild(root.version(WIDE), into=root.version("digits/again")),
+    }
+    for read in readers.values():
+        with raises(WrongShardError, "shard-mismatch", path=str(path)):
+            read()
+    path.with_name(f"{path.name}.index").unlink()
+    with raises(WrongShardError, "shard-mismatch", path=str(path)):
+        snapshot.to_arrow().read_all()
+
+
+def test_readers_refuse_a_forged_plan(root: Root) -> None:
+    forging.forge(root.shard_file(0, PLANNED))
+    snapshot = root.version(PLANNED).newest()
+    with raises(UnreadableSnapshotError, "invalid-plan"):
+        snapshot.to_arrow().read_all()
 
 
 def _number_of(root: Root, name: str, operation: str) -> int:
