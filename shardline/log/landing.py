@@ -127,7 +127,7 @@ class Append:
             if source.key in self.quarantine
         ]
         digests = [
-            {"source": source.key, "sha256": self.digests[source.key]}
+            {"source": source.key, "digest": self.digests[source.key]}
             for source in wanted
             if source.key in self.digests
         ]

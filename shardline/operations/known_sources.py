@@ -59,7 +59,7 @@ class _EntrySources:
     @cached_property
     def digests(self) -> dict[str, str]:
         told = self.entry.parameters.get("batches", ())
-        return {str(one["source"]): str(one["sha256"]) for one in told}
+        return {str(one["source"]): str(one["digest"]) for one in told}
 
     @cached_property
     def passing(self) -> frozenset[str]:

@@ -161,7 +161,7 @@ def _task(version: Version, shard: Shard, rows: IntArray, limits: Limits) -> Era
         rows,
         None,
         limits,
-        operation="replace",
+        kind="replace",
     )
 
 

@@ -1,4 +1,8 @@
-"""A digest of the rows of a batch: the records that they give, and the rows that give none."""
+"""A digest of the rows of a batch: the records that they give, and the rows that give none.
+
+Each record counts by its length and by the CRC-32C of its payload, which its frame has anyway: that
+tells rows that were changed from the same ones, at a small part of the price of hashing them.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +11,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from shardline.kernel.types import HEADER_BYTES
-
 if TYPE_CHECKING:
     from shardline.log.schema import Schema
     from shardline.sources import Frames, RecordSource
+
+
+_CRC_BYTES = 4
 
 
 class RowsDigest:
@@ -26,9 +31,12 @@ class RowsDigest:
         """Add the rows up to `end`, in order."""
         known = int(np.searchsorted(frames.rows, self._end))
         if known < len(frames.rows):
-            self._records.update(
-                memoryview(frames.data)[int(frames.starts[known]) - HEADER_BYTES :]
-            )
+            lengths = frames.lengths[known:]
+            ends = frames.starts[known:] + lengths
+            data = np.frombuffer(frames.data, np.uint8)
+            sums = data[ends[:, None] + np.arange(_CRC_BYTES)]
+            columns = (lengths.astype("<u8").view(np.uint8).reshape(-1, 8), sums)
+            self._records.update(np.concatenate(columns, axis=1).tobytes())
         for refused in frames.refused:
             if refused.row >= self._end:
                 self._refused.update(b"%d %d\n" % (refused.row, len(refused.content)))

@@ -37,6 +37,7 @@ NUMBERS = {
     "added_shards",
     "quarantined_rows",
     "set_aside",
+    "duplicates",
     "rows_per_second",
     "bytes_per_second",
 }

@@ -86,6 +86,7 @@ def test_json_tells_all_of_it(tmp_path: Path) -> None:
     )  # fmt: skip
     (skipped,) = again["skipped"]
     assert re.findall(r"\d+", skipped.pop("why")) == ["2"]
+    assert skipped.pop("code") == "appended"
     assert skipped == {name: landed[name] for name in ("path", "size", "sha256")}
 
 
@@ -121,9 +122,9 @@ def test_quarantined_rows_are_told_with_their_file_and_in_the_log(tmp_path: Path
         if one["operation"] == "append"
     )
     assert [shard["records"] for shard in entry["added"]] == [98]
-    write_rows(tmp_path / "a.jsonl", [*range(98), "z", "y"])
+    write_rows(tmp_path / "b.jsonl", [*range(98), "z", "y"])
     share = ("--quarantine-share", "1%")
-    result = on(tmp_path, "append", NAME, tmp_path / "a.jsonl", *share, "--json")
+    result = on(tmp_path, "append", NAME, tmp_path / "b.jsonl", *share, "--json")
     assert result.problem == (1, "invalid-rows")
     assert (result.error["bad"], result.error["rows"]) == (2, 100)
 
@@ -165,7 +166,7 @@ def test_a_check_that_fails_is_code_1_and_says_what_mends_it(tmp_path: Path) -> 
     version = Version(tmp_path, NAME)
     damage(tmp_path / version.shard_name(version.newest().shards[0]))
     assert on(tmp_path, "check", NAME, "--again").code == 1
-    result = on(tmp_path, "append", NAME, write_rows(tmp_path / "b.jsonl", range(3)))
+    result = on(tmp_path, "append", NAME, write_rows(tmp_path / "b.jsonl", range(4)))
     assert result.code == 1
     version.refresh()
     assert (version.newest().number, version.newest().published) == (2, False)
@@ -203,7 +204,8 @@ def test_a_declared_schema_is_used_and_must_be_that_of_the_version(tmp_path: Pat
     assert on(tmp_path, "append", NAME, path, "--schema", declared).code == 0
     assert Version(tmp_path, NAME).schema.feature("x").kind == "float"
     other = made(tmp_path / "t.json", told.out.encode())
-    result = on(tmp_path, "append", NAME, write_rows(path, range(4)), "--schema", other, "--json")
+    more = write_rows(tmp_path / "b.jsonl", range(4))
+    result = on(tmp_path, "append", NAME, more, "--schema", other, "--json")
     assert result.problem == (1, "schema-mismatch")
     entry = next((tmp_path / NAME / "log").glob("*1.json"))
     assert on(tmp_path, "append", NAME, path, "--schema", entry).code == 0
@@ -324,11 +326,36 @@ def test_what_was_rejected_or_rolled_back_is_skipped_until_it_is_relanded(tmp_pa
     assert check_version(Version(tmp_path, NAME)).ok
 
 
-def test_what_changed_is_another_source(tmp_path: Path) -> None:
+def test_changed_source_is_refused_or_replaces(tmp_path: Path) -> None:
     path = write_rows(tmp_path / "a.jsonl", range(3))
     assert on(tmp_path, "append", NAME, path).code == 0
     write_rows(path, range(3, 5))
-    assert "+2 records" in on(tmp_path, "append", NAME, path).out
+    result = on(tmp_path, "append", NAME, path, "--json")
+    assert result.problem == (1, "changed-since-append")
+    assert all(one in result.error["hint"]["text"] for one in ("--on-changed append", "replace`"))
+    result = on(tmp_path, "append", NAME, path, "--set-aside", "--json")
+    assert (result.code, [one["code"] for one in result.json["set_aside"]]) == (
+        1,
+        ["changed-since-append"],
+    )
+    result = on(tmp_path, "append", NAME, path, "--on-changed", "replace", "--json")
+    assert (result.code, result.json["snapshot"]["records"]) == (0, 2)
+    assert [one["entry"] for one in result.json["replaced"]] == [2]
+
+
+def test_duplicate_is_skipped_with_a_warning(tmp_path: Path) -> None:
+    first, copy = (write_rows(tmp_path / name, range(3)) for name in ("a.jsonl", "b.jsonl"))
+    assert on(tmp_path, "append", NAME, first).code == 0
+    result = on(tmp_path, "append", NAME, copy)
+    assert result.code == 0
+    assert "warning: skipped" in result.out
+    (told,) = on(tmp_path, "append", NAME, copy, "--json").json["duplicates"]
+    assert (told["path"], told["first"], told["entry"]) == (str(copy), str(first), 2)
+    assert "warning:" in on(tmp_path, "status").out
+    (told,) = on(tmp_path, "status", "--json").json["versions"][0]["duplicates"]
+    assert (told["path"], told["first"], told["landed"]) == (str(copy), str(first), 2)
+    assert on(tmp_path, "append", NAME, copy, "--on-duplicate", "append").code == 0
+    assert Version(tmp_path, NAME).newest().records == 6
 
 
 def test_a_terminal_gets_a_bar_for_each_step(tmp_path: Path) -> None:

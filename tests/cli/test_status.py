@@ -144,6 +144,7 @@ def test_json_tells_snapshots_tags_and_obstacles(tmp_path: Path) -> None:
         "tags": {"train-1": 1},
         "pins": {"faces/v1": 1},
         "checks": ["integrity", "schema"],
+        "duplicates": [],
         "held": [
             {
                 "snapshot": 2,

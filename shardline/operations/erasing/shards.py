@@ -49,7 +49,7 @@ class EraseTask:
     base: Base | None
     limits: Limits
     attempt: int = 0
-    operation: str = "erase"
+    kind: str = "erase"
 
     step = "erasing"
 
@@ -73,7 +73,7 @@ class EraseTask:
             self.store,
             self.dataset,
             self.version,
-            erased_identity(self.shard, spans_of(self.rows), self.base, self.operation),
+            erased_identity(self.shard, spans_of(self.rows), self.base, self.kind),
             compression,
             self.shard.source,
             self.records.path,
@@ -90,15 +90,16 @@ def erased_identity(
     old: Shard,
     gone: Sequence[tuple[int, int]],
     base: Base | None,
-    operation: str = "erase",
+    kind: str = "erase",
 ) -> dict[str, object]:
     """What the name of a shard is a hash of that is made of another without some of its rows.
 
-    `gone` are these as spans of first and last, `base` is the new shard's own.
+    `gone` are these as spans of first and last, `base` is the new shard's own, and `kind` what took
+    them out.
     """
     spans = ",".join(f"{first}-{last}" for first, last in gone)
     return {
-        "operation": operation,
+        "operation": kind,
         "shard": [old.name, old.content],
         "rows": hashlib.sha256(spans.encode()).hexdigest(),
         "base": None if base is None else [base.name, base.sha256],
