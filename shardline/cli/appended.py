@@ -86,6 +86,8 @@ def print_appended(
             f"{report.version}: {counted(len(report.landed), 'source')} gave no record, so there "
             "is no new snapshot"
         )
+    elif report.set_aside:
+        click.echo(f"{report.version}: no source was appended")
     else:
         click.echo(f"{report.version}: nothing is new, and nothing was changed")
     if report.refused:

@@ -10,7 +10,6 @@ and ends when it is opened.
 from __future__ import annotations
 
 import struct
-from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 import numpy as np
@@ -26,13 +25,15 @@ from shardline.files.compression import Compression, CompressionError
 from shardline.files.opened import open_regular
 from shardline.files.packed import PackedStream
 from shardline.files.reader import DEFAULT_LIMITS, Limits, RecordFile
-from shardline.hints import Hint
+from shardline.hints import Hint, file_argument
 from shardline.kernel.types import FOOTER_BYTES, FRAME_BYTES, HEADER_BYTES
+from shardline.paths import local_path
 from shardline.storage.local import DurableFile
 from shardline.wording import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
+    from pathlib import Path
 
     from numpy.typing import NDArray
 
@@ -65,7 +66,7 @@ def write_index(
     An index that is there is replaced. Raises DamagedFileError, and writes none, if the file is
     damaged.
     """
-    path = Path(path)
+    path = local_path(path)
     end = 0
     with (
         RecordFile(path, limits=limits) as source,
@@ -212,7 +213,7 @@ class IndexedFile:
     """
 
     def __init__(self, path: Path | str, *, limits: Limits = DEFAULT_LIMITS) -> None:
-        self.path = Path(path)
+        self.path = local_path(path)
         self._limits = limits
         self._file = open_regular(self.path)
         try:
@@ -227,7 +228,7 @@ class IndexedFile:
             raise IndexMismatchError(
                 f"{self.path}: index not found",
                 code="index-not-found",
-                hint=Hint.run("index", str(self.path)),
+                hint=Hint.run("index", file_argument(self.path)),
                 path=index,
             )
         with index.open("rb") as file:
@@ -245,13 +246,15 @@ class IndexedFile:
             raise self._mismatch("file changed after it was indexed")
         if index.stat().st_size != _HEADER.size + 8 * (records + 1 + 2 * members):
             raise self._mismatch("truncated index", "corrupt-index")
+        if compression >= len(_COMPRESSIONS) or (compression and records and not members):
+            raise self._mismatch("not an index, or corrupt", "corrupt-index")
         numbers = np.memmap(index, "<u8", "r", offset=_HEADER.size)
         offsets, starts = numbers[: records + 1], numbers[records + 1 :]
         return _COMPRESSIONS[compression], offsets, starts.reshape(-1, 2)
 
     def _mismatch(self, problem: str, code: str | None = None) -> IndexMismatchError:
         index = index_path(self.path)
-        hint = Hint.run("index", str(self.path))
+        hint = Hint.run("index", file_argument(self.path))
         return IndexMismatchError(f"{index}: {problem}", code=code, hint=hint, path=index)
 
     def __len__(self) -> int:
@@ -275,6 +278,8 @@ class IndexedFile:
         for record in range(start, stop):
             offset, end = int(self._offsets[record]), int(self._offsets[record + 1])
             if not FRAME_BYTES <= end - offset <= self._limits.max_record_bytes + FRAME_BYTES:
+                raise self._mismatch("index does not fit the file")
+            if self._compression is Compression.NONE and end > self._file.size:
                 raise self._mismatch("index does not fit the file")
             try:
                 if self._compression is Compression.NONE:
@@ -300,6 +305,8 @@ class IndexedFile:
         """The unpacked bytes from `offset` on, which is entered by the last member before it."""
         member = int(np.searchsorted(self._members[:, 1], offset, "right")) - 1
         in_file, unpacked = (int(number) for number in self._members[max(member, 0)])
+        if in_file > self._file.size or unpacked > offset:
+            raise self._mismatch("index does not fit the file")
         stream = PackedStream(
             self._file,
             self._compression,

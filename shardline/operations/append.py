@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from shardline.errors import CondemnedShardError, SchemaMismatchError, SourceError
+from shardline.errors import CondemnedShardError, SchemaMismatchError, SourceError, name_version
 from shardline.execution.engine import Threads
 from shardline.files.compression import Compression
 from shardline.files.reader import DEFAULT_LIMITS
@@ -20,7 +20,7 @@ from shardline.hints import Hint, Option
 from shardline.log.facts import Checks
 from shardline.log.landing import Append, Held, SetAside
 from shardline.log.schema_diff import compare
-from shardline.log.version import refuse_no_version
+from shardline.log.version import refuse_no_schema, refuse_no_version
 from shardline.operations.arguments import shard_compression
 from shardline.operations.landing import (
     TARGET_BYTES,
@@ -106,6 +106,7 @@ class AppendReport:
         return tuple(name for landing in self.landed for name in landing.quarantine)
 
 
+@name_version
 def append(
     version: Version,
     sources: Any,  # noqa: ANN401 - anything that can be a source
@@ -290,6 +291,8 @@ def _new_refusals(
 
 def _schema(version: Version, declared: Schema | None, sources: Sequence[RecordSource]) -> Schema:
     """The schema of the version; of a new one, what was declared or what the sources suggest."""
+    if declared is not None:
+        refuse_no_schema(declared, version.name)
     if not version.exists:
         return declared if declared is not None else _inferred(version, sources)
     if declared is not None and declared.fingerprint != version.schema.fingerprint:
