@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeAlias
+from functools import wraps
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, ParamSpec, Self, TypeAlias, TypeVar
 
-from shardline.hints import Command, Hint, Option
+from shardline.hints import Command, Hint, Option, file_argument
 from shardline.redaction import redact
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from shardline.kernel.types import Fault, FaultKind
+
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
 
 LogFault: TypeAlias = Literal[
     "missing-entry",
@@ -112,6 +117,22 @@ class ShardlineError(Exception):
 def _redacted(value: Any) -> Any:  # noqa: ANN401 - whatever JSON can tell
     """Return a field without credentials: it may have been set after the error was made."""
     return redact(value) if isinstance(value, str) else value
+
+
+def name_version(function: Callable[_P, _R]) -> Callable[_P, _R]:
+    """Give errors of an operation on a version, its first argument, the name of the version."""
+
+    @wraps(function)
+    def run(*args: _P.args, **kwargs: _P.kwargs) -> _R:
+        try:
+            return function(*args, **kwargs)
+        except ShardlineError as error:
+            version = args[0] if args else kwargs.get("version")
+            if error.version is None:
+                error.version = getattr(version, "name", None)
+            raise
+
+    return run
 
 
 LOCATION = ("path", "record", "offset", "feature", "version", "snapshot")
@@ -227,7 +248,7 @@ def salvage_hint(path: str, kind: FaultKind, code: str | None = None) -> Hint | 
         return Hint.of("if the size is correct, raise ", Option("max_unpacked"))
     if kind == "oversized":
         return Hint.of("if the record is valid, raise ", Option("max_record"))
-    return Hint.run("salvage", path, "OUT")
+    return Hint.run("salvage", file_argument(path), "OUT")
 
 
 class DamagedShardError(ShardlineError, ValueError):

@@ -34,6 +34,12 @@ class Command:
         return shlex.join(self.words())
 
 
+def file_argument(path: object) -> str:
+    """Return a local path as an argument of a command: no option, whatever its name."""
+    text = str(path)
+    return f"./{text}" if text.startswith("-") else text
+
+
 @dataclass(frozen=True, slots=True)
 class Option:
     """An option of the operation at hand, by its keyword; a value of True is a flag."""

@@ -29,6 +29,7 @@ _PARTITION = re.compile(
 _WEB = re.compile(r"https?:/", re.IGNORECASE)
 _BARE_USERINFO = re.compile(r"(?<![\w/:])[\w+-]{2,}:[^\s/:@]{2,}@(?=\w)")
 _SCHEME = re.compile(r"['\"(`]*[a-z][a-z0-9+.-]{0,19}:/{0,3}", re.IGNORECASE)
+_PUNCTUATION = ":,.;)'\"`"
 _DECODINGS = 4
 
 
@@ -46,12 +47,15 @@ def redact(text: str) -> str:
     """Return a message with "…" where a word of it contains credentials."""
     if not has_credentials(text) and not _BARE_USERINFO.search(text):
         return text
-    return re.sub(
-        r"(\S+?)([:,.;)'\"`]*)(?=\s|$)", lambda word: _redact_word(word[1]) + word[2], text
-    )
+    return re.sub(r"\S+", lambda word: _redact_word(word[0]), text)
 
 
-def _redact_word(word: str) -> str:
+def _redact_word(text: str) -> str:
+    word = text.rstrip(_PUNCTUATION)
+    return _redact_uri(word) + text[len(word) :]
+
+
+def _redact_uri(word: str) -> str:
     if _BARE_USERINFO.search(word) and not _USERINFO.search(word):
         word = _BARE_USERINFO.sub("…@", word)
     if not has_credentials(word):

@@ -13,8 +13,8 @@ def counted(number: int, noun: str, plural: str = "") -> str:
 def counted_of(part: int, whole: int, noun: str, *, complete: bool = True) -> str:
     """`3 of 20 rows`, or if the count stopped early, `at least 3 of the first 20 rows`."""
     if complete:
-        return f"{part:,} of {counted(whole, noun)}"
-    return f"at least {part:,} of the first {counted(whole, noun)}"
+        return f"{part:,} of {whole:,} {noun}s"
+    return f"at least {part:,} of the first {whole:,} {noun}s"
 
 
 def float32_json(value: float) -> float | str:

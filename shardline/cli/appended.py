@@ -82,7 +82,24 @@ def print_appended(
         _print_created(version)
     if dry_run:
         _print_plan(report, version)
-    elif report.snapshot is not None:
+    else:
+        _print_landed(report, seconds)
+    if report.refused:
+        _print_quarantine(report, version)
+    if report.set_aside:
+        _print_set_aside(report)
+    if report.replaced:
+        click.echo(f"replaced what {counted(len(report.replaced), 'source')} had brought in:")
+        _print_some(f"{shown_source(s)}, entry {entry}" for s, entry in report.replaced)
+    if report.duplicates:
+        _print_duplicates(report)
+    if len(report.skipped) > len(report.duplicates):
+        _print_skipped(report)
+
+
+def _print_landed(report: AppendReport, seconds: float) -> None:
+    """Print what an append committed."""
+    if report.snapshot is not None:
         sources = counted(len(report.landed), "source")
         shards = counted(sum(len(landing.shards) for landing in report.landed), "shard")
         click.echo(
@@ -95,19 +112,10 @@ def print_appended(
             f"{report.version}: {counted(len(report.landed), 'source')} gave no record, so there "
             "is no new snapshot"
         )
+    elif report.set_aside:
+        click.echo(f"{report.version}: no source was appended")
     else:
         click.echo(f"{report.version}: nothing is new, and nothing was changed")
-    if report.refused:
-        _print_quarantine(report, version)
-    if report.set_aside:
-        _print_set_aside(report)
-    if report.replaced:
-        click.echo(f"replaced what {counted(len(report.replaced), 'source')} had brought in:")
-        _print_some(f"{shown_source(s)}, entry {entry}" for s, entry in report.replaced)
-    if report.duplicates:
-        _print_duplicates(report)
-    if len(report.skipped) > len(report.duplicates):
-        _print_skipped(report)
 
 
 def print_next(report: AppendReport, version: Version, checked: Checked | None) -> None:

@@ -60,8 +60,14 @@ def batch_fields(
     """
 
     def declare(function: BatchFunction) -> BatchFields:
-        return BatchFields(  # type: ignore[arg-type] # checked there
-            function, features, reads, code, deterministic, check_source, processes
+        return BatchFields(
+            function,
+            features,
+            reads,  # type: ignore[arg-type] # checked there
+            code,
+            deterministic,
+            check_source,
+            processes,
         )
 
     return declare

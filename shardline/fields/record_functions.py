@@ -55,8 +55,14 @@ def record_fields(
     """
 
     def declare(function: RecordFunction) -> RecordFields:
-        return RecordFields(  # type: ignore[arg-type] # checked there
-            function, features, reads, code, deterministic, check_source, processes
+        return RecordFields(
+            function,
+            features,
+            reads,  # type: ignore[arg-type] # checked there
+            code,
+            deterministic,
+            check_source,
+            processes,
         )
 
     return declare

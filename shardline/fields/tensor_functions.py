@@ -68,8 +68,14 @@ def tensor_fields(
     """
 
     def declare(function: TensorFunction) -> TensorFields:
-        return TensorFields(  # type: ignore[arg-type] # checked there
-            function, features, reads, code, deterministic, check_source, batch
+        return TensorFields(
+            function,
+            features,
+            reads,  # type: ignore[arg-type] # checked there
+            code,
+            deterministic,
+            check_source,
+            batch,
         )
 
     return declare

@@ -31,13 +31,15 @@ from shardline.files.opened import LocalFile, open_regular
 from shardline.files.packed import PackedStream
 from shardline.files.reader import DEFAULT_LIMITS, Limits, RecordFile
 from shardline.files.stored import open_source
-from shardline.hints import Hint
+from shardline.hints import Hint, file_argument
 from shardline.kernel.types import FOOTER_BYTES, FRAME_BYTES, HEADER_BYTES
+from shardline.paths import local_path
 from shardline.storage.local import DurableFile
 from shardline.wording import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
+    from pathlib import Path
 
     from numpy.typing import NDArray
 
@@ -114,7 +116,7 @@ def _parse_header(index: str, data: bytes) -> IndexHeader:
     if not intact or header[:8] not in {_MAGIC, _OLD_MAGIC}:
         raise _corrupt(index, "not an index, or corrupt")
     _, size, written, compression, records, members, *rest, _ = form.unpack(header)
-    if compression >= len(_COMPRESSIONS):
+    if compression >= len(_COMPRESSIONS) or (compression and records and not members):
         raise _corrupt(index, "not an index, or corrupt")
     sha256, fingerprint, checksums, _ = rest if is_checked else (b"", *rest, 0, 0)
     told = sha256.hex() if any(sha256) else ""
@@ -142,7 +144,7 @@ def write_index(
     An index that is there is replaced. Raises DamagedFileError, and writes none, if the file is
     damaged.
     """
-    path = Path(path)
+    path = local_path(path)
     with DurableFile(index_path(path), overwrite=True) as file:
         written = path.stat().st_mtime_ns
         return fill_index(file, path, limits=limits, written=written, progress=progress)
@@ -530,7 +532,7 @@ class IndexedFile:
             sha256: of a committed shard, its digest. An index of another file, or one that is
                 corrupt, is then refused; that of a standalone file is written again if corrupt.
         """
-        self.path = Path(path)
+        self.path = local_path(path)
         self._limits = limits
         self._sha256 = sha256
         self._file = open_regular(self.path)
@@ -569,7 +571,7 @@ class IndexedFile:
             raise IndexMismatchError(
                 f"{self.path}: index not found",
                 code="index-not-found",
-                hint=Hint.run("index", str(self.path)),
+                hint=Hint.run("index", file_argument(self.path)),
                 path=index,
             )
         with index.open("rb") as file:
@@ -607,7 +609,7 @@ class IndexedFile:
 
     def _mismatch(self, problem: str, code: str | None = None) -> IndexMismatchError:
         index = index_path(self.path)
-        hint = Hint.run("index", str(self.path))
+        hint = Hint.run("index", file_argument(self.path))
         return IndexMismatchError(f"{index}: {problem}", code=code, hint=hint, path=index)
 
     def __len__(self) -> int:
@@ -631,6 +633,8 @@ class IndexedFile:
         for record in range(start, stop):
             offset, end = self._bounds(record)
             if not FRAME_BYTES <= end - offset <= self._limits.max_record_bytes + FRAME_BYTES:
+                raise self._mismatch("index does not fit the file")
+            if self._compression is Compression.NONE and end > self._file.size:
                 raise self._mismatch("index does not fit the file")
             try:
                 if self._compression is Compression.NONE:
@@ -673,6 +677,8 @@ class IndexedFile:
         """The unpacked bytes from `offset` on, which is entered by the last member before it."""
         member = int(np.searchsorted(self._members[:, 1], offset, "right")) - 1
         in_file, unpacked = (int(number) for number in self._members[max(member, 0)])
+        if in_file > self._file.size or unpacked > offset:
+            raise self._mismatch("index does not fit the file")
         stream = PackedStream(
             self._file,
             self._compression,

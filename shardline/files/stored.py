@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from shardline.errors import ObjectMissingError
+from shardline.errors import InvalidTypeError, ObjectMissingError
 from shardline.files.opened import OpenFile, open_regular
+from shardline.paths import local_path
 from shardline.storage.store import object_uri
 
 if TYPE_CHECKING:
@@ -54,7 +55,9 @@ def open_source(source: Source | OpenFile) -> OpenFile:
     if isinstance(source, StoredFile):
         return source.open()
     if isinstance(source, str | Path):
-        return open_regular(Path(source))
+        return open_regular(local_path(source))
+    if not hasattr(source, "readinto"):
+        raise InvalidTypeError(f"path: expected a path, got {type(source).__name__}")
     return source
 
 

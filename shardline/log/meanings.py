@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, get_args
 
 import numpy as np
 
-from shardline.errors import SchemaMismatchError
+from shardline.errors import InvalidTypeError, SchemaMismatchError
 from shardline.hints import Hint
 from shardline.log import shapes
 from shardline.log.strict import Fields
@@ -239,6 +239,8 @@ def meaning_from_json(value: object) -> Meaning:
 
 def check_text(what: str, text: str) -> None:
     """Refuse a text that cannot be written as UTF-8."""
+    if not isinstance(text, str):
+        raise InvalidTypeError(f"{what}: expected text, got {type(text).__name__}")
     try:
         text.encode()
     except UnicodeEncodeError:

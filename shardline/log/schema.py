@@ -8,7 +8,7 @@ from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 
-from shardline.errors import SchemaMismatchError, ShardlineError
+from shardline.errors import InvalidTypeError, SchemaMismatchError, ShardlineError
 from shardline.hints import Hint, Option
 from shardline.kernel.types import KINDS, Kind
 from shardline.log import canonical, shapes
@@ -24,6 +24,7 @@ from shardline.log.meanings import (
 )
 from shardline.log.shapes import Shape
 from shardline.log.strict import Fields
+from shardline.paths import each_of
 
 if TYPE_CHECKING:
     from shardline.log.facts import Json
@@ -174,6 +175,11 @@ class Schema:
     def __post_init__(self) -> None:
         """Refuse what no records can have."""
         check_text("the doc of a schema", self.doc)
+        for feature in each_of(self.features, "features"):
+            if not isinstance(feature, Feature):
+                raise InvalidTypeError(
+                    f"features: expected a Feature, got {type(feature).__name__}"
+                )
         if self.payload not in get_args(Payload):
             raise SchemaMismatchError(
                 f"unknown payload {self.payload!r}, expected {', '.join(get_args(Payload))}",

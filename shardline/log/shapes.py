@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from shardline.errors import SchemaMismatchError
 from shardline.hints import Hint
 from shardline.kernel.types import LARGEST_OFFSET
+from shardline.paths import each_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -19,6 +20,7 @@ may be None."""
 
 def checked(what: str, shape: Iterable[int | None], *, feature: str | None = None) -> Shape:
     """The shape of `what`, refused if no values can have it."""
+    each_of(shape, f"the shape of {what}")
     dimensions = tuple(shape)
     for place, size in enumerate(dimensions):
         if size is None and place == 0:

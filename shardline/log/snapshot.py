@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Self
 
+from shardline.errors import InvalidTypeError
 from shardline.log.schema_diff import compare
 
 if TYPE_CHECKING:
@@ -216,6 +217,9 @@ class SnapshotDiff:
 
 def diff(old: Snapshot, new: Snapshot) -> SnapshotDiff:
     """What came and what went from one snapshot to another, of the same version or of two."""
+    for name, given in (("old", old), ("new", new)):
+        if not isinstance(given, Snapshot):
+            raise InvalidTypeError(f"{name}: expected a Snapshot, got {type(given).__name__}")
     before = {shard.name for shard in old.shards}
     after = {shard.name for shard in new.shards}
     return SnapshotDiff(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import re
 import socket
 from datetime import UTC, datetime
@@ -36,6 +37,7 @@ from shardline.log.facts import Checks, Maker
 from shardline.log.landing import Append
 from shardline.log.log import Log
 from shardline.log.publishing import is_published
+from shardline.log.schema import Schema
 from shardline.log.snapshot import Snapshot
 from shardline.log.state import BRINGS_BACK, REJECTION
 from shardline.storage import check_name, object_uri, open_store
@@ -47,7 +49,6 @@ if TYPE_CHECKING:
     from shardline.log.changes import Change
     from shardline.log.entry import Entry
     from shardline.log.facts import Attestation, Shard
-    from shardline.log.schema import Schema
     from shardline.log.state import State
     from shardline.storage import Store
 
@@ -80,7 +81,7 @@ class Version:
         code: str = "",
         clock: Callable[[], datetime] = utc_now,
     ) -> None:
-        parts = _NAME.fullmatch(name)
+        parts = _NAME.fullmatch(str(name))
         if parts is None:
             raise BadNameError(
                 f"invalid version {name!r}", hint=Hint.of("write DATASET/VERSION, as digits/v1")
@@ -178,8 +179,20 @@ class Version:
 
     def snapshot(self, number: int) -> Snapshot:
         """A snapshot by its number."""
+        number = self._number(number)
         with self._lock:
             return self._snapshot(self.state, self.schema, number)
+
+    def _number(self, number: int) -> int:
+        """Return the number of a snapshot. Raises InvalidTypeError for anything else."""
+        try:
+            return operator.index(number)
+        except TypeError:
+            raise InvalidTypeError(
+                f"snapshot: expected a number, got {type(number).__name__}",
+                hint=Hint.of("find a snapshot by tag, time or text with `version.find(...)`"),
+                version=self.name,
+            ) from None
 
     def _snapshot(self, state: State, schema: Schema, number: int) -> Snapshot:
         if not 1 <= number <= state.snapshot:
@@ -208,6 +221,7 @@ class Version:
 
     def tagged(self, tag: str) -> Snapshot:
         """The snapshot that has a tag."""
+        tag = str(tag)
         hold = self.state.tags.get(tag)
         if hold is None or hold.snapshot is None:
             tags = ", ".join(sorted(self.state.tags)) or "none"
@@ -220,6 +234,12 @@ class Version:
 
     def at(self, time: datetime) -> Snapshot:
         """The snapshot that was the newest at a time; one without a zone is in UTC."""
+        if not isinstance(time, datetime):
+            raise InvalidTypeError(
+                f"time: expected a datetime, got {type(time).__name__}",
+                hint=Hint.of("find a snapshot by text with `version.find(...)`"),
+                version=self.name,
+            )
         time = time if time.tzinfo else time.replace(tzinfo=UTC)
         with self._lock:
             number = self.state.timeline.held_at(time)
@@ -258,6 +278,7 @@ class Version:
 
     def create(self, schema: Schema, checks: Checks = Checks()) -> Entry | None:
         """Create the version; None if it is there already, with this schema."""
+        refuse_no_schema(schema, self.name)
         return self.commit(Create(schema, checks))
 
     def commit(self, change: Change) -> Entry | None:
@@ -355,6 +376,7 @@ class Version:
 
     def restore(self, snapshot: int, *, head: int | None = None) -> Entry | None:
         """Make an old snapshot the head, as a new one; `head` is what it must be now."""
+        snapshot = self._number(snapshot)
         return self.commit(Restore(snapshot, self.state.snapshot if head is None else head))
 
     def require(self, checks: Checks) -> Entry | None:
@@ -370,16 +392,26 @@ class Version:
                 code="reserved-name",
                 version=self.name,
             )
-        return self.commit(SetTag(tag, snapshot))
+        return self.commit(SetTag(tag, None if snapshot is None else self._number(snapshot)))
 
     def pin(self, pin: str, snapshot: int | None, reason: str = "") -> Entry | None:
         """Keep a snapshot from vacuum in someone's name; None lets go of it."""
-        if not pin.isprintable() or not 0 < len(pin) <= _MAX_PIN:
+        fits = str(pin) == pin and pin.isprintable() and 0 < len(pin) <= _MAX_PIN
+        if not fits:
             raise BadNameError(
                 f"invalid pin name: expected 1 to {_MAX_PIN} printable characters",
                 version=self.name,
             )
-        return self.commit(SetPin(pin, snapshot, reason))
+        number = None if snapshot is None else self._number(snapshot)
+        return self.commit(SetPin(pin, number, reason))
+
+
+def refuse_no_schema(schema: object, version: str) -> None:
+    """Refuse what is no Schema where one is needed."""
+    if not isinstance(schema, Schema):
+        raise InvalidTypeError(
+            f"schema: expected a Schema, got {type(schema).__name__}", version=version
+        )
 
 
 def _last_packing(shards: Iterable[Shard]) -> str | None:

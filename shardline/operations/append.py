@@ -18,6 +18,7 @@ from shardline.errors import (
     ConflictError,
     SchemaMismatchError,
     SourceError,
+    name_version,
 )
 from shardline.execution.engine import Threads
 from shardline.files.compression import Compression
@@ -26,7 +27,7 @@ from shardline.hints import Hint, Option
 from shardline.log.facts import Checks
 from shardline.log.landing import Append, Seen, SetAside
 from shardline.log.schema_diff import compare
-from shardline.log.version import refuse_no_version
+from shardline.log.version import refuse_no_schema, refuse_no_version
 from shardline.operations.arguments import shard_compression
 from shardline.operations.incomplete import after_commit, entry_label
 from shardline.operations.landing import (
@@ -108,6 +109,7 @@ class AppendReport:
         return tuple(name for landing in self.landed for name in landing.quarantine)
 
 
+@name_version
 def append(
     version: Version,
     sources: Any,  # noqa: ANN401 - anything that can be a source
@@ -394,6 +396,8 @@ def _new_refusals(
 
 def _schema(version: Version, declared: Schema | None, sources: Sequence[RecordSource]) -> Schema:
     """The schema of the version; of a new one, what was declared or what the sources suggest."""
+    if declared is not None:
+        refuse_no_schema(declared, version.name)
     if not version.exists:
         return declared if declared is not None else _inferred(version, sources)
     if declared is not None and declared.fingerprint != version.schema.fingerprint:

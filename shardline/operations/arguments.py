@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import numbers
 from typing import TYPE_CHECKING
 
-from shardline.errors import InvalidArgumentError
+from shardline.errors import InvalidArgumentError, InvalidTypeError
 from shardline.files.compression import Compression
 from shardline.hints import Hint, Option
 from shardline.paths import real_path
@@ -47,14 +48,24 @@ def validate_choice(name: str, value: object, known: Sequence[str]) -> None:
 
 def validate_minimum(name: str, value: int | None, least: int) -> None:
     """Raise InvalidArgumentError if a number is given and less than the minimum."""
+    if value is not None:
+        validate_number(name, value)
     if value is not None and value < least:
         raise InvalidArgumentError(
             f"{name}: expected {least} or more, got {value}", code="out-of-range"
         )
 
 
+def validate_number(name: str, value: object, kind: type = numbers.Integral) -> None:
+    """Raise InvalidTypeError if a value is not a number of this kind."""
+    if not isinstance(value, kind) or isinstance(value, bool):
+        what = "an integer" if kind is numbers.Integral else "a number"
+        raise InvalidTypeError(f"{name}: expected {what}, got {type(value).__name__}")
+
+
 def validate_share(name: str, value: float) -> None:
     """Raise InvalidArgumentError if a share is not from 0 to 1."""
+    validate_number(name, value, numbers.Real)
     if not 0 <= value <= 1:
         raise InvalidArgumentError(f"{name}: expected 0 to 1, got {value}", code="out-of-range")
 

@@ -9,7 +9,7 @@ import secrets
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from shardline.errors import InvalidArgumentError, LogError
+from shardline.errors import BadRecordsError, InvalidArgumentError, LogError
 from shardline.files.compression import Compression
 from shardline.hints import Hint, Option
 from shardline.log.facts import Base
@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from shardline.log.snapshot import Snapshot
     from shardline.log.state import State
     from shardline.log.version import Version
+    from shardline.operations.derive import Derived
     from shardline.operations.receipt import Receipt
     from shardline.operations.shards import Part
     from shardline.operations.transform import Transform
@@ -265,7 +266,24 @@ class ShardChange:
         with Makers(self.transform) as makers:
             makers.bound()
             tasks = self._tasks(makers, run)
-            derived = derive(
+            derived = self._derived(tasks, engine, progress)
+        files = tuple(one.quarantine for one in derived.receipts if one.quarantine is not None)
+        return ChangeReport(
+            self.snapshot,
+            self.into.name,
+            derived.entry,
+            derived.made,
+            derived.reused,
+            derived.created,
+            sum(receipt.refused_rows for receipt in derived.receipts),
+            files,
+        )
+
+    def _derived(
+        self, tasks: Sequence[ChangeTask], engine: Engine, progress: Listener | None
+    ) -> Derived:
+        try:
+            return derive(
                 Derivation(
                     into=self.into,
                     operation=self.operation,
@@ -283,17 +301,9 @@ class ShardChange:
                 engine,
                 progress,
             )
-        files = tuple(one.quarantine for one in derived.receipts if one.quarantine is not None)
-        return ChangeReport(
-            self.snapshot,
-            self.into.name,
-            derived.entry,
-            derived.made,
-            derived.reused,
-            derived.created,
-            sum(receipt.refused_rows for receipt in derived.receipts),
-            files,
-        )
+        except BadRecordsError as error:
+            error.version = error.version or self.into.name
+            raise
 
     def _tasks(self, makers: Makers, run: str) -> list[ChangeTask]:
         features = None if self.mode == "rewrite" else makers.reads()

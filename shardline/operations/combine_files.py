@@ -6,7 +6,6 @@ import os
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from shardline import kernel
@@ -31,11 +30,12 @@ from shardline.operations.combining.recipe import make_recipe, plain_recipe
 from shardline.operations.combining.rule import make_rule, refuse_unknown
 from shardline.operations.rebuild_files import FilesReport
 from shardline.operations.verify import example_fault
-from shardline.paths import real_path
+from shardline.paths import local_path, local_paths, real_path
 from shardline.storage.local import DurableFile
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
+    from pathlib import Path
     from typing import TypeAlias, Unpack
 
     from shardline.files.reader import Block, Limits
@@ -71,7 +71,7 @@ def combine_files(
     behind then.
     """
     refuse_unknown(combine_files, options)
-    out, packing = Path(out), parse_compression(compression)
+    out, packing = local_path(out, "out"), parse_compression(compression)
     with DurableFile(out, overwrite=overwrite) as file:
         work = _planned(left, right, limits, workers, options)
         try:
@@ -162,7 +162,7 @@ def _keys_alone(rule: Rule, left: Schema) -> Schema:
 
 
 def _listed(paths: Paths) -> list[Path]:
-    files = [Path(path) for path in ([paths] if isinstance(paths, str | Path) else paths)]
+    files = local_paths(paths)
     if not files:
         raise InvalidArgumentError(
             "no files to combine: each side needs a file", code="missing-argument"

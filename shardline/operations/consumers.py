@@ -11,7 +11,7 @@ import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from shardline.errors import BadNameError, SnapshotMissingError
+from shardline.errors import BadNameError, InvalidTypeError, SnapshotMissingError
 from shardline.log.changes import Draft, SetPin
 
 if TYPE_CHECKING:
@@ -49,6 +49,8 @@ class Consumer:
     def __post_init__(self) -> None:
         """Refuse a name, run or commit that would not be read back as it is."""
         for what, told in (("name", self.name), ("run", self.run), ("commit", self.commit)):
+            if not isinstance(told, str):
+                raise InvalidTypeError(f"{what}: expected text, got {type(told).__name__}")
             fits = told.isprintable() and not any(map(str.isspace, told)) and len(told) <= _MAX_WORD
             if not fits or not (told or what != "name"):
                 raise BadNameError(

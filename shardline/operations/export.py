@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from contextlib import closing
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from shardline.errors import FileExistsAlreadyError, ObjectMissingError
@@ -21,10 +20,13 @@ from shardline.log.strict import Fields
 from shardline.log.version import refuse_no_version
 from shardline.operations.rebuild import copy_slices, packing_of
 from shardline.operations.rebuild_plan import whole_slices
+from shardline.paths import local_path
 from shardline.readers.records import records_of
 from shardline.storage.local import DurableFile
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from shardline.execution.engine import Engine, Listener, Running
     from shardline.files.compression import Compression
     from shardline.files.reader import Limits
@@ -127,7 +129,7 @@ def export(
     record; the file is then as it was.
     """
     refuse_no_version(version=version)
-    path = Path(path)
+    path = local_path(path)
     version.refresh()
     snapshot = version.find(which)
     before = read_export(path)

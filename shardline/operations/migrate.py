@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from shardline.errors import InvalidArgumentError, SchemaMismatchError
+from shardline.errors import InvalidArgumentError, InvalidTypeError, SchemaMismatchError
 from shardline.execution.engine import Threads
 from shardline.files.reader import DEFAULT_LIMITS
 from shardline.hints import Hint, Option
@@ -135,6 +135,8 @@ def migration(schema: Schema, steps: Steps) -> Transform:
         raise SchemaMismatchError(
             "opaque records have no features to migrate", code="opaque-records"
         )
+    if not isinstance(steps, Steps):
+        raise InvalidTypeError(f"steps: expected Steps, got {type(steps).__name__}")
     if not steps.lines():
         raise InvalidArgumentError(
             "nothing to migrate",

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from itertools import islice, pairwise
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,10 +15,13 @@ from shardline.files.index import IndexedFile, index_path
 from shardline.files.reader import DEFAULT_LIMITS, Limits, RecordFile
 from shardline.files.stored import StoredFile
 from shardline.kernel.types import Column
+from shardline.operations.arguments import validate_minimum
+from shardline.paths import local_path
 from shardline.wording import float32_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from shardline.files.stored import Source
     from shardline.kernel.types import ColumnBuffers
@@ -58,6 +60,8 @@ def preview(
 
     Raises DamagedFileError at damage before or among them.
     """
+    validate_minimum("count", count, 0)
+    validate_minimum("skip", skip, 0)
     payloads = _payloads(source, skip, limits)
     for number, payload in enumerate(islice(payloads, count), skip):
         yield shown_record(number, payload)
@@ -85,7 +89,7 @@ def _payloads(source: Source, skip: int, limits: Limits) -> Iterator[bytes]:
 def _path_of(source: Source) -> Path | None:
     if isinstance(source, StoredFile):
         return source.store.local_path(source.name)
-    return Path(source)
+    return local_path(source)
 
 
 def shown_record(number: int, payload: bytes) -> Record:

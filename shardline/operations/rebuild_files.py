@@ -7,7 +7,6 @@ import secrets
 import shutil
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from shardline import kernel
@@ -29,11 +28,13 @@ from shardline.operations.arguments import (
     validate_minimum,
 )
 from shardline.operations.copying import copy_file
+from shardline.paths import local_path, local_paths
 from shardline.storage.local import DurableFile, open_folder
 from shardline.storage.temporary import claim, tidy
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
+    from pathlib import Path
 
     from shardline.files.reader import Block
     from shardline.files.sink import Written
@@ -73,7 +74,7 @@ def rebuild_files(
     Raises MixedPayloadsError if some files begin with Examples and others with SequenceExamples or
     other payloads, unless `allow_mixed`; InvalidArgumentError if a file is named twice.
     """
-    files = [Path(path) for path in paths]
+    files, out = local_paths(paths), local_path(out, "out")
     if not files:
         raise InvalidArgumentError("no files to rebuild", code="missing-argument")
     validate_files_differ(files)
@@ -81,10 +82,10 @@ def rebuild_files(
     if not allow_mixed:
         _refuse_mixed(files, limits)
     if target_bytes is None:
-        written = _one_file(files, Path(out), packing, limits, progress, overwrite=overwrite)
-        return FilesReport((Path(out),), written.records, written.bytes, packing)
+        written = _one_file(files, out, packing, limits, progress, overwrite=overwrite)
+        return FilesReport((out,), written.records, written.bytes, packing)
     validate_minimum("target_bytes", target_bytes, 1)
-    return _folder(files, Path(out), packing, target_bytes, limits=limits, progress=progress)
+    return _folder(files, out, packing, target_bytes, limits=limits, progress=progress)
 
 
 def _packing(

@@ -19,6 +19,8 @@ from shardline.log.sidecars import RECEIPT, ROWS
 from shardline.log.strict import Fields
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from shardline.log.facts import Json
     from shardline.storage import Store
 
@@ -115,20 +117,32 @@ def _decode(data: bytes) -> Receipt:
     fields = Fields("a receipt", told)
     if fields.take("format", int) != _FORMAT:
         raise ValueError("it is of another format")
-    first, end = fields.take("rows", list)
+    ((first, end),) = _spans([fields.take("rows", list)])
     shard = fields.nullable("shard", dict)
     receipt = Receipt(
         first,
         end,
         fields.take("last", bool),
         None if shard is None else Shard.take(Fields("a shard", shard)),
-        tuple((span[0], span[1]) for span in fields.take("refused", list)),
+        _spans(fields.take("refused", list)),
         fields.count("damaged"),
         fields.nullable("quarantine", str),
         fields.texts("told"),
     )
     fields.end()
     return receipt
+
+
+def _spans(told: Sequence[object]) -> tuple[tuple[int, int], ...]:
+    """Return pairs of row numbers. Raises ValueError if they are anything else."""
+    spans = []
+    for span in told:
+        if not isinstance(span, list) or len(span) != 2 or not all(type(n) is int for n in span):
+            raise ValueError("a span is not two numbers")
+        if not 0 <= span[0] <= span[1]:
+            raise ValueError("a span ends before it begins")
+        spans.append((span[0], span[1]))
+    return tuple(spans)
 
 
 def _matches(store: Store, name: str, receipt: Receipt) -> bool:

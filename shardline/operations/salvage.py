@@ -10,7 +10,6 @@ import base64
 import json
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from shardline.errors import (
@@ -25,11 +24,12 @@ from shardline.files.reader import DEFAULT_LIMITS, Block, Damage, Limits, Record
 from shardline.files.writer import RecordWriter
 from shardline.hints import Hint
 from shardline.operations.arguments import parse_compression
-from shardline.paths import real_path
+from shardline.paths import local_path, real_path
 from shardline.storage.local import DurableFile
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
 _QUARANTINE_PIECE_BYTES = 48 * 1024
 
@@ -62,7 +62,7 @@ def salvage(
     `out` is packed as `source` is unless told otherwise. With `quarantine`, the damaged bytes go
     to that new file, as JSON lines that say where they stood.
     """
-    source = Path(source)
+    source, out = local_path(source), local_path(out, "out")
     if quarantine is not None and real_path(quarantine) == real_path(out):
         raise InvalidArgumentError(
             f"{out}: output and quarantine must be two files",

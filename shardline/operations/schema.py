@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from shardline import kernel
@@ -16,9 +15,11 @@ from shardline.files.reader import DEFAULT_LIMITS, Block, Limits
 from shardline.kernel.types import FactsKey, FeatureFacts, merge_facts
 from shardline.log.inferred import FeatureSchema, FileSchema, features_of, schema_of
 from shardline.operations.verify import example_fault
+from shardline.paths import local_paths
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
+    from pathlib import Path
 
 __all__ = [
     "Difference",
@@ -63,13 +64,13 @@ def infer_schema(
 
     Raises DamagedFileError at a damaged record or a payload that is no Example.
     """
-    each = workers_per_task(len(paths), workers)
+    named = local_paths(paths)
+    each = workers_per_task(len(named), workers)
 
     def gather(path: Path) -> tuple[int, dict[FactsKey, FeatureFacts]]:
         tell = None if progress is None else partial(progress, path)
         return _gather_facts(path, limits, each, tell)
 
-    named = [Path(path) for path in paths]
     records = 0
     merged: dict[FactsKey, FeatureFacts] = {}
     files: list[FileSchema] = []

@@ -12,6 +12,7 @@ from shardline.execution.threads import run_tasks, workers_per_task
 from shardline.files.parallel import map_blocks
 from shardline.files.reader import DEFAULT_LIMITS, Block, Damage, Limits, RecordFile
 from shardline.kernel.types import HEADER_BYTES, Fault
+from shardline.paths import each_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -134,6 +135,7 @@ def verify_files(
     progress: Callable[[Path, int], None] | None = None,
 ) -> list[FileReport]:
     """Verify several files side by side; the reports are in the order of the paths."""
+    paths = list(each_of(paths, "paths"))  # type: ignore[arg-type] # each is checked when opened
     each = workers_per_task(len(paths), workers)
 
     def verify_one(path: Path) -> FileReport:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from shardline.errors import InvalidArgumentError, SchemaMismatchError
 from shardline.hints import Hint
+from shardline.paths import each_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,6 +29,8 @@ def chosen_features(schema: Schema, columns: Sequence[str] | None, raw: Hint) ->
             "invalid columns: expected a list of names, got a string",
             hint=Hint.of(f"pass [{columns!r}]"),
         )
+    if columns is not None:
+        columns = [str(name) for name in each_of(columns, "columns")]
     if columns is None:
         found = list(schema.features)
     else:

@@ -11,6 +11,7 @@ import pyarrow as pa
 from shardline.errors import InvalidArgumentError, RecordNotFoundError
 from shardline.files.reader import DEFAULT_LIMITS, Limits
 from shardline.hints import Hint
+from shardline.paths import each_of
 from shardline.readers.batches import Batches
 from shardline.readers.chosen import chosen_features
 from shardline.readers.records import records_of
@@ -50,7 +51,9 @@ def take(
 
 def _checked(snapshot: Snapshot, numbers: Sequence[int] | IntArray) -> IntArray:
     """Refuse what are no numbers of records that the snapshot has."""
-    found = np.asarray(numbers) if len(numbers) else np.zeros(0, np.int64)
+    if not hasattr(numbers, "__len__"):
+        numbers = list(each_of(numbers, "numbers"))  # type: ignore[arg-type] # checked below
+    found = np.asarray(numbers) if numbers else np.zeros(0, np.int64)
     if found.ndim != 1 or found.dtype.kind not in "iu":
         raise InvalidArgumentError(
             "invalid record numbers: expected a list of integers",

@@ -18,6 +18,7 @@ from shardline.files.reader import DEFAULT_LIMITS
 from shardline.files.stored import StoredFile
 from shardline.hints import Hint, Option
 from shardline.kernel.types import HEADER_BYTES
+from shardline.paths import local_path
 from shardline.sources.columnar import ColumnarSource, OnceSource, Table
 from shardline.sources.csv_rows import CsvSource
 from shardline.sources.folder import FolderOrigin, FolderSource
@@ -80,7 +81,7 @@ def stored_file(uri: str) -> StoredFile:
 def _file_source(
     what: str | Path | StoredFile, asked: Format | None, limits: Limits, *, salvage: bool
 ) -> RecordSource:
-    where = Path(what) if isinstance(what, str) else what
+    where = what if isinstance(what, StoredFile) else local_path(what, "source")
     if isinstance(where, Path) and (asked == "folder" or (asked is None and where.is_dir())):
         return FolderSource(FolderOrigin(where), limits)
     origin = FileOrigin(where)

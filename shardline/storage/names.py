@@ -25,14 +25,14 @@ _PART = (
 _OBJECT_NAME = re.compile(rf"{_PART}(?:/{_PART})*", re.ASCII)
 
 
-def check_name(name: str, what: str) -> str:
+def check_name(name: object, what: str) -> str:
     """Give back the name of a dataset, version or tag if it is a good one.
 
     `what` says which it is; a version must not be named like a dataset's other folders.
     """
-    if not _NAME.fullmatch(name):
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise BadNameError(
-            f"invalid {what} name {shown(name)}",
+            f"invalid {what} name {shown(str(name))}",
             hint=Hint.of(
                 "use 1 to 64 lower-case letters, digits, '-' and '_', with a letter or digit first"
             ),

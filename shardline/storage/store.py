@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Protocol
 
+from shardline.errors import InvalidTypeError
 from shardline.storage.location import parse_location
 
 if TYPE_CHECKING:
@@ -156,6 +157,8 @@ def object_uri(store: Store, name: str) -> str:
 def open_store(root: Store | Path | str) -> Store:
     """The store at a local path or a URI; nothing is read or written yet. A store is itself."""
     if not isinstance(root, (str, PurePath)):
+        if not hasattr(root, "read_many"):
+            raise InvalidTypeError(f"root: expected a path or URI, got {type(root).__name__}")
         return root
     location = parse_location(root)
     if location.scheme == "file":

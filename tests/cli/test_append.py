@@ -13,7 +13,7 @@ import pytest
 
 from shardline.log.version import Version
 from shardline.operations.check import check_version
-from tests.cli.command import ROOT, on_terminal
+from tests.cli.command import ROOT, on_terminal, shardline
 from tests.cli.datasets import HOSTILE, damage, numbers_of, on, write_rows
 from tests.files.samples import big_file, bulk_needs_the_compiled_kernel, example_of, made
 from tests.kernel.frames import framed
@@ -429,3 +429,26 @@ def test_with_set_aside_a_bad_source_holds_up_no_other_and_is_told(tmp_path: Pat
     assert (relanded.code, relanded.json["ok"]) == (1, False)
     (one,) = relanded.json["set_aside"]
     assert (one["path"], one["check"]) == (str(tmp_path / "b.jsonl"), "schema")
+
+
+def test_append_errors_name_the_version(tmp_path: Path) -> None:
+    append = ("append", NAME, "--json")
+    assert on(tmp_path, *append, write_rows(tmp_path / "a.jsonl", range(3))).code == 0
+    other = tmp_path / "b.csv"
+    other.write_text("y\nword\n")
+    broken = tmp_path / "c.tfrecord"
+    broken.write_bytes(b"\0" * 30)
+    for path in (other, broken, write_rows(tmp_path / "d.jsonl", [1, "x"])):
+        assert on(tmp_path, *append, path).error["version"] == NAME
+
+
+def test_append_set_aside_alone_claims_no_unchanged_version(tmp_path: Path) -> None:
+    assert on(tmp_path, "append", NAME, write_rows(tmp_path / "a.jsonl", range(3))).code == 0
+    bad = write_rows(tmp_path / "d.jsonl", [1, "x"])
+    assert "nothing was changed" not in on(tmp_path, "append", NAME, bad, "--set-aside").out
+
+
+def test_hint_for_file_with_dash_can_be_pasted(tmp_path: Path) -> None:
+    (tmp_path / "-x.tfrecord").write_bytes(b"\0" * 30)
+    result = shardline("head", "--json", "--", "-x.tfrecord", cwd=tmp_path)
+    assert result.hint == [["salvage", "./-x.tfrecord", "OUT"]]

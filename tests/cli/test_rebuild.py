@@ -200,3 +200,19 @@ def test_rebuild_mixed_folder_exits_2(tmp_path: Path) -> None:
     assert result.problem == (2, "mixed-payloads")
     assert result.error["payloads"] == ["example", "opaque"]
     assert shardline(*command, "--allow-mixed").json["records"] == 2
+
+
+def test_output_symlink_loop_raises_no_runtime_error(tmp_path: Path) -> None:
+    path = made(tmp_path / "a.tfrecord", framed(*PAYLOADS))
+    loop = tmp_path / "loop"
+    loop.symlink_to(loop)
+    for arguments in (
+        ("rebuild", path, "--output", loop),
+        ("rebuild", path, "--output", loop / "out"),
+        ("salvage", path, loop),
+        ("salvage", path, tmp_path / "out", "--quarantine", loop),
+        ("combine", path, path, "--output", loop),
+        ("rebuild", loop, "--output", tmp_path / "out2"),
+    ):
+        assert shardline(*arguments, "--json").code == 2, arguments
+    assert loop.is_symlink()

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from shardline.fields import RecordFields
+    from shardline.fields.record_functions import RecordFields
 
 NAME = "functions_under_test"
 TEXT = '''

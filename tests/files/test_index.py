@@ -354,3 +354,28 @@ def test_opaque_payloads_are_indexed_like_any_other(tmp_path: Path) -> None:
     write_index(path)
     with IndexedFile(path) as file, closing(file.read(0)) as read:  # type: ignore[type-var]
         assert list(read) == payloads
+
+
+@pytest.mark.parametrize("kind", ["none", "gzip"])
+def test_indexed_file_forged_header_raises_mismatch(tmp_path: Path, kind: str) -> None:
+    path = made(tmp_path / "a", packed(kind, framed(*[b"record %d" % n for n in range(9)])))
+    write_index(path)
+    index = index_path(path)
+    data = index.read_bytes()
+    head, body = bytearray(data[:52]), data[56:]
+    forged = []
+    for field, value in ((24, 3), (24, 2**63), (24, 1), (24, 0), (32, 2**64 - 1), (40, 2**61)):
+        header = bytearray(head)
+        header[field : field + 8] = value.to_bytes(8, "little")
+        forged.append(bytes(header) + kernel.crc32c(header).to_bytes(4, "little") + body)
+    for number in range(0, len(body), 8):
+        for value in (2**64 - 1, 2**63, 2**40):
+            changed = body[:number] + value.to_bytes(8, "little") + body[number + 8 :]
+            forged.append(data[:56] + changed)
+    for content in forged:
+        index.write_bytes(content)
+        try:
+            with IndexedFile(path) as file:
+                assert [file[at] for at in range(len(file))]
+        except (IndexMismatchError, DamagedFileError):
+            continue

@@ -38,7 +38,7 @@ def add(version: Version, folder: Path, first: int, **options: Any) -> Version: 
 
 def test_append_keeps_compression_of_version(tmp_path: Path) -> None:
     version = Version(tmp_path / "root", "digits/v1")
-    assert version.compression is None
+    assert Version(tmp_path / "root", "digits/v1").compression is None
     add(version, tmp_path, 0, compression="gzip")
     add(Version(tmp_path / "root", "digits/v1"), tmp_path, 10)
     version.refresh()

@@ -226,13 +226,13 @@ def test_gzip_files_are_put_behind_each_other_as_they_are(tmp_path: Path) -> Non
         assert [indexed[at] for at in (7, 0, 4, 5)] == [numbered(0, 8)[at] for at in (7, 0, 4, 5)]
 
 
-def test_plain_and_gzip_shards_together_become_plain_unless_told(tmp_path: Path) -> None:
+def test_rebuild_mixed_shards_packs_as_latest_unless_told(tmp_path: Path) -> None:
     version = landed(tmp_path, numbered(0, 2))
     land(version, "packed", numbered(2, 4), "members")
-    rebuild(version, "newest")
-    assert version.newest().compression == ""
-    rebuild(version, "newest", compression="gzip")
+    rebuild(version, "newest", target_bytes=1)
     assert version.newest().compression == "GZIP"
+    rebuild(version, "newest", compression="none")
+    assert version.newest().compression == ""
     assert held(version.newest()) == numbered(0, 4)
 
 

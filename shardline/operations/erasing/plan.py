@@ -25,6 +25,7 @@ from shardline.operations.erasing.plans import search_plans
 from shardline.operations.erasing.quarantined import doubtful_holder, look_through
 from shardline.operations.erasing.relations import erased_before, reached, relations_of, spread
 from shardline.operations.erasing.search import search, search_tasks
+from shardline.paths import each_of
 from shardline.storage import check_name, open_store
 
 if TYPE_CHECKING:
@@ -130,6 +131,7 @@ def plan_erase(
     says so, or if their `key` has one of `values`. Every file of every version that has the
     features is read; a record that is meant in one version is followed into the others.
     """
+    values = list(each_of(values, "values"))  # type: ignore[arg-type] # their types are checked later
     condition = condition_of(where, key, values)
     store = open_store(root)
     history = read_history(store, check_name(dataset, "dataset"))

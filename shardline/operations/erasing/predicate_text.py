@@ -53,7 +53,7 @@ class _Parser:
         self._go_on()
 
     def wrong(self, what: str) -> InvalidArgumentError:
-        at = self._end if self.here is None else self.here.start() + 1
+        at = (self._end if self.here is None else self.here.start()) + 1
         return InvalidArgumentError(
             f"invalid predicate at character {at}: {what}",
             code="invalid-predicate",

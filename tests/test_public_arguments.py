@@ -1,0 +1,142 @@
+"""Wrong arguments of public functions: an error of ours with a code, never a raw Python error."""
+
+# ruff: noqa: ARG005 - one signature for all calls
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.ipc
+import pyarrow.parquet as pq
+import pytest
+
+import shardline
+from shardline import Feature, Schema, Version
+from shardline.error_codes import CODES
+from shardline.errors import ShardlineError
+from tests.files.samples import example_of, made
+from tests.kernel.frames import framed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+WRONG: list[Any] = [None, 7, -1, 1.5, "x", b"x", "", [], {}, object(), True, "\0"]
+
+
+def world(folder: Path) -> tuple[Version, Path]:
+    """A version with a snapshot, and a file."""
+    path = made(folder / "a.tfrecord", framed(example_of(id=1), example_of(id=2)))
+    version = Version(folder / "root", "a/v1")
+    shardline.append(version, path, schema=Schema((Feature("id", "int64"),)))
+    shardline.check_version(version)
+    return version, path
+
+
+CALLS: dict[str, Callable[[Any, Version, Path], object]] = {
+    "Version root": lambda x, v, f: Version(x, "a/v1").exists,
+    "Version name": lambda x, v, f: Version(v.store, x),
+    "version.snapshot": lambda x, v, f: v.snapshot(x),
+    "version.at": lambda x, v, f: v.at(x),
+    "version.find": lambda x, v, f: v.find(x),
+    "version.tagged": lambda x, v, f: v.tagged(x),
+    "version.tag name": lambda x, v, f: v.tag(x, 1),
+    "version.tag snapshot": lambda x, v, f: v.tag("t", x),
+    "version.pin name": lambda x, v, f: v.pin(x, 1),
+    "version.restore": lambda x, v, f: v.restore(x),
+    "version.reject": lambda x, v, f: v.reject(x),
+    "version.create": lambda x, v, f: Version(v.store, "a/v9").create(x),
+    "snapshot.take": lambda x, v, f: v.newest().take(x),
+    "snapshot.take columns": lambda x, v, f: v.newest().take([0], x),
+    "snapshot.to_arrow": lambda x, v, f: v.newest().to_arrow(x).read_all(),
+    "snapshot.consumed_by": lambda x, v, f: v.newest().consumed_by(x),
+    "append version": lambda x, v, f: shardline.append(x, f),
+    "append sources": lambda x, v, f: shardline.append(v, x),
+    "append target_bytes": lambda x, v, f: shardline.append(v, f, target_bytes=x),
+    "append compression": lambda x, v, f: shardline.append(v, f, compression=x),
+    "append quarantine": lambda x, v, f: shardline.append(v, f, quarantine_share=x),
+    "append schema": lambda x, v, f: shardline.append(Version(v.store, "a/v8"), f, schema=x),
+    "append format": lambda x, v, f: shardline.append(v, f, format=x),
+    "append batch": lambda x, v, f: shardline.append(v, [{"id": 1}], batch=x),
+    "rebuild": lambda x, v, f: shardline.rebuild(v, x),
+    "rebuild target_bytes": lambda x, v, f: shardline.rebuild(v, target_bytes=x),
+    "rebuild into": lambda x, v, f: shardline.rebuild(v, into=x),
+    "rebuild_files": lambda x, v, f: shardline.rebuild_files(x, f.parent / "out"),
+    "rebuild_files out": lambda x, v, f: shardline.rebuild_files([f], x),
+    "rebuild_files target": lambda x, v, f: shardline.rebuild_files(
+        [f], f.parent / "o", target_bytes=x
+    ),
+    "combine_files": lambda x, v, f: shardline.combine_files(x, f, f.parent / "out"),
+    "extend fields": lambda x, v, f: shardline.extend(v, x, Version(v.store, "a/v2")),
+    "extend mode": lambda x, v, f: shardline.extend(v, [], Version(v.store, "a/v2"), mode=x),
+    "migrate": lambda x, v, f: shardline.migrate(v, Version(v.store, "a/v2"), x),
+    "verify_file": lambda x, v, f: shardline.verify_file(x),
+    "verify_files": lambda x, v, f: shardline.verify_files(x),
+    "preview": lambda x, v, f: list(shardline.preview(x)),
+    "preview count": lambda x, v, f: list(shardline.preview(f, count=x)),
+    "salvage": lambda x, v, f: shardline.salvage(x, f.parent / "out"),
+    "infer_schema": lambda x, v, f: shardline.infer_schema(x),
+    "write_index": lambda x, v, f: shardline.write_index(x),
+    "IndexedFile": lambda x, v, f: shardline.IndexedFile(x),
+    "RecordFile": lambda x, v, f: shardline.RecordFile(x),
+    "Compression": lambda x, v, f: shardline.Compression(x),
+    "Feature name": lambda x, v, f: Feature(x, "int64"),
+    "Feature kind": lambda x, v, f: Feature("a", x),
+    "Feature shape": lambda x, v, f: Feature("a", "int64", x),
+    "Schema": lambda x, v, f: Schema(x),
+    "export": lambda x, v, f: shardline.export(v, x),
+    "open_store": lambda x, v, f: shardline.open_store(x),
+    "as_source": lambda x, v, f: shardline.as_source(x),
+    "check_version": lambda x, v, f: shardline.check_version(x),
+    "verify_version": lambda x, v, f: shardline.verify_version(x),
+    "status_of": lambda x, v, f: shardline.status_of(x),
+    "erase dataset": lambda x, v, f: shardline.plan_erase(v.store, x, key="id", values=[1]),
+    "erase values": lambda x, v, f: shardline.plan_erase(v.store, "a", key="id", values=x),
+    "vacuum": lambda x, v, f: shardline.vacuum(v.store, x),
+    "diff": lambda x, v, f: shardline.diff(v.newest(), x),
+}
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_public_call_wrong_argument_raises_ours(tmp_path: Path, call: str) -> None:
+    version, path = world(tmp_path)
+    raw = []
+    for wrong in WRONG:
+        try:
+            CALLS[call](wrong, version, path)
+        except ShardlineError as error:
+            raw += [] if error.code in CODES else [("code", error.code)]
+        except OSError:
+            continue  # of the operating system: no such file
+        except Exception as error:  # noqa: BLE001 - what this is about
+            raw.append((repr(wrong)[:30], repr(error)[:100]))
+    assert raw == []
+
+
+def test_version_at_text_raises_ours(tmp_path: Path) -> None:
+    version, _ = world(tmp_path)
+    calls: list[tuple[Callable[[Any], object], str]] = [
+        (version.at, "2099-01-01"),
+        (version.snapshot, "1"),
+    ]
+    for call, argument in calls:
+        with pytest.raises(ShardlineError) as caught:
+            call(argument)
+        assert (caught.value.code, caught.value.version) == ("invalid-type", "a/v1")
+    assert version.at(datetime(2099, 1, 1, tzinfo=UTC)).number == 1
+
+
+@pytest.mark.parametrize("ending", ["parquet", "arrow"])
+def test_append_duplicate_columns_raises_ours(tmp_path: Path, ending: str) -> None:
+    table = pa.Table.from_arrays([pa.array([1]), pa.array([2])], names=["a", "a"])
+    path = tmp_path / f"x.{ending}"
+    if ending == "parquet":
+        pq.write_table(table, path)
+    else:
+        with pyarrow.ipc.new_file(path, table.schema) as writer:
+            writer.write_table(table)
+    for schema in (None, Schema((Feature("a", "int64"),))):
+        with pytest.raises(ShardlineError) as caught:
+            shardline.append(Version(tmp_path / "root", "a/v1"), path, schema=schema)
+        assert caught.value.code in {"duplicate-column", "duplicate-feature"}
