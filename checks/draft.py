@@ -43,6 +43,7 @@ lengths. If such a one fails, the check is yellow and the snapshot is published.
 A draft is a beginning. Delete what does not matter, set bounds that mean something to you, and make
 critical what must never happen. Sets of values stand in the file as they are: look at them before
 you commit it. All expectations there are: https://greatexpectations.io/expectations
+Expectations that need all rows in memory are refused; checks/rules.py has the list.
 
 The columns: numbers and texts as they are; NAME__len for a list, and NAME__min, NAME__max,
 NAME__mean for one of numbers; NAME__bytes for the size of bytes that are no text.""",

@@ -35,7 +35,8 @@ _ABOUT = {
 class Gate:
     """Which checks a version has. `suite` is its file of expectations.
 
-    `grows` says that rows come to it batch by batch, so that a batch can be unusual.
+    `grows` says that rows come to it batch by batch, so that a batch can be unusual. `sample_rows`
+    bounds what the drift check reads; no blocking check looks at a sample.
     """
 
     version: str

@@ -1,5 +1,6 @@
 """A mistake in a declaration is told when the code location loads, with what to change."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -93,6 +94,17 @@ def test_a_suite_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
     suite.write_text("no JSON")
     with raises(DeclarationError, "invalid-json", version="notes/v1", path=str(suite)):
         appended_version("notes/v1", schema=SCHEMA, landing=HERE, expectations=suite)
+
+
+def test_declare_suite_with_unbounded_rule_raises(tmp_path: Path) -> None:
+    suite = tmp_path / "suite.json"
+    kind = "expect_column_value_z_scores_to_be_less_than"
+    suite.write_text(json.dumps({"expectations": [{"type": kind, "kwargs": {"column": "id"}}]}))
+    code = "unsupported-expectation"
+    with raises(DeclarationError, code, version="notes/v1", path=str(suite)) as caught:
+        appended_version("notes/v1", schema=SCHEMA, landing=HERE, expectations=suite)
+    assert kind in str(caught.value)
+    assert "expect_column_values_to_be_between" in str(caught.value.hint)
 
 
 def test_a_name_that_names_no_version_is_refused() -> None:
