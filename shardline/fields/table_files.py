@@ -24,7 +24,9 @@ from shardline.sources.json_lines import JsonLinesSource
 from shardline.sources.json_values import NotJson, parsed
 from shardline.sources.memory import FrameColumns
 from shardline.sources.origin import FileOrigin
-from shardline.sources.parquet import PARQUET_MAGIC, ArrowColumns, ParquetColumns
+from shardline.sources.parquet import PARQUET_MAGIC, FileColumns
+from shardline.sources.rows import named_batch
+from shardline.sources.valid_batches import arrow_errors, valid_batches
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
@@ -117,7 +119,8 @@ def _in_memory(what: object, chosen: Chosen, features: Sequence[Feature]) -> Hel
     elif type(what).__module__.partition(".")[0] == "pandas" and hasattr(what, "columns"):
         columns = FrameColumns(what)
     elif hasattr(what, "__arrow_c_stream__"):
-        columns = Table(pa.table(what))
+        with arrow_errors(shown):
+            columns = Table(pa.table(what))
     else:
         raise FieldsError(
             f"unsupported table of type {type(what).__name__}",
@@ -135,18 +138,19 @@ def _columns_in(origin: FileOrigin) -> Columns:
         parquet = file.pread(len(PARQUET_MAGIC), 0) == PARQUET_MAGIC
     finally:
         file.close()
-    return ParquetColumns(origin) if parquet else ArrowColumns(origin)
+    return FileColumns(origin, "parquet" if parquet else "arrow", DEFAULT_LIMITS)
 
 
 def _of_columns(
     shown: str, columns: Columns, chosen: Chosen, there: Names, features: Sequence[Feature] = ()
 ) -> list[pa.RecordBatch]:
     read = []
-    try:
-        names = _refuse_twice(shown, columns.types().names)
+    with arrow_errors(shown):
+        types = columns.types()
+        names = _refuse_twice(shown, types.names)
         there |= dict.fromkeys(names)
         wanted = [name for name in names if chosen is None or name in chosen]
-        for batch in columns.batches(0, Schema(tuple(features))):
+        for batch in valid_batches(shown, columns.batches(0, Schema(tuple(features)))):
             arrays = [
                 told_column(shown, name, batch.objects[name])
                 if name in batch.objects
@@ -155,10 +159,8 @@ def _of_columns(
             ]
             read.append(pa.RecordBatch.from_arrays(arrays, wanted))
         if not read:
-            types = [(name, columns.types().field(name).type) for name in wanted]
-            read.append(pa.RecordBatch.from_pylist([], pa.schema(types)))
-    except (pa.ArrowException, OSError) as error:
-        raise SourceError(f"{shown}: cannot read: {error}") from error
+            kinds = [(name, types.field(name).type) for name in wanted]
+            read.append(pa.RecordBatch.from_pylist([], pa.schema(kinds)))
     return read
 
 
@@ -209,7 +211,7 @@ def _objects(
                 numbers.look(name, first, values)
         first += len(rows)
         if arrays:
-            yield pa.RecordBatch.from_arrays(arrays, kept)
+            yield named_batch(shown, arrays, kept)
 
 
 def _too_long(shown: str, where: str, row: int) -> FieldsError:

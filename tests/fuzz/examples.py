@@ -125,7 +125,8 @@ def _as_bytes(array: pa.Array) -> pa.Array:
     """Return text as bytes, which need not be Unicode."""
     if pa.types.is_dictionary(array.type):
         array = array.dictionary_decode()
-    return array.cast(pa.binary()) if pa.types.is_string(array.type) else array
+    text = pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view
+    return array.cast(pa.binary()) if any(is_text(array.type) for is_text in text) else array
 
 
 def json_rows(data: bytes) -> list[dict[str, Any]]:

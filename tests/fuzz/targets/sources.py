@@ -137,9 +137,9 @@ def _join(case: Case, folder: Path) -> str:
 _READERS = {".arrow": arrow_rows, ".ipc": arrow_rows, ".parquet": parquet_rows}
 
 TARGETS = (
-    Target("arrow", ("*.arrow", "*.ipc"), mutate_bytes, _append_arrow, pending="issue 14, item 2"),
-    Target("parquet", ("*.parquet",), mutate_bytes, _append_parquet, pending="issue 14, item 2"),
-    Target("jsonl", ("*.jsonl",), mutate_text, _append_json, pending="issue 14, item 2"),
+    Target("arrow", ("*.arrow", "*.ipc"), mutate_bytes, _append_arrow),
+    Target("parquet", ("*.parquet",), mutate_bytes, _append_parquet),
+    Target("jsonl", ("*.jsonl",), mutate_text, _append_json),
     Target("csv", ("*.csv",), mutate_text, _append_csv),
     Target("tfrecord", ("*.tfrecord",), mutate_records, _append_records),
     Target(
