@@ -26,6 +26,7 @@ from shardline.sources.memory import FrameColumns
 from shardline.sources.origin import FileOrigin
 from shardline.sources.parquet import PARQUET_MAGIC, FileColumns
 from shardline.sources.rows import named_batch
+from shardline.sources.text_blocks import longest_row
 from shardline.sources.valid_batches import arrow_errors, valid_batches
 
 if TYPE_CHECKING:
@@ -169,7 +170,7 @@ def _cells(shown: str, source: CsvSource, chosen: Chosen, there: Names) -> Itera
     for rows in _csv_blocks(source):
         there |= dict.fromkeys(rows.names)
         if rows.too_long:
-            raise _too_long(shown, rows.where(0), done)
+            raise _too_long(shown, rows.where(0), done, rows.offset)
         reasons: dict[int, tuple[str | None, str]] = {}
         columns = dict(zip(rows.names, rows.columns(reasons), strict=True))
         for at, (_, why) in sorted(reasons.items()):
@@ -187,7 +188,7 @@ def _objects(
     first = 0
     for lines, too_long in _json_blocks(source):
         if too_long:
-            raise _too_long(shown, _told(lines, 0), first)
+            raise _too_long(shown, _told(lines, 0), first, lines.offset)
         rows = []
         for at in range(len(lines.filled)):
             try:
@@ -214,8 +215,15 @@ def _objects(
             yield named_batch(shown, arrays, kept)
 
 
-def _too_long(shown: str, where: str, row: int) -> FieldsError:
-    return FieldsError(f"{shown}, {where}: row too long", code="record-too-large", record=row)
+def _too_long(shown: str, where: str, row: int, offset: int) -> FieldsError:
+    limit = longest_row(DEFAULT_LIMITS)
+    return FieldsError(
+        f"{shown}, {where}: row too long (offset {offset}, limit {limit} bytes)",
+        code="record-too-large",
+        hint=Hint.of("remove the row, or shorten its cells"),
+        record=row,
+        offset=offset,
+    )
 
 
 def _refuse_twice(shown: str, names: list[str]) -> list[str]:

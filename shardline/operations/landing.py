@@ -18,6 +18,7 @@ from shardline.operations.arguments import (
 )
 from shardline.operations.row_stream import RowStream
 from shardline.operations.shards import ShardPlan, make_shard
+from shardline.sources.source import TOO_LARGE_HINT
 from shardline.sources.tfrecord import TFRecordSource
 
 if TYPE_CHECKING:
@@ -234,6 +235,10 @@ def _frames(task: LandingTask, running: Running, row: int) -> Iterator[tuple[Fra
             told = tuple(f"{task.label}, {one}" for one in bad[:_TOLD])
             error = bad_records(f"{task.dataset}/{task.version}", told, len(bad), chunk.end)
             error.path, error.record, error.feature = task.label, bad[0].row, bad[0].feature
+            error.offset = bad[0].offset
+            if bad[0].is_too_large:
+                error.code = "record-too-large"
+                error.set_hint(TOO_LARGE_HINT)
             raise error
         records += len(frames.starts)
         running.tell(chunk.position, records)

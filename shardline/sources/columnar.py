@@ -138,9 +138,8 @@ class ColumnChunk:
         if self.end - first == 1 and size > LARGEST_MAX_RECORD_BYTES:
             nothing = np.zeros(0, np.int64)
             why = f"takes {size} bytes, over the format's limit"
-            return Frames(
-                b"", nothing, nothing, nothing, (Refused(first, f"row {first}", None, why),)
-            )
+            refused = Refused(first, f"row {first}", None, why, is_too_large=True)
+            return Frames(b"", nothing, nothing, nothing, (refused,))
         names = set(self.batch.rows.schema.names) | self.batch.objects.keys()
         columns = [(f, self._fitted(f)) for f in self.schema.features if f.name in names]
         rows = Rows(np.arange(first, self.end), lambda at: f"row {first + at}", self._content)

@@ -18,7 +18,7 @@ from shardline.sources.csv_cells import CellTally, fit_cells
 from shardline.sources.csv_text import NotCsv, cells, row_ends
 from shardline.sources.frames import Reasons, Rows, encoded
 from shardline.sources.mismatch import refuse_names
-from shardline.sources.source import Frames, Refused
+from shardline.sources.source import TOO_LARGE_HINT, Frames, refuse_too_long
 from shardline.sources.text_blocks import longest_row, text_blocks
 
 if TYPE_CHECKING:
@@ -71,12 +71,15 @@ class CsvSource(Source):
                 if block.too_long:
                     raise SourceError(
                         f"{self.shown}: header longer than {longest_row(self._limits)} bytes",
-                        code="invalid-header",
+                        code="record-too-large",
+                        hint=TOO_LARGE_HINT,
                         path=self._file.path,
+                        offset=block.offset,
                     )
                 head = data[: next(iter(row_ends(data)), len(data))]
                 names, data, line = self._header(head), data[len(head) :], head.count(b"\n")
-            rows = CellRows(tuple(names), data, first, line, block.position, block.too_long)
+            offset = block.offset + len(block.data) - len(data)
+            rows = CellRows(tuple(names), data, first, line, block.position, block.too_long, offset)
             yield rows
             first += len(rows.ends)
             line += data.count(b"\n") + block.too_long
@@ -118,6 +121,7 @@ class CellRows:
     line: int
     position: int
     too_long: bool = False
+    offset: int = 0
 
     @cached_property
     def ends(self) -> IntArray:
@@ -236,8 +240,8 @@ class CellChunk:
         """Its records."""
         if self.rows.too_long:
             nothing = np.zeros(0, np.int64)
-            why = f"is longer than {longest_row(self.limits)} bytes"
-            refused = Refused(self.rows.first, self.rows.where(0), None, why, self.rows.data)
+            rows, limit = self.rows, longest_row(self.limits)
+            refused = refuse_too_long(rows.first, rows.where(0), rows.offset, limit, rows.data)
             return Frames(b"", nothing, nothing, nothing, (refused,))
         reasons: Reasons = {}
         texts = dict(zip(self.rows.names, self.rows.columns(reasons), strict=True))

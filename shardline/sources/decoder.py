@@ -23,9 +23,10 @@ import pyarrow as pa
 from shardline.errors import SourceError
 from shardline.execution.messages import receive, send
 from shardline.files.stored import StoredFile
-from shardline.hints import Hint, Option
+from shardline.hints import Hint
 from shardline.sources.base import CHUNK_BYTES
 from shardline.sources.columnar import Batch
+from shardline.sources.source import TOO_LARGE_HINT
 from shardline.sources.valid_batches import GET_AGAIN, corrupt_columns
 
 if TYPE_CHECKING:
@@ -226,7 +227,7 @@ def _error(shown: str, fault: dict[str, Any], limits: Limits) -> SourceError:
         return SourceError(
             f"{shown}, {where}: row too large ({size}, limit {largest_row(limits)})",
             code="record-too-large",
-            hint=Hint.of("if the row is valid, raise ", Option("max_record")),
+            hint=TOO_LARGE_HINT,
             record=row,
         )
     if fault["code"] == "corrupt-columns":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -176,7 +176,9 @@ class FolderSource(Source):
         if size > self._limits.max_record_bytes:
             return None
         try:
-            return (self._folder.folder / inside).read_bytes()
+            with open_regular(self._folder.folder / inside) as file:
+                data = file.pread(size + 1, 0)  # the file may grow while it is read
+            return None if len(data) > self._limits.max_record_bytes else data
         except OSError as error:
             raise unreadable_source(str(self._folder.folder / inside), error) from None
 
@@ -217,7 +219,10 @@ class FileChunk:
         ]
         numbers = np.arange(self.first, self.end)
         rows = Rows(numbers, self._where, lambda at: self.files[at][1] or b"")
-        return encoded(self.schema, columns, rows, reasons, limit)
+        made = encoded(self.schema, columns, rows, reasons, limit)
+        large = {self.first + at for at, (_, content) in enumerate(self.files) if content is None}
+        refused = (replace(one, is_too_large=one.row in large) for one in made.refused)
+        return replace(made, refused=tuple(refused)) if large else made
 
     def _where(self, at: int) -> str:
         name = os.fsencode(self.files[at][0]).decode("utf-8", "backslashreplace")

@@ -87,10 +87,11 @@ def checked(
         )
     refused = []
     for at in sorted(reasons):
-        content = rows.content(at)
-        if lengths[at] > max_record_bytes:
+        content, is_too_large = rows.content(at), bool(lengths[at] > max_record_bytes)
+        if is_too_large:
             content = content[:KEPT_BYTES]
-        refused.append(Refused(int(rows.numbers[at]), rows.where(at), *reasons[at], content))
+        number, where = int(rows.numbers[at]), rows.where(at)
+        refused.append(Refused(number, where, *reasons[at], content, is_too_large=is_too_large))
     places = np.delete(np.arange(len(starts)), list(reasons))
     sizes = lengths[places]
     return Frames(

@@ -9,12 +9,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
+from shardline.hints import Hint, Option
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from shardline.kernel.types import IntArray
     from shardline.log.facts import Source as Identity
     from shardline.log.schema import Schema
+
+
+TOO_LARGE_HINT = Hint.of("if the row is valid, raise ", Option("max_record"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +29,8 @@ class Refused:
     `row` counts from 0, `where` is that in the words of the source ("line 18"). `detail` never
     holds a value; `content` is the row itself, for the quarantine: as it stands in the source
     where that is text or a payload, else as JSON. `damage` says that it is no row that does not
-    fit, but a damaged spot of the source.
+    fit, but a damaged spot of the source. `offset` is where the row begins, if that is known, and
+    `is_too_large` says that the row is over the limit of a record.
     """
 
     row: int
@@ -33,10 +39,18 @@ class Refused:
     detail: str
     content: bytes = b""
     damage: bool = False
+    offset: int | None = None
+    is_too_large: bool = False
 
     def __str__(self) -> str:
         named = "" if self.feature is None else f", feature {self.feature!r}"
         return f"{self.where}{named}: {self.detail}"
+
+
+def refuse_too_long(row: int, where: str, offset: int, limit: int, content: bytes) -> Refused:
+    """Return the refusal of a row of text that is longer than the limit."""
+    detail = f"row too long (offset {offset}, limit {limit} bytes)"
+    return Refused(row, where, None, detail, content, offset=offset, is_too_large=True)
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,6 +30,7 @@ SCHEMAS = {
         "list in list": Feature("bad", "int64", (None,), required=False, sequence=True),
     }.items()
 }
+BAD = Schema((Feature("bad", "bytes", required=False),))
 IDS = Schema((Feature("id", "int64"),))
 
 
@@ -59,7 +60,7 @@ def test_append_corrupt_frame_raises(tmp_path: Path) -> None:
     frame = pd.DataFrame({"bad": pd.array([None, None], pd.ArrowDtype(pa.string()))})
     frame["bad"] = pd.Series(pd.arrays.ArrowExtensionArray(pa.chunked_array([corrupt_text()])))
     with raises(SourceError, "corrupt-columns", feature="bad"):
-        append(Version(tmp_path, "bad/v1"), frame, batch="bad", schema=SCHEMAS["text"])
+        append(Version(tmp_path, "bad/v1"), frame, batch="bad", schema=BAD)
 
 
 @pytest.mark.parametrize("in_file", [True, False])
