@@ -24,7 +24,7 @@ PINS := PIP_CONSTRAINT=constraints.txt PIP_BUILD_CONSTRAINT=constraints.txt
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help run demo-fault test replay torture check bench ui clean
+.PHONY: help run demo-fault test replay torture fuzz check bench ui clean
 
 help: ## Show this help
 	@echo "Shardline: versioned TFRecord datasets on Dagster"
@@ -48,6 +48,9 @@ replay: $(STAMP) ## Compare what the commands do with what was recorded (ARGS=--
 torture: $(STAMP) ## Run every case of every sweep: kills, faults, flipped bits, stress (long; MINUTES=60 limits it)
 	@SHARDLINE_TORTURE=all SHARDLINE_TORTURE_MINUTES=$(MINUTES) $(BIN)/python -m pytest -n auto -m sweep $(ARGS)
 
+fuzz: $(STAMP) ## Feed mutated files to the operations (MINUTES=10, ARGS="parquet" for some)
+	@$(BIN)/python -m tests.fuzz --minutes $(or $(MINUTES),10) $(ARGS)
+
 check: $(STAMP) ## Lint, formatting and types
 	@$(BIN)/ruff check
 	@$(BIN)/ruff format --check
@@ -60,7 +63,7 @@ ui: $(STAMP) $(INSTANCE) ## Open the Dagster web page on http://127.0.0.1:3000 (
 	@$(BIN)/python -m dagster_project.ui --port $(PORT)
 
 clean: ## Remove the virtual environment, built files, caches and demo data
-	@rm -rf $(VENV) build dist *.egg-info .demo .dagster_home .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	@rm -rf $(VENV) build dist *.egg-info .demo .dagster_home .mypy_cache .pytest_cache .ruff_cache .hypothesis .fuzz
 	@rm -f shardline/kernel/*.so
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 	@echo "Clean."

@@ -15,6 +15,7 @@ from shardline.fields.batchwise import Batchwise
 from shardline.fields.functions import FunctionFields
 from shardline.fields.moving import BoundWork
 from shardline.hints import Hint
+from shardline.sources.arrow_validation import find_fault, printable
 from shardline.sources.fit import Fitted, fit
 from shardline.sources.values import UNFIT, array_column, fit_values
 
@@ -123,7 +124,12 @@ class BatchWork(Batchwise):
         if not isinstance(result, pa.RecordBatch | pa.Table) and hasattr(
             result, "__arrow_c_stream__"
         ):
-            result = pa.table(result)
+            try:
+                result = pa.table(result)
+            except (pa.ArrowException, *UNFIT) as error:
+                raise FieldsError(
+                    f"{self.shown}: invalid result: {printable(error)}", code="invalid-udf-result"
+                ) from error
         if isinstance(result, pa.RecordBatch | pa.Table):
             names = result.schema.names
             if len(set(names)) < len(names):
@@ -141,8 +147,7 @@ class BatchWork(Batchwise):
         )
 
     def _fitted(self, feature: Feature, column: Any) -> Fitted:  # noqa: ANN401 - as above
-        if isinstance(column, pa.ChunkedArray):
-            column = column.combine_chunks()
+        column = self._valid(feature, column)
         if isinstance(column, list | tuple):
             return fit_values(feature, column)
         if isinstance(column, np.ndarray) and column.dtype == object:
@@ -155,9 +160,27 @@ class BatchWork(Batchwise):
                 column = pa.array(column, from_pandas=not feature.nan)
         except UNFIT:
             raise self._no_column(feature, column) from None
-        if isinstance(column, pa.ChunkedArray):
-            column = column.combine_chunks()
-        return fit(feature, column)
+        try:
+            return fit(feature, self._valid(feature, column))
+        except pa.ArrowException as error:
+            raise self._corrupt(feature, printable(error)) from error
+
+    def _valid(self, feature: Feature, column: Any) -> Any:  # noqa: ANN401 - as above
+        """Return the column in one piece, after its offsets and indices are validated."""
+        if not isinstance(column, pa.Array | pa.ChunkedArray):
+            return column
+        fault = find_fault([column])
+        if fault is not None:
+            raise self._corrupt(feature, fault.detail)
+        return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+
+    def _corrupt(self, feature: Feature, detail: str) -> FieldsError:
+        return FieldsError(
+            f"{self.shown}: corrupt column {feature.name!r}: {detail}",
+            code="corrupt-columns",
+            hint=Hint.of("return arrays whose offsets and indices are valid"),
+            feature=feature.name,
+        )
 
     def _no_column(self, feature: Feature, given: object) -> FieldsError:
         return FieldsError(

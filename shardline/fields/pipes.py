@@ -1,12 +1,8 @@
-"""Messages between this process and those in which functions run: batches, and what became of them.
-
-A message has several parts, and each begins with its size.
-"""
+"""Messages between this process and those in which functions run: batches, and their results."""
 
 from __future__ import annotations
 
 import pickle
-import struct
 import traceback
 from typing import TYPE_CHECKING
 
@@ -15,40 +11,12 @@ import pyarrow as pa
 
 from shardline.errors import FieldsError
 from shardline.fields.made import Made, in_words
+from shardline.sources.arrow_validation import find_fault
 from shardline.sources.fit import Fitted
 
 if TYPE_CHECKING:
-    from io import BufferedReader, BufferedWriter
-    from typing import TypeAlias
-
+    from shardline.execution.messages import Message, Part
     from shardline.log.schema import Feature
-
-    Part: TypeAlias = bytes | memoryview | pa.Buffer
-    Message: TypeAlias = list[memoryview]
-
-_COUNT = struct.Struct("<Q")
-
-
-def send(pipe: BufferedWriter, *parts: Part) -> None:
-    """Write one message."""
-    views = [memoryview(part).cast("B") for part in parts]
-    pipe.write(b"".join(map(_COUNT.pack, [len(views), *map(len, views)])))
-    pipe.writelines(views)
-    pipe.flush()
-
-
-def receive(pipe: BufferedReader) -> Message:
-    """Read one message; EOFError if whoever writes is gone."""
-    (count,) = _COUNT.unpack(_read(pipe, _COUNT.size))
-    sizes = [_COUNT.unpack(_read(pipe, _COUNT.size))[0] for _ in range(count)]
-    return [_read(pipe, size) for size in sizes]
-
-
-def _read(pipe: BufferedReader, size: int) -> memoryview:
-    view = memoryview(bytearray(size))
-    if pipe.readinto(view) < size:
-        raise EOFError("the other end of the pipe is gone")
-    return view
 
 
 def request(batch: pa.RecordBatch, *, every: bool) -> tuple[Part, ...]:
@@ -82,6 +50,14 @@ def answered(features: tuple[Feature, ...], message: Message) -> Made:
         raise error
     bad, reasons = pickle.loads(message[1])  # noqa: S301 - from a process of ours
     arrays = _unpacked(message[2]).columns
+    fault = find_fault(arrays)  # user code may have damaged the memory of its process
+    if fault is not None:
+        name = features[fault.position].name
+        raise FieldsError(
+            f"corrupt column {name!r} from another process: {fault.detail}",
+            code="corrupt-columns",
+            feature=name,
+        )
     columns = [
         (feature, Fitted(array, wrong))
         for feature, array, wrong in zip(features, arrays, bad, strict=True)

@@ -19,8 +19,9 @@ from typing import TYPE_CHECKING
 import cloudpickle
 
 from shardline.errors import FieldsError
+from shardline.execution.messages import receive, send
 from shardline.fields.made import in_words
-from shardline.fields.pipes import answered, receive, request, send
+from shardline.fields.pipes import answered, request
 from shardline.hints import Hint, Option
 from shardline.wording import counted
 
@@ -29,8 +30,8 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from shardline.execution.messages import Message, Part
     from shardline.fields.made import Made
-    from shardline.fields.pipes import Message, Part
     from shardline.log.schema import Feature
 
 _PROGRAM = """\

@@ -25,7 +25,10 @@ from shardline.sources.json_values import NotJson, parsed
 from shardline.sources.memory import FrameColumns
 from shardline.sources.mismatch import duplicate_names
 from shardline.sources.origin import FileOrigin
-from shardline.sources.parquet import PARQUET_MAGIC, ArrowColumns, ParquetColumns
+from shardline.sources.parquet import PARQUET_MAGIC, FileColumns
+from shardline.sources.rows import named_batch
+from shardline.sources.text_blocks import longest_row
+from shardline.sources.valid_batches import arrow_errors, valid_batches
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
@@ -118,7 +121,8 @@ def _in_memory(what: object, chosen: Chosen, features: Sequence[Feature]) -> Hel
     elif type(what).__module__.partition(".")[0] == "pandas" and hasattr(what, "columns"):
         columns = FrameColumns(what)
     elif hasattr(what, "__arrow_c_stream__"):
-        columns = Table(pa.table(what))
+        with arrow_errors(shown):
+            columns = Table(pa.table(what))
     else:
         raise FieldsError(
             f"unsupported table of type {type(what).__name__}",
@@ -136,18 +140,19 @@ def _columns_in(origin: FileOrigin) -> Columns:
         parquet = file.pread(len(PARQUET_MAGIC), 0) == PARQUET_MAGIC
     finally:
         file.close()
-    return ParquetColumns(origin) if parquet else ArrowColumns(origin)
+    return FileColumns(origin, "parquet" if parquet else "arrow", DEFAULT_LIMITS)
 
 
 def _of_columns(
     shown: str, columns: Columns, chosen: Chosen, there: Names, features: Sequence[Feature] = ()
 ) -> list[pa.RecordBatch]:
     read = []
-    try:
-        names = _refuse_twice(shown, columns.types().names)
+    with arrow_errors(shown):
+        types = columns.types()
+        names = _refuse_twice(shown, types.names)
         there |= dict.fromkeys(names)
         wanted = [name for name in names if chosen is None or name in chosen]
-        for batch in columns.batches(0, Schema(tuple(features))):
+        for batch in valid_batches(shown, columns.batches(0, Schema(tuple(features)))):
             arrays = [
                 told_column(shown, name, batch.objects[name])
                 if name in batch.objects
@@ -156,10 +161,8 @@ def _of_columns(
             ]
             read.append(pa.RecordBatch.from_arrays(arrays, wanted))
         if not read:
-            types = [(name, columns.types().field(name).type) for name in wanted]
-            read.append(pa.RecordBatch.from_pylist([], pa.schema(types)))
-    except (pa.ArrowException, OSError) as error:
-        raise SourceError(f"{shown}: cannot read: {error}") from error
+            kinds = [(name, types.field(name).type) for name in wanted]
+            read.append(pa.RecordBatch.from_pylist([], pa.schema(kinds)))
     return read
 
 
@@ -168,7 +171,7 @@ def _cells(shown: str, source: CsvSource, chosen: Chosen, there: Names) -> Itera
     for rows in _csv_blocks(source):
         there |= dict.fromkeys(rows.names)
         if rows.too_long:
-            raise _too_long(shown, rows.where(0), done)
+            raise _too_long(shown, rows.where(0), done, rows.offset)
         reasons: dict[int, tuple[str | None, str]] = {}
         columns = dict(zip(rows.names, rows.columns(reasons), strict=True))
         for at, (_, why) in sorted(reasons.items()):
@@ -186,7 +189,7 @@ def _objects(
     first = 0
     for lines, too_long in _json_blocks(source):
         if too_long:
-            raise _too_long(shown, _told(lines, 0), first)
+            raise _too_long(shown, _told(lines, 0), first, lines.offset)
         rows = []
         for at in range(len(lines.filled)):
             try:
@@ -210,11 +213,18 @@ def _objects(
                 numbers.look(name, first, values)
         first += len(rows)
         if arrays:
-            yield pa.RecordBatch.from_arrays(arrays, kept)
+            yield named_batch(shown, arrays, kept)
 
 
-def _too_long(shown: str, where: str, row: int) -> FieldsError:
-    return FieldsError(f"{shown}, {where}: row too long", code="record-too-large", record=row)
+def _too_long(shown: str, where: str, row: int, offset: int) -> FieldsError:
+    limit = longest_row(DEFAULT_LIMITS)
+    return FieldsError(
+        f"{shown}, {where}: row too long (offset {offset}, limit {limit} bytes)",
+        code="record-too-large",
+        hint=Hint.of("remove the row, or shorten its cells"),
+        record=row,
+        offset=offset,
+    )
 
 
 def _refuse_twice(shown: str, names: list[str]) -> list[str]:

@@ -11,14 +11,15 @@ from queue import SimpleQueue
 from threading import Thread
 from typing import TYPE_CHECKING
 
+from shardline.execution.messages import receive, send
 from shardline.fields.made import in_words
-from shardline.fields.pipes import asked, receive, reply, reply_of_error, send
+from shardline.fields.pipes import asked, reply, reply_of_error
 
 if TYPE_CHECKING:
     from io import BufferedReader
 
+    from shardline.execution.messages import Message, Part
     from shardline.fields.moving import Work
-    from shardline.fields.pipes import Message, Part
 
 
 def main(requests: int, replies: int) -> None:

@@ -205,4 +205,9 @@ def _read_table(store: Store, name: str, offset: int, place: dict[str, Any]) -> 
     (data,) = store.read_ranges(name, [(offset, place["size"])])
     if hashlib.sha256(data).hexdigest() != place["sha256"]:
         raise CheckpointError(f"{name}: a table does not match its digest")
-    return pa.ipc.open_stream(data).read_all()
+    try:
+        table = pa.ipc.open_stream(data).read_all()
+        table.validate(full=True)
+    except (pa.ArrowException, OSError) as error:
+        raise CheckpointError(f"{name}: a table is not valid Arrow data") from error
+    return table

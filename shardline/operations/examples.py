@@ -14,6 +14,7 @@ from shardline.files.reader import DEFAULT_LIMITS, Block, Limits
 from shardline.files.writer import RecordWriter
 from shardline.kernel.columns import batches, decode_columns, encode_columns
 from shardline.operations.verify import example_fault
+from shardline.sources.valid_batches import validate_batch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -41,6 +42,7 @@ def write_examples(
         table = pa.table(dict(table))
     with RecordWriter(path, compression=compression, overwrite=overwrite) as writer:
         for batch in batches(table):
+            validate_batch("table", batch, writer.records)
             try:
                 frames = encode_columns(batch)
             except ColumnError as error:

@@ -19,6 +19,7 @@ from shardline.operations.arguments import (
 from shardline.operations.row_stream import RowStream
 from shardline.operations.rows_digest import RowsDigest
 from shardline.operations.shards import ShardPlan, make_shard
+from shardline.sources.source import TOO_LARGE_HINT
 from shardline.sources.tfrecord import TFRecordSource
 from shardline.wording import counted_of
 
@@ -253,6 +254,10 @@ def _frames(
                 complete=_is_at_end(lots),
             )
             error.path, error.record, error.feature = task.label, bad[0].row, bad[0].feature
+            error.offset = bad[0].offset
+            if bad[0].is_too_large:
+                error.code = "record-too-large"
+                error.set_hint(TOO_LARGE_HINT)
             raise error
         if digest is not None:
             digest.add(frames, chunk.end)

@@ -25,7 +25,7 @@ from shardline.sources.folder import FolderOrigin, FolderSource
 from shardline.sources.json_lines import JsonLinesSource
 from shardline.sources.memory import ArrayColumns, FrameColumns
 from shardline.sources.origin import BatchOrigin, FileOrigin
-from shardline.sources.parquet import ARROW_MAGIC, PARQUET_MAGIC, ArrowColumns, ParquetColumns
+from shardline.sources.parquet import ARROW_MAGIC, PARQUET_MAGIC, FileColumns
 from shardline.sources.rows import RowSource
 from shardline.sources.tensors import TensorColumns
 from shardline.sources.tfrecord import TFRecordSource
@@ -33,6 +33,7 @@ from shardline.storage.store import open_store
 
 if TYPE_CHECKING:
     from shardline.files.reader import Limits
+    from shardline.sources.decoder import Encoding
     from shardline.sources.source import RecordSource
 
 Format: TypeAlias = Literal["jsonl", "csv", "parquet", "arrow", "folder", "tfrecord"]
@@ -109,10 +110,9 @@ def _file_source(
         )
     if kind == "tfrecord":
         return TFRecordSource(origin, limits, salvage=salvage)
-    if kind == "parquet":
-        return ColumnarSource(origin, ParquetColumns(origin), limits)
-    if kind == "arrow":
-        return ColumnarSource(origin, ArrowColumns(origin), limits)
+    if kind in {"parquet", "arrow"}:
+        encoding: Encoding = "parquet" if kind == "parquet" else "arrow"
+        return ColumnarSource(origin, FileColumns(origin, encoding, limits), limits)
     if kind == "csv":
         return CsvSource(origin, limits)
     return JsonLinesSource(origin, limits)

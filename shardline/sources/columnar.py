@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import base64
 import json
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 import pyarrow as pa
 
-from shardline.errors import SchemaMismatchError, ShardlineError, SourceError
+from shardline.errors import SchemaMismatchError, SourceError
 from shardline.hints import Hint
 from shardline.kernel.types import LARGEST_MAX_RECORD_BYTES
 from shardline.sources.base import CHUNK_BYTES, Source
@@ -20,6 +21,7 @@ from shardline.sources.frames import Rows, encoded
 from shardline.sources.inference import Finder
 from shardline.sources.mismatch import refuse_types
 from shardline.sources.source import Frames, Refused
+from shardline.sources.valid_batches import arrow_errors, valid_batches
 from shardline.sources.values import UNFIT, column_of, fit_values
 
 if TYPE_CHECKING:
@@ -82,25 +84,18 @@ class ColumnarSource(Source):
     def _infer(self, *, allow_rounding: bool) -> Schema:
         """Return the schema that all rows fit, from the types of the columns."""
         finder = Finder(self.shown, allow_rounding=allow_rounding)
-        try:
-            for batch in self._columns.batches(0):
+        for batch in valid_batches(self.shown, self._columns.batches(0)):
+            with arrow_errors(self.shown):
                 finder.add(batch.whole(self.shown, allow_rounding=allow_rounding))
-        except ShardlineError:
-            raise
-        except (pa.ArrowException, OSError) as error:
-            raise SourceError(f"{self.shown}: cannot read: {error}") from error
         return finder.schema()
 
     def _read(self, schema: Schema, start: int) -> Iterator[Chunk]:
-        try:
-            refuse_types(self.shown, schema, self._columns.types())
-            for batch in self._columns.batches(start, schema):
-                for part in slices(batch):
-                    yield ColumnChunk(schema, self._limits, part)
-        except ShardlineError:
-            raise
-        except (pa.ArrowException, OSError) as error:
-            raise SourceError(f"{self.shown}: cannot read: {error}") from error
+        with arrow_errors(self.shown):
+            types = self._columns.types()
+        refuse_types(self.shown, schema, types)
+        for batch in valid_batches(self.shown, self._columns.batches(start, schema)):
+            for part in slices(batch):
+                yield ColumnChunk(schema, self._limits, part, self.shown)
 
 
 def slices(batch: Batch) -> Iterator[Batch]:
@@ -126,6 +121,7 @@ class ColumnChunk:
     schema: Schema
     limits: Limits
     batch: Batch
+    shown: str = "rows"
 
     @property
     def position(self) -> int:
@@ -144,9 +140,8 @@ class ColumnChunk:
         if self.end - first == 1 and size > LARGEST_MAX_RECORD_BYTES:
             nothing = np.zeros(0, np.int64)
             why = f"takes {size} bytes, over the format's limit"
-            return Frames(
-                b"", nothing, nothing, nothing, (Refused(first, f"row {first}", None, why),)
-            )
+            refused = Refused(first, f"row {first}", None, why, is_too_large=True)
+            return Frames(b"", nothing, nothing, nothing, (refused,))
         names = set(self.batch.rows.schema.names) | self.batch.objects.keys()
         columns = [(f, self._fitted(f)) for f in self.schema.features if f.name in names]
         rows = Rows(
@@ -157,12 +152,28 @@ class ColumnChunk:
     def _fitted(self, feature: Feature) -> Fitted:
         if feature.name in self.batch.objects:
             return fit_values(feature, self.batch.objects[feature.name])
-        return fit(feature, self.batch.rows.column(feature.name))
+        with arrow_errors(self.shown, feature.name):
+            return fit(feature, self.batch.rows.column(feature.name))
 
     def _content(self, at: int) -> bytes:
         part = self.batch.slice(at, 1)
-        (row,) = part.rows.to_pylist() if part.rows.num_columns else ({},)
+        row = {
+            name: _python_value(column)
+            for name, column in zip(part.rows.schema.names, part.rows.columns, strict=True)
+        }
         return as_json({**row, **{name: values[0] for name, values in part.objects.items()}})
+
+
+def _python_value(column: pa.Array) -> object:
+    """Return the only value of a column; text that is not UTF-8 as bytes."""
+    try:
+        return column[0].as_py()
+    except UnicodeDecodeError:
+        with suppress(pa.ArrowException):
+            return column.cast(pa.binary())[0].as_py()
+    except (pa.ArrowException, ValueError, TypeError, ArithmeticError):
+        pass
+    return f"unreadable value of type {column.type}"
 
 
 def told_column(shown: str, name: str, values: Sequence[object]) -> pa.Array:

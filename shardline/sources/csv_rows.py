@@ -18,7 +18,7 @@ from shardline.sources.csv_cells import CellTally, fit_columns
 from shardline.sources.csv_text import NotCsv, cells, decode_error, row_ends
 from shardline.sources.frames import Reasons, Rows, encoded
 from shardline.sources.mismatch import duplicate_names, refuse_names
-from shardline.sources.source import Frames, Refused
+from shardline.sources.source import TOO_LARGE_HINT, Frames, refuse_too_long
 from shardline.sources.text_blocks import longest_row, text_blocks
 
 if TYPE_CHECKING:
@@ -64,22 +64,23 @@ class CsvSource(Source):
     def blocks(self) -> Iterator[CellRows]:
         """Its rows as the cells that they have, some at a time."""
         names: list[str] | None = None
-        first = line = offset = 0
+        first = line = 0
         for block in text_blocks(self._file, self._limits, _rows_end):
             data = block.data
             if names is None:
                 if block.too_long:
                     raise SourceError(
                         f"{self.shown}: header longer than {longest_row(self._limits)} bytes",
-                        code="invalid-header",
+                        code="record-too-large",
+                        hint=TOO_LARGE_HINT,
                         path=self._file.path,
+                        offset=block.offset,
                     )
                 head = data[: next(iter(row_ends(data)), len(data))]
                 names, data, line = self._header(head), data[len(head) :], head.count(b"\n")
-                offset = len(head)
+            offset = block.offset + len(block.data) - len(data)
             rows = CellRows(tuple(names), data, first, line, block.position, block.too_long, offset)
             yield rows
-            offset += len(data)
             first += len(rows.ends)
             line += data.count(b"\n") + block.too_long
 
@@ -260,15 +261,15 @@ class CellChunk:
         """Its records."""
         if self.rows.too_long:
             nothing = np.zeros(0, np.int64)
-            why = f"is longer than {longest_row(self.limits)} bytes"
-            refused = Refused(
-                self.rows.first,
-                self.rows.where(0),
-                None,
-                why,
-                self.rows.data,
+            rows, limit = self.rows, longest_row(self.limits)
+            refused = refuse_too_long(
+                rows.first,
+                rows.where(0),
+                rows.offset,
+                limit,
+                rows.data,
                 format="csv",
-                columns=self.rows.names,
+                columns=rows.names,
             )
             return Frames(b"", nothing, nothing, nothing, (refused,))
         reasons: Reasons = {}

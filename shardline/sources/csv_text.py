@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
 _NO_END = "has a quoted cell without an end"
 _NEWLINE, _QUOTE, _COMMA = b'\n",'
+_PIECE_BYTES = 4 * 1024 * 1024
 _CELL = r'"((?:[^"]++|"")*+)"([^,\r\n]*+)|([^",\r\n][^,\r\n]*+|)'
 _ONE_CELL = re.compile(_CELL)
 _ONE_CELL_OF_BYTES = re.compile(_CELL.encode())
@@ -32,18 +33,25 @@ def row_ends(data: bytes) -> IntArray:
     What follows the last one is no whole row.
     """
     signs = np.frombuffer(data, np.uint8)
-    newlines = np.flatnonzero(signs == _NEWLINE)
-    quotes = np.flatnonzero(signs == _QUOTE)
-    if not len(quotes):
-        return newlines + 1
-    # Outside of quotes, each quote must open a cell, or be the second half of a doubled one.
-    before = signs[quotes[::2] - 1]
-    regular = (before == _COMMA) | (before == _NEWLINE) | (before == _QUOTE) | (quotes[::2] == 0)
-    if not regular.all():
-        return _row_ends_by_cells(data)
-    outside = np.searchsorted(quotes, newlines) % 2 == 0
-    ends: IntArray = newlines[outside] + 1
-    return ends
+    ends: list[IntArray] = []
+    inside = 0  # 1 if a quoted cell is open where a piece begins
+    for start in range(0, max(len(data), 1), _PIECE_BYTES):  # positions take 8 times their signs
+        piece = signs[start : start + _PIECE_BYTES]
+        newlines = np.flatnonzero(piece == _NEWLINE)
+        quotes = np.flatnonzero(piece == _QUOTE)
+        if len(quotes):
+            # Outside of quotes, each quote must open a cell, or be the second half of a doubled.
+            opening = quotes[inside::2] + start
+            before = signs[opening - 1]
+            regular = (before == _COMMA) | (before == _NEWLINE) | (before == _QUOTE)
+            if not (regular | (opening == 0)).all():
+                return _row_ends_by_cells(data)
+            newlines = newlines[(np.searchsorted(quotes, newlines) + inside) % 2 == 0]
+            inside = (inside + len(quotes)) % 2
+        elif inside:
+            newlines = newlines[:0]
+        ends.append(newlines + start + 1)
+    return ends[0] if len(ends) == 1 else np.concatenate(ends)
 
 
 def _row_ends_by_cells(data: bytes) -> IntArray:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -109,10 +109,14 @@ class FolderOrigin:
         """The files that `identity` read; all that are there now, if it did not."""
         return self.listed() if self._identity is None or self._stamp is None else self._stamp
 
-    def content(self, inside: str) -> bytes:
-        """The bytes of a file; SourceError if they are not those that `identity` read."""
+    def content(self, inside: str, most: int) -> bytes:
+        """The bytes of a file; SourceError if they are not those that `identity` read.
+
+        A file may grow while it is read: at most so many bytes are taken.
+        """
         try:
-            data = (self.folder / inside).read_bytes()
+            with open_regular(self.folder / inside) as file:
+                data = file.pread(most, 0)
         except OSError as error:
             raise unreadable_source(str(self.folder / inside), error) from None
         if self._identity is not None:
@@ -201,7 +205,8 @@ class FolderSource(Source):
         """The bytes of a file, None if it is too large for a record in any case."""
         if size > self._limits.max_record_bytes:
             return None
-        return self._folder.content(inside)
+        data = self._folder.content(inside, self._limits.max_record_bytes + 1)
+        return None if len(data) > self._limits.max_record_bytes else data
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,7 +245,10 @@ class FileChunk:
         ]
         numbers = np.arange(self.first, self.end)
         rows = Rows(numbers, self._where, lambda at: self.files[at][1] or b"")
-        return encoded(self.schema, columns, rows, reasons, limit)
+        made = encoded(self.schema, columns, rows, reasons, limit)
+        large = {self.first + at for at, (_, content) in enumerate(self.files) if content is None}
+        refused = (replace(one, is_too_large=one.row in large) for one in made.refused)
+        return replace(made, refused=tuple(refused)) if large else made
 
     def _where(self, at: int) -> str:
         name = os.fsencode(self.files[at][0]).decode("utf-8", "backslashreplace")

@@ -93,8 +93,8 @@ def checked(
         )
     refused = []
     for at in sorted(reasons):
-        content = rows.content(at)
-        if lengths[at] > max_record_bytes:
+        content, is_too_large = rows.content(at), bool(lengths[at] > max_record_bytes)
+        if is_too_large:
             content = content[:KEPT_BYTES]
         refused.append(
             Refused(
@@ -102,6 +102,7 @@ def checked(
                 rows.where(at),
                 *reasons[at],
                 content,
+                is_too_large=is_too_large,
                 format=rows.format,
                 columns=rows.columns,
             )

@@ -29,7 +29,7 @@ from shardline.sources.inference import Finder
 from shardline.sources.json_values import NotJson, parsed
 from shardline.sources.mismatch import features_by_name
 from shardline.sources.rows import add_rows, encode_rows
-from shardline.sources.source import Frames, Refused
+from shardline.sources.source import Frames, refuse_too_long
 from shardline.sources.text_blocks import longest_row, text_blocks
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ class JsonLinesSource(Source):
                     hint=Hint.of("write a JSON object per line"),
                     path=self._file.path,
                 )
-            lines = Lines(block.data, first, block.position)
+            lines = Lines(block.data, first, block.position, block.offset)
             yield lines, block.too_long
             first += lines.count
 
@@ -110,6 +110,7 @@ class Lines:
     data: bytes
     first: int
     position: int
+    offset: int = 0
 
     @cached_property
     def count(self) -> int:
@@ -219,10 +220,14 @@ class LineChunk:
         """Its records."""
         if self.too_long:
             nothing = np.zeros(0, np.int64)
-            why = f"is longer than {longest_row(self.limits)} bytes"
-            number = self.lines.first
-            refused = Refused(
-                number, f"line {number + 1}", None, why, self.lines.data, format="jsonl"
+            number, lines = self.lines.first, self.lines
+            refused = refuse_too_long(
+                number,
+                f"line {number + 1}",
+                lines.offset,
+                longest_row(self.limits),
+                lines.data,
+                format="jsonl",
             )
             return Frames(b"", nothing, nothing, nothing, (refused,))
         return self._at_once() or self.one_by_one()

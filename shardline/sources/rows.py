@@ -180,10 +180,22 @@ def add_rows(
         for name in names
     ]
     if dicts:
-        batch = pa.RecordBatch.from_arrays(arrays, names) if names else _nothing(len(dicts))
+        batch = named_batch(shown, arrays, names) if names else _nothing(len(dicts))
         finder.add(batch)
         if note is not None:
             note(batch.schema)
+
+
+def named_batch(shown: str, arrays: Sequence[pa.Array], names: Sequence[str]) -> pa.RecordBatch:
+    """Return the columns as a batch; SchemaMismatchError if a name is not Unicode."""
+    try:
+        return pa.RecordBatch.from_arrays(arrays, names)
+    except UnicodeEncodeError:
+        raise SchemaMismatchError(
+            f"{shown}: invalid feature name: not Unicode",
+            code="invalid-name",
+            hint=Hint.of("rename the feature"),
+        ) from None
 
 
 def _nothing(rows: int) -> pa.RecordBatch:

@@ -10,6 +10,7 @@ from shardline.files.compression import Compression, CompressionError
 from shardline.files.detect import open_stream
 from shardline.files.packed import GZIP_MAGIC
 from shardline.hints import Hint
+from shardline.kernel.types import DEFAULT_MAX_RECORD_BYTES
 from shardline.sources.base import CHUNK_BYTES
 from shardline.sources.frames import KEPT_BYTES
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from shardline.sources.origin import FileOrigin
 
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+_STEPS = 16
 _TEXT_PER_RECORD = 8
 """How much longer than its record a row may be: numbers take more room as text."""
 
@@ -32,11 +34,14 @@ class TextBlock:
     data: bytes
     position: int
     too_long: bool = False
+    offset: int = 0
+    """Where the data begins in the text of the file."""
 
 
 def longest_row(limits: Limits) -> int:
-    """How many bytes a row may take."""
-    return _TEXT_PER_RECORD * limits.max_record_bytes
+    """How many bytes a row may take: as text, small records may take more than the limit."""
+    most = max(limits.max_record_bytes, DEFAULT_MAX_RECORD_BYTES)
+    return min(_TEXT_PER_RECORD * limits.max_record_bytes, most)
 
 
 def text_blocks(
@@ -62,28 +67,35 @@ def text_blocks(
 
 
 def _blocks(stream: Stream, longest: int, rows_end: Callable[[bytes], int]) -> Iterator[TextBlock]:
-    left = _read(stream, CHUNK_BYTES).removeprefix(_BYTE_ORDER_MARK)
+    first = _read(stream, CHUNK_BYTES)
+    left = first.removeprefix(_BYTE_ORDER_MARK)
+    offset = len(first) - len(left)
     while True:
         end = rows_end(left)
         if end:
-            yield TextBlock(left[:end], stream.position)
-            left = left[end:]
+            yield TextBlock(left[:end], stream.position, offset=offset)
+            left, offset = left[end:], offset + end
         elif len(left) > longest:
-            yield TextBlock(left[:KEPT_BYTES], stream.position, too_long=True)
-            left = _behind_line(stream, left)
-        more = _read(stream, max(CHUNK_BYTES, len(left)))
+            yield TextBlock(left[:KEPT_BYTES], stream.position, too_long=True, offset=offset)
+            left, offset = _behind_line(stream, left, offset)
+        # A row that is large already is read in larger steps, but never far beyond the limit.
+        more = _read(stream, max(CHUNK_BYTES, len(left) // _STEPS))
         if not more:
             if left:
-                yield TextBlock(left, stream.position, too_long=len(left) > longest)
+                is_long = len(left) > longest
+                data = left[:KEPT_BYTES] if is_long else left
+                yield TextBlock(data, stream.position, too_long=is_long, offset=offset)
             return
         left += more
 
 
-def _behind_line(stream: Stream, left: bytes) -> bytes:
-    """What follows the line that is being read."""
+def _behind_line(stream: Stream, left: bytes, offset: int) -> tuple[bytes, int]:
+    """What follows the line that is being read, and where that begins."""
     while left and b"\n" not in left:
+        offset += len(left)
         left = _read(stream, CHUNK_BYTES)
-    return left.partition(b"\n")[2]
+    behind = left.partition(b"\n")[2]
+    return behind, offset + len(left) - len(behind)
 
 
 def _read(stream: Stream, size: int) -> bytes:

@@ -1,0 +1,115 @@
+"""Validate Arrow data from elsewhere before a value is touched.
+
+Arrow trusts the offsets and indices in a file, so that a wrong number reads memory that belongs
+to others, or ends the process. Only pyarrow is imported: the decoder process uses this module too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+_LONGEST_DETAIL = 200
+
+
+@dataclass(frozen=True, slots=True)
+class ArrowFault:
+    """A column that is not valid Arrow data: its position, and the reason if it has no value."""
+
+    position: int
+    detail: str
+
+
+def find_fault(columns: Iterable[pa.Array | pa.ChunkedArray]) -> ArrowFault | None:
+    """Return the first column with offsets, indices or lengths that lead out of its memory.
+
+    Text that is not UTF-8 is no fault here: it is a problem of its row.
+    """
+    for position, column in enumerate(columns):
+        for chunk in column.chunks if isinstance(column, pa.ChunkedArray) else (column,):
+            detail = _fault_in(chunk)
+            if detail is not None:
+                return ArrowFault(position, detail)
+    return None
+
+
+def _fault_in(array: pa.Array) -> str | None:
+    try:
+        array.validate(full=True)
+    except (pa.ArrowException, ValueError) as error:
+        return None if _is_sound_as_bytes(array) else fault_detail(array.type, error)
+    return None
+
+
+def _is_sound_as_bytes(array: pa.Array) -> bool:
+    """Return True if only text in the array is invalid, and nothing else."""
+    kind = _as_bytes(array.type)
+    if kind == array.type:
+        return False
+    try:
+        array.view(kind).validate(full=True)
+    except (pa.ArrowException, ValueError):
+        return False
+    return True
+
+
+def _as_bytes(kind: pa.DataType) -> pa.DataType:
+    """Return the type with bytes in place of text."""
+    for is_text, plain in _TEXTS:
+        if is_text(kind):
+            return plain
+    if pa.types.is_list(kind):
+        return pa.list_(_field_as_bytes(kind))
+    if pa.types.is_large_list(kind):
+        return pa.large_list(_field_as_bytes(kind))
+    if pa.types.is_fixed_size_list(kind):
+        return pa.list_(_field_as_bytes(kind), kind.list_size)
+    if pa.types.is_dictionary(kind):
+        return pa.dictionary(kind.index_type, _as_bytes(kind.value_type), kind.ordered)
+    return kind
+
+
+_TEXTS = (
+    (pa.types.is_string, pa.binary()),
+    (pa.types.is_large_string, pa.large_binary()),
+    (pa.types.is_string_view, pa.binary_view()),
+)
+
+
+def _field_as_bytes(kind: pa.DataType) -> pa.Field:
+    return kind.value_field.with_type(_as_bytes(kind.value_type))
+
+
+def fault_detail(kind: pa.DataType, error: Exception) -> str:
+    """Return what pyarrow says, without values: of other types than these it may quote some."""
+    leaf = kind
+    while isinstance(leaf, pa.BaseExtensionType) or pa.types.is_dictionary(leaf) or _is_list(leaf):
+        leaf = leaf.storage_type if isinstance(leaf, pa.BaseExtensionType) else leaf.value_type
+    plain = pa.types.is_primitive(leaf) and not pa.types.is_temporal(leaf)
+    if (
+        plain
+        or _as_bytes(leaf) != leaf
+        or pa.types.is_binary(leaf)
+        or pa.types.is_large_binary(leaf)
+    ):
+        return printable(error)
+    return "invalid data"
+
+
+def _is_list(kind: pa.DataType) -> bool:
+    return bool(
+        pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
+    )
+
+
+def printable(error: BaseException) -> str:
+    """Return the first line of an error of pyarrow's, in printable characters."""
+    lines = str(error).splitlines()
+    text = lines[0] if lines else type(error).__name__
+    text = "".join(sign if sign.isprintable() else "?" for sign in text)
+    return text if len(text) <= _LONGEST_DETAIL else f"{text[:_LONGEST_DETAIL]}..."

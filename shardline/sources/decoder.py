@@ -1,0 +1,375 @@
+"""Decode Parquet and Arrow IPC files in another process, so that a crash of pyarrow is an error.
+
+Decoders are processes that are started when they are needed and used again for the next file.
+They end when they are idle for a while, and with this process, however it ends. They are fresh
+interpreters, because a fork of this process would lack its threads.
+"""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+import signal
+import subprocess
+import sys
+from contextlib import suppress
+from pathlib import Path
+from threading import Lock
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from shardline.errors import SourceError
+from shardline.execution.messages import receive, send
+from shardline.files.stored import StoredFile
+from shardline.hints import Hint
+from shardline.sources.base import CHUNK_BYTES
+from shardline.sources.columnar import Batch
+from shardline.sources.source import TOO_LARGE_HINT
+from shardline.sources.valid_batches import GET_AGAIN, corrupt_columns
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from io import BufferedReader, BufferedWriter
+    from typing import Literal
+
+    from shardline.execution.messages import Message
+    from shardline.files.reader import Limits
+    from shardline.sources.origin import FileOrigin
+
+    Encoding = Literal["parquet", "arrow"]
+
+_PROGRAM = """\
+import json, signal, sys
+signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that started us
+folder, requests, replies = sys.argv[1], *map(int, sys.argv[3:])
+sys.path[:] = json.loads(sys.argv[2])
+for name in ("numpy", "cloudpickle"):  # pyarrow does without them, and starts in half the time
+    sys.modules[name] = None
+for name, path in (("shardline", ""), ("shardline.execution", "/execution"),
+                   ("shardline.sources", "/sources")):
+    module = sys.modules[name] = type(sys)(name)  # a package without what it imports
+    module.__path__ = [folder + path]
+from shardline.sources.decoder_child import main
+main(requests, replies)
+"""
+_ENVIRONMENT = {
+    "ARROW_DEFAULT_MEMORY_POOL": "system",
+    "MALLOC_MMAP_THRESHOLD_": str(256 * 2**20),
+    "MALLOC_TRIM_THRESHOLD_": str(256 * 2**20),
+    "MALLOC_ARENA_MAX": "1",
+    "OMP_NUM_THREADS": "1",
+}
+"""Memory is used again rather than given back between batches, and what is used is counted."""
+_GRACE_SECONDS = 2.0
+_PIPE_BYTES = 1024 * 1024
+_MEMORY_BYTES = 2**30
+"""What a decoder may take for anything but rows; see also `_BYTES_PER_COLUMN` in the child."""
+_BYTES_PER_RECORD_BYTE = 8
+"""How much larger than its record a row of columns may be: 1 takes 8 bytes, and 1 in a record."""
+
+
+def decode_types(origin: FileOrigin, encoding: Encoding, limits: Limits) -> pa.Schema:
+    """Return the schema of a file."""
+    schema, batches = _decode(origin, encoding, limits, types=True)
+    for _ in batches:
+        pass
+    return schema
+
+
+def decode_batches(
+    origin: FileOrigin, encoding: Encoding, limits: Limits, start: int
+) -> Iterator[Batch]:
+    """Yield the rows of a file from number `start` on.
+
+    They are valid unless the decoder's memory is damaged: validate them once more.
+    """
+    return _decode(origin, encoding, limits, start=start)[1]
+
+
+def largest_row(limits: Limits) -> int:
+    """Return how many bytes a row of columns may take."""
+    return _BYTES_PER_RECORD_BYTE * limits.max_record_bytes
+
+
+def _decode(
+    origin: FileOrigin, encoding: Encoding, limits: Limits, *, start: int = 0, types: bool = False
+) -> tuple[pa.Schema, Iterator[Batch]]:
+    """Return the schema of a file, and its rows while a decoder reads them."""
+    path = _local_path(origin)
+    request = {
+        "format": encoding,
+        "path": None if path is None else os.fsencode(path).hex(),
+        "size": origin.size,
+        "start": start,
+        "types": types,
+        "chunk": CHUNK_BYTES,
+        "row": largest_row(limits),
+        "memory": _MEMORY_BYTES + 4 * limits.max_record_bytes,
+    }
+    reading = _Reading(origin, limits, json.dumps(request).encode())
+    return reading.schema(), reading.batches()
+
+
+def _local_path(origin: FileOrigin) -> Path | None:
+    origin.open().close()  # a missing file is reported as that of any other source
+    file = origin.file
+    if isinstance(file, StoredFile):
+        local = file.store.local_path(file.name)
+        return None if local is None else Path(local).absolute()
+    return file.absolute()
+
+
+class _Reading:
+    """A file that a decoder reads."""
+
+    def __init__(self, origin: FileOrigin, limits: Limits, request: bytes) -> None:
+        self._origin = origin
+        self._limits = limits
+        self._request = request
+        self._decoder, self._first = self._begin()
+
+    def _begin(self) -> tuple[_Decoder, Message]:
+        """Send the request to a decoder; to a fresh one if that was about to end, being idle."""
+        while True:
+            decoder = _take()
+            try:
+                return decoder, self._answer(decoder, self._request)
+            except (EOFError, OSError):
+                if decoder.end() or decoder.is_fresh:
+                    raise self._died(decoder) from None
+            except BaseException:
+                decoder.kill()
+                raise
+
+    def schema(self) -> pa.Schema:
+        """Return the schema, which is the first reply."""
+        try:
+            self._raise_fault(self._first)
+            return pa.ipc.read_schema(pa.py_buffer(self._first[1]))
+        except BaseException:
+            self._put_back()
+            raise
+
+    def batches(self) -> Iterator[Batch]:
+        """Yield the rows; a decoder that is not read to the end is ended."""
+        done = False
+        try:
+            while True:
+                try:
+                    message = self._answer(self._decoder)
+                except (EOFError, OSError):
+                    self._decoder.end()
+                    raise self._died(self._decoder) from None
+                if bytes(message[0]) != b"batch":
+                    done = True
+                    self._raise_fault(message)
+                    return
+                yield self._batch(message)
+        finally:
+            if done:
+                self._put_back()
+            else:
+                self._decoder.kill()
+
+    def _batch(self, message: Message) -> Batch:
+        first, position = json.loads(bytes(message[1]))
+        with pa.ipc.open_stream(pa.py_buffer(message[2])) as reader:
+            rows = reader.read_next_batch()
+        return Batch(rows, first, position)
+
+    def _answer(self, decoder: _Decoder, request: bytes | None = None) -> Message:
+        message = decoder.ask(request)
+        while bytes(message[0]) == b"read":
+            offset, size = json.loads(bytes(message[1]))
+            message = decoder.ask(self._read(offset, size))
+        return message
+
+    def _read(self, offset: int, size: int) -> bytes:
+        file = self._origin.open()
+        try:
+            return bytes(file.pread(size, offset))
+        finally:
+            file.close()
+
+    def _put_back(self) -> None:
+        _give_back(self._decoder)
+
+    def _raise_fault(self, message: Message) -> None:
+        if bytes(message[0]) != b"fault":
+            return
+        fault: dict[str, Any] = json.loads(bytes(message[1]))
+        raise _error(self._origin.shown, fault, self._limits)
+
+    def _died(self, decoder: _Decoder) -> SourceError:
+        return SourceError(
+            f"{self._origin.shown}: decoder ended with {decoder.ending}",
+            code="decoder-died",
+            hint=GET_AGAIN,
+            path=self._origin.path,
+        )
+
+
+def _error(shown: str, fault: dict[str, Any], limits: Limits) -> SourceError:
+    """Return the error for what a decoder reports."""
+    part, detail = fault.get("part"), fault["detail"]
+    if fault["code"] == "unsupported-source":
+        return SourceError(
+            f"{shown}: unsupported Feather version 1",
+            code="unsupported-source",
+            hint=Hint.of("write the file as Feather version 2"),
+        )
+    if fault["code"] == "record-too-large":
+        row = fault.get("row")
+        where = f"part {part}" if row is None else f"row {row}"
+        size = f"{fault['size']} bytes" if "size" in fault else "more memory than allowed"
+        return SourceError(
+            f"{shown}, {where}: row too large ({size}, limit {largest_row(limits)})",
+            code="record-too-large",
+            hint=TOO_LARGE_HINT,
+            record=row,
+        )
+    if fault["code"] == "corrupt-columns":
+        return corrupt_columns(shown, fault.get("column"), detail, part=part)
+    where = "" if part is None else f" (part {part})"
+    return SourceError(
+        f"{shown}: cannot read{where}: {detail}",
+        code=fault["code"],
+        hint=GET_AGAIN,
+    )
+
+
+class _Decoder:
+    """A decoder process and the pipes to and from it."""
+
+    def __init__(self) -> None:
+        self.is_fresh = True
+        self.ending = ""
+        ours: list[int] = []
+        theirs: list[int] = []
+        try:
+            for place in (0, 1):
+                pipe = os.pipe()
+                theirs.append(pipe[place])
+                ours.append(pipe[1 - place])
+            _enlarge(ours[1])
+            package = str(Path(__file__).parents[1])
+            paths = json.dumps(sys.path)
+            self._process = subprocess.Popen(  # noqa: S603 - this interpreter, and our own program
+                [sys.executable, "-S", "-c", _PROGRAM, package, paths, *map(str, theirs)],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                env={**os.environ, **_ENVIRONMENT},
+                pass_fds=theirs,
+            )
+        except BaseException:
+            for number in ours:
+                os.close(number)
+            raise
+        finally:
+            for number in theirs:
+                os.close(number)
+        self._requests: BufferedWriter = os.fdopen(ours[0], "wb")
+        self._replies: BufferedReader = os.fdopen(ours[1], "rb")
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the process has ended by itself."""
+        return self._process.poll() is not None
+
+    def ask(self, request: bytes | None) -> Message:
+        """Send a request, if any, and wait for the reply; EOFError or OSError if it is gone."""
+        if request is not None:
+            send(self._requests, request)
+        return receive(self._replies)
+
+    def close_pipes(self) -> None:
+        """Hang up, so that the process ends by itself."""
+        for pipe in (self._requests, self._replies):
+            with suppress(OSError):
+                pipe.close()
+
+    def kill(self) -> None:
+        """End the process at once."""
+        self._process.kill()
+        self.end()
+
+    def end(self) -> int:
+        """Wait until the process has ended; returns its status and keeps it in words."""
+        self.close_pipes()
+        try:
+            status = self._process.wait(_GRACE_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            status = self._process.wait()
+        self.ending = f"exit status {status}"
+        if status < 0:
+            self.ending = f"signal {-status} ({signal.strsignal(-status)})"
+        with _lock:
+            _alive.discard(self)
+        return status
+
+
+def _enlarge(pipe: int) -> None:
+    """Let more fit into a pipe, so that both sides wait for each other less often."""
+    try:
+        import fcntl  # noqa: PLC0415 - not on every system
+
+        fcntl.fcntl(pipe, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
+    except (ImportError, AttributeError, OSError):
+        return
+
+
+_lock = Lock()
+_alive: set[_Decoder] = set()
+_idle: list[_Decoder] = []
+
+
+def _take() -> _Decoder:
+    """Return an idle decoder, or a new one."""
+    while True:
+        with _lock:
+            decoder = _idle.pop() if _idle else None
+        if decoder is None:
+            decoder = _Decoder()
+            with _lock:
+                _alive.add(decoder)
+            return decoder
+        decoder.is_fresh = False
+        if not decoder.has_ended:
+            return decoder
+        decoder.end()
+
+
+def _give_back(decoder: _Decoder) -> None:
+    with _lock:
+        if len(_idle) < (os.cpu_count() or 1):
+            _idle.append(decoder)
+            return
+    decoder.end()
+
+
+def close_idle_decoders() -> None:
+    """End the decoders that wait for work."""
+    with _lock:
+        idle, _idle[:] = list(_idle), []
+    for decoder in idle:
+        decoder.close_pipes()
+    for decoder in idle:
+        decoder.end()
+
+
+def _forget_all() -> None:
+    """Leave the decoders of the process that this one was forked from alone."""
+    global _lock  # noqa: PLW0603 - another thread may have held it
+    _lock = Lock()
+    for decoder in list(_alive):
+        decoder.close_pipes()
+    _alive.clear()
+    _idle.clear()
+
+
+atexit.register(close_idle_decoders)
+os.register_at_fork(after_in_child=_forget_all)

@@ -1,0 +1,287 @@
+"""The process that decodes Parquet and Arrow IPC files: the other side of `decoder`.
+
+A file from elsewhere may crash pyarrow. Here that ends this process and no other. It imports
+little, because it is started for each append, and it ends with the process that started it.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import resource
+import select
+import stat
+from threading import Thread
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from shardline.execution.messages import receive, send
+from shardline.sources.arrow_validation import find_fault, printable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from io import BufferedReader, BufferedWriter
+
+    import pyarrow.parquet as pq
+
+    Request = dict[str, Any]
+
+IDLE_SECONDS = 60.0
+_BUFFER_BYTES = 1024 * 1024
+_MOST_ROWS = 64 * 1024
+"""Values that repeat are stored once, so that sizes in the file may say too little."""
+_BYTES_PER_COLUMN = 8 * 1024 * 1024
+_FEWER = 16
+ARROW_MAGIC = b"ARROW1"
+
+
+class Fault(Exception):  # noqa: N818 - it is raised and caught here
+    """A file that cannot be decoded: where, and why."""
+
+    def __init__(self, code: str, detail: str, **where: Any) -> None:  # noqa: ANN401 - any JSON
+        super().__init__(detail)
+        self.fields = {"code": code, "detail": detail, **where}
+
+
+def main(requests: int, replies: int) -> None:
+    """Decode files for the process at the other ends of these pipes, until it hangs up."""
+    for number in (requests, replies):
+        os.set_inheritable(number, False)  # noqa: FBT003 - the system's own
+    Thread(target=_watch, args=[requests], daemon=True).start()
+    incoming = os.fdopen(requests, "rb", closefd=False)
+    outgoing = os.fdopen(replies, "wb", closefd=False)
+    while select.select([requests], [], [], IDLE_SECONDS)[0]:
+        try:
+            request = json.loads(bytes(receive(incoming)[0]))
+        except EOFError:
+            return
+        try:
+            _Work(request, incoming, outgoing).run()
+        except (BrokenPipeError, EOFError):
+            return
+
+
+def _watch(requests: int) -> None:
+    """End this process with the one that started it, also in the middle of work."""
+    poll = select.poll()
+    poll.register(requests, 0)  # only the end is reported
+    poll.poll()
+    os._exit(0)
+
+
+class _Work:
+    """One request: a file to decode."""
+
+    def __init__(
+        self, request: Request, incoming: BufferedReader, outgoing: BufferedWriter
+    ) -> None:
+        self._request = request
+        self._incoming = incoming
+        self._outgoing = outgoing
+        self._part = 0
+
+    def run(self) -> None:
+        """Send the schema and the batches, or what is wrong."""
+        try:
+            with self._open() as source:
+                reader = _parquet if self._request["format"] == "parquet" else _arrow
+                self._limit(0)
+                for schema, batches in reader(source, self._request):
+                    self._limit(len(schema.names))
+                    send(self._outgoing, b"schema", schema.serialize())
+                    if not self._request["types"]:
+                        for part, first, position, batch in batches:
+                            self._part = part
+                            self._send(first, position, batch)
+            send(self._outgoing, b"end")
+        except (BrokenPipeError, EOFError):
+            raise
+        except Fault as error:
+            self._fail(error.fields)
+        except MemoryError:
+            self._fail({"code": "record-too-large", "detail": "", "part": self._part})
+        except Exception as error:  # noqa: BLE001 - whatever pyarrow raises
+            self._fail({"code": "invalid-source", "detail": printable(error), "part": self._part})
+
+    def _fail(self, fields: dict[str, Any]) -> None:
+        send(self._outgoing, b"fault", json.dumps(fields).encode())
+
+    def _limit(self, columns: int) -> None:
+        """Let an allocation fail that no record can need."""
+        size = self._request["memory"] + columns * _BYTES_PER_COLUMN
+        hard = resource.getrlimit(resource.RLIMIT_DATA)[1]
+        soft = size if hard == resource.RLIM_INFINITY else min(size, hard)
+        resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
+
+    def _open(self) -> Any:  # noqa: ANN401 - a file of pyarrow's
+        path = self._request["path"]
+        if path is None:
+            return pa.PythonFile(_Proxy(self._request["size"], self._incoming, self._outgoing))
+        path = os.fsdecode(bytes.fromhex(path))
+        if not stat.S_ISREG(os.stat(path).st_mode):  # noqa: PTH116 - pathlib is not needed here
+            raise Fault("invalid-source", "not a regular file")
+        return pa.OSFile(path) if self._request["format"] == "parquet" else _mapped(path)
+
+    def _send(self, first: int, position: int, batch: pa.RecordBatch) -> None:
+        """Send rows that are valid, in parts of about the size of a chunk."""
+        fault = find_fault(batch.columns)
+        if fault is not None:
+            name = batch.schema.names[fault.position]
+            raise Fault("corrupt-columns", fault.detail, part=self._part, column=name)
+        chunk = self._request["chunk"]
+        size = _referenced_bytes(batch)
+        # A dictionary is sent with each part: parts are not smaller than it is.
+        chunk = max(chunk, _dictionary_bytes(batch))
+        step = max(1, batch.num_rows * chunk // max(size, 1))
+        for start in range(0, batch.num_rows, step):
+            self._send_part(first + start, position, batch.slice(start, step), chunk)
+
+    def _send_part(self, first: int, position: int, part: pa.RecordBatch, chunk: int) -> None:
+        size = _referenced_bytes(part)
+        if part.num_rows > 1 and size > 4 * chunk:
+            half = part.num_rows // 2  # few rows are most of the bytes
+            self._send_part(first, position, part.slice(0, half), chunk)
+            self._send_part(first + half, position, part.slice(half), chunk)
+            return
+        if size > self._request["row"] and part.num_rows == 1:
+            raise Fault("record-too-large", "", part=self._part, row=first, size=size)
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, part.schema) as writer:
+            writer.write_batch(part)
+        where = json.dumps([first, position]).encode()
+        send(self._outgoing, b"batch", where, sink.getvalue())
+
+
+def _referenced_bytes(batch: pa.RecordBatch) -> int:
+    return int(batch.nbytes)
+
+
+def _dictionary_bytes(batch: pa.RecordBatch) -> int:
+    return sum(
+        column.dictionary.nbytes for column in batch.columns if pa.types.is_dictionary(column.type)
+    )
+
+
+def _mapped(path: str) -> Any:  # noqa: ANN401 - a file of pyarrow's
+    return pa.memory_map(path) if os.path.getsize(path) else pa.BufferReader(b"")  # noqa: PTH202
+
+
+def _parquet(source: Any, request: Request) -> Iterator[tuple[pa.Schema, Any]]:  # noqa: ANN401 - a file of pyarrow's
+    import pyarrow.parquet as pq  # noqa: PLC0415 - only where it is needed
+
+    # Buffered: a column of a large row group is not taken into memory as a whole.
+    file = pq.ParquetFile(source, pre_buffer=False, buffer_size=_BUFFER_BYTES)
+    yield file.schema_arrow, _row_groups(file, request)
+
+
+def _row_groups(
+    file: pq.ParquetFile, request: Request
+) -> Iterator[tuple[int, int, int, pa.RecordBatch]]:
+    """Yield the rows from `start` on; row groups before that are not read."""
+    start, first, position = request["start"], 0, 0
+    for number in range(file.metadata.num_row_groups):
+        group = file.metadata.row_group(number)
+        packed = sum(group.column(at).total_compressed_size for at in range(group.num_columns))
+        if first + group.num_rows > start:
+            skipped = max(start - first, 0)
+            for row, batch in _group(file, number, skipped, request["chunk"]):
+                read = position + packed * (row + batch.num_rows) // max(group.num_rows, 1)
+                yield number, first + row, read, batch
+        first += group.num_rows
+        position += packed
+
+
+def _group(
+    file: pq.ParquetFile, number: int, skipped: int, chunk: int
+) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """Yield the rows of a row group; fewer at a time where they do not fit into memory."""
+    group = file.metadata.row_group(number)
+    wide = max(group.total_byte_size // max(group.num_rows, 1), 1)
+    step = min(max(chunk // wide, 1), _MOST_ROWS)
+    done = skipped
+    while True:
+        row = 0
+        try:
+            for batch in file.iter_batches(step, row_groups=[number], use_threads=False):
+                drop = min(max(done - row, 0), batch.num_rows)
+                if drop < batch.num_rows:
+                    yield row + drop, batch.slice(drop)
+                row += batch.num_rows
+                done = max(done, row)
+        except MemoryError:
+            if step == 1:
+                raise
+            step = max(step // _FEWER, 1)
+        else:
+            if row != group.num_rows:
+                detail = f"row group of {group.num_rows} rows has {row}"
+                raise Fault("corrupt-columns", detail, part=number)
+            return
+
+
+def _arrow(source: Any, request: Request) -> Iterator[tuple[pa.Schema, Any]]:  # noqa: ANN401 - a file of pyarrow's
+    size = source.size()
+    if not size:
+        yield pa.schema([]), ()
+        return
+    magic = source.read(len(ARROW_MAGIC))
+    source.seek(0)
+    if magic.startswith(b"FEA1"):
+        raise Fault("unsupported-source", "")
+    is_file = magic == ARROW_MAGIC
+    reader = pa.ipc.open_file(source) if is_file else pa.ipc.open_stream(source)
+    if is_file:
+        count = reader.num_record_batches
+        pieces = ((size * (n + 1) // count, reader.get_batch(n)) for n in range(count))
+    else:
+        pieces = ((source.tell(), batch) for batch in reader)
+    yield reader.schema, _ipc_batches(pieces, request["start"])
+
+
+def _ipc_batches(
+    pieces: Iterator[tuple[int, pa.RecordBatch]], start: int
+) -> Iterator[tuple[int, int, int, pa.RecordBatch]]:
+    """Yield the rows from `start` on; batches before that are read and dropped."""
+    first = 0
+    for number, (position, rows) in enumerate(pieces):
+        drop = min(max(start - first, 0), rows.num_rows)
+        if drop < rows.num_rows:
+            yield number, first + drop, position, rows.slice(drop)
+        first += rows.num_rows
+
+
+class _Proxy(io.RawIOBase):
+    """A file that the other process reads: an object in a store."""
+
+    def __init__(self, size: int, incoming: BufferedReader, outgoing: BufferedWriter) -> None:
+        super().__init__()
+        self._size = size
+        self._incoming = incoming
+        self._outgoing = outgoing
+        self._position = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def read(self, size: int = -1) -> bytes:
+        left = max(self._size - self._position, 0)
+        size = left if size < 0 else min(size, left)
+        if not size:
+            return b""
+        send(self._outgoing, b"read", json.dumps([self._position, size]).encode())
+        data = bytes(receive(self._incoming)[0])
+        self._position += len(data)
+        return data
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._size}[whence]
+        self._position = base + offset
+        return self._position
+
+    def tell(self) -> int:
+        return self._position

@@ -1,0 +1,83 @@
+"""Write the corpus again: `python -m tests.fuzz.corpus`. Its files are a few kilobytes in all."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from tests.files.samples import example_of
+from tests.fuzz.harness import CORPUS
+from tests.kernel.frames import framed
+
+ROWS = [
+    {
+        "id": number,
+        "name": f"größe {number}" * (number % 3) or None,
+        "label": f"kind {number % 2}",
+        "score": math.nan if number == 4 else number / 3,
+        "values": list(range(number % 4)),
+    }
+    for number in range(8)
+]
+SCHEMA = pa.schema(
+    [
+        ("id", pa.int64()),
+        ("name", pa.string()),
+        ("label", pa.dictionary(pa.int8(), pa.string())),
+        ("score", pa.float64()),
+        ("values", pa.list_(pa.int32())),
+    ]
+)
+
+
+def main() -> None:
+    """Write every file of the corpus."""
+    table = pa.Table.from_pylist(ROWS, SCHEMA)
+    large = table.cast(
+        pa.schema(
+            [
+                ("id", pa.int32()),
+                ("name", pa.large_string()),
+                ("label", pa.binary()),
+                ("score", pa.float32()),
+                ("values", pa.large_list(pa.int64())),
+            ]
+        )
+    )
+    with pa.ipc.new_file(str(CORPUS / "plain.arrow"), table.schema) as writer:
+        writer.write_table(table, max_chunksize=5)
+    with pa.ipc.new_stream(str(CORPUS / "stream.ipc"), large.schema) as writer:
+        writer.write_table(large)
+    views = table.select(["id", "name"]).cast(
+        pa.schema([("id", pa.int64()), ("name", pa.string_view())])
+    )
+    packed = pa.ipc.IpcWriteOptions(compression="lz4")
+    with pa.ipc.new_file(str(CORPUS / "views.arrow"), views.schema, options=packed) as writer:
+        writer.write_table(views)
+    plain = table.set_column(2, "label", table["label"].cast(pa.string()))
+    pq.write_table(plain, CORPUS / "snappy.parquet", row_group_size=5, store_schema=False)
+    pq.write_table(
+        plain, CORPUS / "plain.parquet", compression="none", use_dictionary=False,
+        data_page_version="2.0", store_schema=False, write_statistics=False,
+    )  # fmt: skip
+    pq.write_table(table, CORPUS / "dictionary.parquet", compression="none")
+    lines = [
+        {**row, "score": None if row["score"] != row["score"] else row["score"]} for row in ROWS
+    ]
+    text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in lines)
+    (CORPUS / "rows.jsonl").write_text(text)
+    (CORPUS / "rows.csv").write_text(
+        'id,name,x\n1,plain,2\n2,"quoted, ""twice""",3\n3,"two\nlines",\n4,größe,-0.5\n'
+    )
+    records = [
+        example_of(id=number, name=f"n{number}".encode(), score=[number / 3], values=[1, 2])
+        for number in range(4)
+    ]
+    (CORPUS / "records.tfrecord").write_bytes(framed(*records))
+
+
+if __name__ == "__main__":
+    main()
