@@ -591,7 +591,7 @@ class IndexedFile:
 
     def _take(self, header: IndexHeader, data: NDArray[np.uint8]) -> None:
         end = header.offset + 8 * header.numbers
-        self._checksums = _parse_table(str(index_path(self.path)), header, memoryview(data[end:]))
+        self._checksums = _parse_table(str(index_path(self.path)), header, data[end:].data)
         self._compared = bytearray(header.blocks)
         self._body = data[header.offset : end]
         numbers = self._body.view("<u8")
@@ -604,7 +604,7 @@ class IndexedFile:
     def _compare(self, block: int) -> None:
         """Compare a block of the index with its checksum, when it is first used."""
         some = self._body[block * _BLOCK_BYTES : (block + 1) * _BLOCK_BYTES]
-        _compare_blocks(str(index_path(self.path)), memoryview(some), self._checksums, block)
+        _compare_blocks(str(index_path(self.path)), some.data, self._checksums, block)
         self._compared[block] = 1
 
     def _mismatch(self, problem: str, code: str | None = None) -> IndexMismatchError:

@@ -82,8 +82,8 @@ def inspect_shard(
     Of a plan, what it pairs is looked at, and not read.
     """
     if shard.virtual:
-        wrong, differing, opened = inspect_plan(store, name, shard, schema)
-        return ShardReport(shard, name, tuple(wrong), tuple(differing), opened)
+        wrong, differing, was_read = inspect_plan(store, name, shard, schema)
+        return ShardReport(shard, name, tuple(wrong), tuple(differing), was_read)
     try:
         opened = StoredFile(store, name).open()
     except ObjectMissingError:

@@ -86,13 +86,24 @@ def _entries(path: Path, columns: int, width: int) -> int:
     return 512 * whole + max(rest - 4, 0) // (columns * width)
 
 
-class Buffer(io.BytesIO):
+class Buffer:
     """An object that is written to memory."""
+
+    def __init__(self) -> None:
+        self._file = io.BytesIO()
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        """Write at the end."""
+        self._file.write(data)
 
     def rewrite(self, offset: int, data: bytes) -> None:
         """Write over what is there."""
-        self.seek(offset)
-        self.write(data)
+        self._file.seek(offset)
+        self._file.write(data)
+
+    def getvalue(self) -> bytes:
+        """Return what was written."""
+        return self._file.getvalue()
 
 
 def forge_quarantine(path: Path, _: Path | None = None) -> None:

@@ -40,7 +40,7 @@ from tests.operations.extensions import SCHEMA, base_of
 from tests.operations.landings import json_lines, rows
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
 LAST = 25
@@ -293,7 +293,7 @@ class Object:
 
     find: Callable[[Root, int], Path]
     version: str
-    kinds: dict[Callable[..., None], str]
+    kinds: Mapping[Any, str]
 
 
 RECEIPT_KINDS = {
