@@ -121,14 +121,12 @@ def test_a_source_that_was_changed_for_an_erasure_is_explained(tmp_path: Path) -
     version = base_of(tmp_path, (0, 5), (5, 9))
     for source in (tmp_path / "landing").iterdir():
         source.unlink()
-    erase(version.store, version.log.dataset, key="id", values=[6])
+    report = erase(version.store, version.log.dataset, key="id", values=[6])
     found = {one.place: one for one in Root(tmp_path / "root", tmp_path / "landing").findings()}
     first, second = (found[place] for place in sorted(found))
     assert {first.kind, second.kind} == {"missing-source"}
     assert (first.severity, second.severity) == ("warning", "note")
-    version.refresh()
-    erasure = version.state.number
-    assert f"entry {erasure}" in second.detail
+    assert f"entry {report.versions[0].entry.number}" in second.detail
 
 
 def test_only_what_came_since_is_told_but_the_chain_is_proved_whole(root: Root) -> None:

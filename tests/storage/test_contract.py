@@ -201,6 +201,19 @@ def test_of_two_writers_of_one_name_the_first_to_end_wins(store: Store) -> None:
     assert store.read("a") == b"early"
 
 
+def test_writer_with_overwrite_replaces_whole_or_not_at_all(store: Store) -> None:
+    store.create("a/b", b"old")
+    with store.writer("a/b", overwrite=True) as file:
+        file.write(b"ne")
+        file.write(b"w")
+        assert store.read("a/b") == b"old"
+    assert store.read("a/b") == b"new"
+    with store.writer("a/c", overwrite=True) as file:
+        file.write(b"first")
+    assert store.read("a/c") == b"first"
+    assert names(store, hidden=True) == ["a/b", "a/c"]
+
+
 def test_a_writer_of_what_is_derived_overwrites_when_it_ends(store: Store) -> None:
     store.create("a/b", b"first and long")
     with store.writer("a/b", derived=True) as file:
