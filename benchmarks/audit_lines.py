@@ -20,12 +20,12 @@ from shardline.log.landing import Append
 from shardline.log.log import CHECKPOINT_INTERVAL, Log
 from shardline.log.next_entry import next_entry
 from shardline.log.schema import Feature, Schema
+from shardline.log.sidecars import RECEIPT
 from shardline.log.state import State
 from shardline.operations.change_shards import changed_identity
 from shardline.operations.landing import LandingOptions, landed_identity
 from shardline.operations.pins import pin_name
 from shardline.operations.rebuild_plan import rebuilt_identity
-from shardline.operations.receipt import RECEIPT
 from shardline.operations.shards import stem_of
 from shardline.operations.transform import transform_identity, unchanged
 from shardline.storage.local_store import LocalStore

@@ -6,7 +6,6 @@ A forged object has right checksums of its own: only the log tells that it is an
 from __future__ import annotations
 
 import hashlib
-import io
 import json
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -76,7 +75,7 @@ def forge_row_map(path: Path, _: Path | None = None) -> None:
     writer = RowMapWriter(buffer, columns, width)
     writer.add(*np.roll(rows, 1, axis=0).T)
     writer.finish()
-    path.write_bytes(buffer.getvalue())
+    path.write_bytes(buffer.data)
 
 
 def _entries(path: Path, columns: int, width: int) -> int:
@@ -86,13 +85,19 @@ def _entries(path: Path, columns: int, width: int) -> int:
     return 512 * whole + max(rest - 4, 0) // (columns * width)
 
 
-class Buffer(io.BytesIO):
+class Buffer:
     """An object that is written to memory."""
+
+    def __init__(self) -> None:
+        self.data = bytearray()
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        """Add bytes at the end."""
+        self.data += data
 
     def rewrite(self, offset: int, data: bytes) -> None:
         """Write over what is there."""
-        self.seek(offset)
-        self.write(data)
+        self.data[offset : offset + len(data)] = data
 
 
 def forge_quarantine(path: Path, _: Path | None = None) -> None:
@@ -122,8 +127,8 @@ def forge_index(path: Path, _: Path | None = None) -> None:
         sha256=HashedFile(file).finish(),
     )
     file.close()
-    assert buffer.getvalue()[:80] == header[:80]
-    path.write_bytes(buffer.getvalue())
+    assert buffer.data[:80] == header[:80]
+    path.write_bytes(buffer.data)
 
 
 def forge_shard(path: Path, _: Path | None = None) -> None:

@@ -18,13 +18,14 @@ from shardline.fields import batch_fields, record_fields
 from shardline.log.changes import Derive
 from shardline.log.facts import Added, Shard
 from shardline.log.schema import Feature, Schema, Text
+from shardline.log.sidecars import RECEIPT
 from shardline.log.version import Version
 from shardline.operations.append import append
 from shardline.operations.combine import combine
 from shardline.operations.extend import extend
 from shardline.operations.migrate import Steps, migrate
 from shardline.operations.rebuild import rebuild
-from shardline.operations.receipt import RECEIPT, Receipt
+from shardline.operations.receipt import Receipt
 from tests.files.samples import example_of, records_of, write_by_tensorflow
 from tests.kernel.frames import framed
 

@@ -17,6 +17,7 @@ from shardline.lineage.trace import Tracer, trace, trace_down
 from shardline.log.changes import Derive, Replace
 from shardline.log.facts import Added, Shard, Source
 from shardline.log.landing import Append
+from shardline.log.sidecars import RECEIPT
 from shardline.log.version import Version
 from shardline.operations.append import append
 from shardline.operations.check import check_version
@@ -24,7 +25,7 @@ from shardline.operations.combine import combine
 from shardline.operations.derive import Origin
 from shardline.operations.extend import extend
 from shardline.operations.rebuild import rebuild
-from shardline.operations.receipt import RECEIPT, Receipt
+from shardline.operations.receipt import Receipt
 from shardline.operations.repair import repair
 from shardline.operations.vacuum import vacuum
 from shardline.storage import open_store

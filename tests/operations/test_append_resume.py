@@ -16,9 +16,10 @@ from hypothesis import strategies as st
 from shardline.errors import ShardlineError, StorageError
 from shardline.execution.engine import Threads
 from shardline.log.schema import Schema
+from shardline.log.sidecars import RECEIPT
 from shardline.log.version import Version
 from shardline.operations.append import append
-from shardline.operations.receipt import RECEIPT, read_receipt
+from shardline.operations.receipt import read_receipt
 from shardline.operations.vacuum import vacuum
 from shardline.operations.verify_version import verify_version
 from shardline.storage import open_store

@@ -12,6 +12,7 @@ import pytest
 from shardline.fields import batch_fields
 from shardline.files.reader import DEFAULT_LIMITS
 from shardline.log.schema import Feature
+from shardline.log.sidecars import ROWS
 from shardline.log.version import Version
 from shardline.operations.append import append
 from shardline.operations.check import check_version
@@ -26,7 +27,6 @@ from shardline.operations.erasing.plans import search_plans
 from shardline.operations.erasing.proof import prove_erasure
 from shardline.operations.extend import extend
 from shardline.operations.rebuild import rebuild
-from shardline.operations.row_map import ROWS
 from tests.operations.erasures import emptied, files_with, landed, marked, marker, opened
 from tests.operations.extensions import SCHEMA, double, table
 from tests.operations.landings import ids, json_lines

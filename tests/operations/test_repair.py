@@ -14,11 +14,11 @@ from shardline.files.reader import Limits
 from shardline.hints import Option
 from shardline.log.facts import Base, Shard
 from shardline.log.landing import Append
+from shardline.log.sidecars import RECEIPT
 from shardline.log.version import Version
 from shardline.operations.append import append
 from shardline.operations.check import check_version
 from shardline.operations.rebuild import rebuild
-from shardline.operations.receipt import RECEIPT
 from shardline.operations.repair import repair
 from tests.errors import raises
 from tests.files.samples import example_of, flipped, made, write_by_tensorflow
