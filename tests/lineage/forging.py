@@ -6,7 +6,6 @@ A forged object has right checksums of its own: only the log tells that it is an
 from __future__ import annotations
 
 import hashlib
-import io
 import json
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -76,7 +75,7 @@ def forge_row_map(path: Path, _: Path | None = None) -> None:
     writer = RowMapWriter(buffer, columns, width)
     writer.add(*np.roll(rows, 1, axis=0).T)
     writer.finish()
-    path.write_bytes(buffer.getvalue())
+    path.write_bytes(buffer.data)
 
 
 def _entries(path: Path, columns: int, width: int) -> int:
@@ -90,20 +89,15 @@ class Buffer:
     """An object that is written to memory."""
 
     def __init__(self) -> None:
-        self._file = io.BytesIO()
+        self.data = bytearray()
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
-        """Write at the end."""
-        self._file.write(data)
+        """Add bytes at the end."""
+        self.data += data
 
     def rewrite(self, offset: int, data: bytes) -> None:
         """Write over what is there."""
-        self._file.seek(offset)
-        self._file.write(data)
-
-    def getvalue(self) -> bytes:
-        """Return what was written."""
-        return self._file.getvalue()
+        self.data[offset : offset + len(data)] = data
 
 
 def forge_quarantine(path: Path, _: Path | None = None) -> None:
@@ -133,8 +127,8 @@ def forge_index(path: Path, _: Path | None = None) -> None:
         sha256=HashedFile(file).finish(),
     )
     file.close()
-    assert buffer.getvalue()[:80] == header[:80]
-    path.write_bytes(buffer.getvalue())
+    assert buffer.data[:80] == header[:80]
+    path.write_bytes(buffer.data)
 
 
 def forge_shard(path: Path, _: Path | None = None) -> None:

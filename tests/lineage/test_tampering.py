@@ -7,7 +7,7 @@ import re
 import shutil
 from dataclasses import dataclass
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import dagster as dg
 import pytest
@@ -40,7 +40,7 @@ from tests.operations.extensions import SCHEMA, base_of
 from tests.operations.landings import json_lines, rows
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
     from pathlib import Path
 
 LAST = 25
@@ -287,47 +287,50 @@ def _quarantined(root: Root, place: int) -> Path:
     return file if not place else _beside(".receipt")(root, 0)
 
 
+Kinds: TypeAlias = "dict[Callable[..., None], str]"
+
+
 @dataclass(frozen=True)
 class Object:
     """A kind of object, in which version, and what an audit says of each way to tamper with it."""
 
     find: Callable[[Root, int], Path]
     version: str
-    kinds: Mapping[Any, str]
+    kinds: Kinds
 
 
-RECEIPT_KINDS = {
+RECEIPT_KINDS: Kinds = {
     forging.flip: "wrong-receipt",
     forging.truncate: "changed-sidecar",
     forging.delete: "missing-receipt",
     forging.swap: "wrong-receipt",
     forging.forge: "changed-sidecar",
 }
-ROW_MAP_KINDS = {
+ROW_MAP_KINDS: Kinds = {
     forging.flip: "damaged-row-map",
     forging.truncate: "damaged-row-map",
     forging.delete: "missing-row-map",
     forging.swap: "damaged-row-map",
     forging.forge: "changed-sidecar",
 }
-QUARANTINE_KINDS = {
+QUARANTINE_KINDS: Kinds = {
     forging.flip: "changed-sidecar",
     forging.truncate: "changed-sidecar",
     forging.delete: "missing-quarantine",
     forging.swap: "changed-sidecar",
     forging.forge: "changed-sidecar",
 }
-INDEX_KINDS = dict.fromkeys(
+INDEX_KINDS: Kinds = dict.fromkeys(
     (forging.flip, forging.truncate, forging.swap, forging.forge), "wrong-index"
 )
-SHARD_KINDS = {
+SHARD_KINDS: Kinds = {
     forging.flip: "damaged-shard",
     forging.truncate: "damaged-shard",
     forging.delete: "missing-shard",
     forging.swap: "swapped-shard",
     forging.forge: "changed-shard",
 }
-PLAN_KINDS = {
+PLAN_KINDS: Kinds = {
     forging.flip: "damaged-shard",
     forging.truncate: "damaged-shard",
     forging.delete: "missing-shard",
