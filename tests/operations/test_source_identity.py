@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from shardline.errors import ChangedSourceError, SourceError
+from shardline.errors import ChangedSourceError, InvalidArgumentError, SourceError
 from shardline.execution.engine import Threads
 from shardline.hints import Option
 from shardline.lineage.audit import audit
@@ -423,5 +423,5 @@ def test_racing_replacements_leave_one(version: Version, put: Callable[..., Path
 
 def test_invalid_rule_is_refused(version: Version, put: Callable[..., Path]) -> None:
     for options in ({"on_changed": "skip"}, {"on_duplicate": "replace"}):
-        with raises(ValueError, "invalid-choice"):
+        with raises(InvalidArgumentError, "invalid-choice"):
             land(version, put("a", 1), **options)
