@@ -58,8 +58,11 @@ class _Brought:
 
 
 def _brought(snapshot: "Snapshot", entry: "Entry") -> _Brought:
-    if entry.added:
-        return _Brought([one.shard for one in entry.added], "added row")
+    # What a replacement left of other shards brought nothing.
+    left = set() if entry.operation != "append" else {None}
+    brought = [one.shard for one in entry.added if one.shard.source not in left]
+    if brought:
+        return _Brought(brought, "added row")
     return _Brought(snapshot.shards, "row")
 
 

@@ -57,8 +57,10 @@ class Landings:
     def find(self, hashed: int) -> list[int]:
         """Return the entries in which a source of this hash may have landed, oldest first."""
         hashes, entries = self._sorted()
-        first = np.searchsorted(hashes, np.uint64(hashed), "left")
-        last = np.searchsorted(hashes, np.uint64(hashed), "right")
+        key = np.uint64(hashed)
+        first = last = int(hashes.searchsorted(key))
+        if first < len(hashes) and hashes[first] == key:
+            last = int(hashes.searchsorted(key, "right"))
         return [*entries[first:last].tolist(), *self._new.get(hashed, ())]
 
     def since(self, source: Source, entry: int) -> bool:

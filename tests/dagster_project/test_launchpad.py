@@ -8,7 +8,15 @@ import pytest
 from dagster_project.resources import REPORTS_VARIABLE, ROOT_VARIABLE, shardline_resource
 from shardline.errors import SnapshotMissingError
 from shardline.hints import Command
-from tests.dagster_project.platforms import GROWING, QUIET, REBUILT, Platform, make_platform
+from shardline.operations.arrivals import LandingFolder, look
+from tests.dagster_project.platforms import (
+    GROWING,
+    QUIET,
+    REBUILT,
+    Platform,
+    make_platform,
+    verdicts,
+)
 from tests.dagster_project.suites import at_most, write_suite
 from tests.errors import raises
 
@@ -85,6 +93,35 @@ def test_rows_that_do_not_fit_go_to_quarantine_and_the_run_links_to_them(
     assert made.metadata["quarantined_rows"].value == 1
     assert made.metadata["dagster/row_count"].value == 9
     assert Path(str(made.metadata["quarantine"].value)).is_file()
+
+
+def test_duplicates_and_changed_files_are_reported_once(
+    notes: Platform, instance: dg.DagsterInstance
+) -> None:
+    notes.land("a", range(5))
+    notes.run(instance, GROWING)
+    notes.land("copy", range(5))
+    notes.land("b", [7])
+    result = notes.run(instance, GROWING)
+    assert result.success
+    (made,) = result.asset_materializations_for_node("notes_v1")
+    assert made.metadata["duplicates"].value == 1
+    integrity = verdicts(result)["notes_v1:integrity"]
+    assert integrity.passed
+    assert integrity.metadata["duplicates_skipped"].value == 1
+    assert "a.jsonl" in str(integrity.metadata["duplicates"].value)
+    folder = LandingFolder(str(notes.landing), settle_seconds=0)
+    assert look(notes.version(), [folder]).new == ()
+    notes.land("b", [8])
+    result = notes.run(instance, GROWING)
+    assert not verdicts(result)["notes_v1:integrity"].passed
+    assert look(notes.version(), [folder]).new == (), "a rejected file is not asked for again"
+    config = {"files": [str(notes.landing / "b.jsonl")], "on_changed": "replace"}
+    assert notes.run(instance, GROWING, config=config).success
+    assert notes.version().published().records == 6
+    config = {"files": [str(notes.landing / "copy.jsonl")], "on_duplicate": "append"}
+    assert notes.run(instance, GROWING, config=config).success
+    assert notes.version().published().records == 11
 
 
 def test_the_environment_says_where_the_datasets_lie(
