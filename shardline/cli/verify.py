@@ -176,8 +176,8 @@ def _print(reports: list[FileReport], seconds: float) -> None:
         if (advice := salvage_hint(report.file, report.faults[0].kind))
     ]
     if advised:
-        more = len(advised) - 1
-        click.echo(f"hint: {render_hint(advised[0])}" + (f" (and {more} more)" if more else ""))
+        left = len(advised) - 1
+        click.echo(f"hint: {render_hint(advised[0])}" + (f" (and {left} more)" if left else ""))
     if foreign:
         hint = foreign_hint(foreign[0].file, foreign[0].foreign or "")
         click.echo(f"hint: {render_hint(hint)}")

@@ -12,7 +12,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from shardline.errors import CondemnedShardError, SchemaMismatchError, SourceError
+from shardline.errors import (
+    CondemnedShardError,
+    ObjectMissingError,
+    SchemaMismatchError,
+    SourceError,
+)
 from shardline.execution.engine import Threads
 from shardline.files.compression import Compression
 from shardline.files.reader import DEFAULT_LIMITS
@@ -177,6 +182,11 @@ def append(
     while True:
         tasks, made = _execute(version, tasks, engine, progress, set_aside=set_aside)
         landings, unfit = split_refused(version.name, made, quarantine_share, set_aside=set_aside)
+        try:
+            version.store.sync([name for landing in landings for name in landing.unsynced])
+        except ObjectMissingError:
+            version.refresh()
+            continue  # vacuum took what an append before this one had left
         if not version.exists:
             created = version.create(wanted, checks) is not None
         try:

@@ -145,7 +145,8 @@ class LandingTask:
 class Landing:
     """What was made of one source: its shards, and how many of its rows went to quarantine.
 
-    So many of those are `damaged` spots of a file that was salvaged.
+    So many of those are `damaged` spots of a file that was salvaged. `unsynced` are the files that
+    `Store.sync` has to make durable before the landing is committed.
     """
 
     source: Identity
@@ -155,6 +156,7 @@ class Landing:
     damaged: int = 0
     quarantine: tuple[str, ...] = ()
     told: tuple[str, ...] = field(default=(), repr=False)
+    unsynced: tuple[str, ...] = field(default=(), repr=False)
 
     @property
     def records(self) -> int:
@@ -168,8 +170,12 @@ class Landing:
 
 
 def land(task: LandingTask, running: Running) -> Landing:
-    """Do one task: make the shards of a source, or find those that are made already."""
+    """Do one task: make the shards of a source, or find those that are made already.
+
+    They are not durable yet: many small files are synced together, before they are committed.
+    """
     receipts: list[Receipt] = []
+    unsynced: list[str] = []
     stream = RowStream(partial(_frames, task, running))
     try:
         while not receipts or not receipts[-1].last:
@@ -178,6 +184,7 @@ def land(task: LandingTask, running: Running) -> Landing:
                 task.plan(len(receipts), first),
                 aside=running.workers > 1,
                 expected=_expected(task),
+                unsynced=unsynced,
             )
             filling = _Filling(stream, first, task.options.target_bytes)
             receipts.append(make_shard(plan, filling, attempt=task.attempt))
@@ -192,6 +199,7 @@ def land(task: LandingTask, running: Running) -> Landing:
         sum(receipt.damaged for receipt in receipts),
         tuple(receipt.quarantine for receipt in receipts if receipt.quarantine is not None),
         told[:_TOLD],
+        tuple(unsynced),
     )
 
 
