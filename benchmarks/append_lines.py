@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 from functools import partial
@@ -30,6 +31,8 @@ _FILES = 8
 _QUICK_ENOUGH = 20_000
 _HISTORY = 5_000
 _BATCH = 1_000
+_MANY = 20_000
+_WIDE_ROWS = 10
 _APPENDS = CHECKPOINT_INTERVAL
 """Of one run: a whole interval, so that a checkpoint is in the average."""
 _NAMES = (
@@ -37,13 +40,22 @@ _NAMES = (
     "append: from TFRecord, 180-byte records",
     "append: from TFRecord, 50 KB records",
     "append: 1,000 records to 5,000 snapshots",
+    "append: a CSV file of 20,000 columns",
+    "append: 20,000 files of one row",
     "rebuild: 50 KB records into one file",
     "rebuild: 180-byte records into one file",
 )
 
 
 def all_lines(
-    folder: Path, size: int, only: str = "", *, history: int = _HISTORY, appends: int = _APPENDS
+    folder: Path,
+    size: int,
+    only: str = "",
+    *,
+    history: int = _HISTORY,
+    appends: int = _APPENDS,
+    columns: int = _MANY,
+    files: int = _MANY,
 ) -> Iterator[Line]:
     """Every line whose name holds `only`; its data lies in `folder` until the next is asked for."""
     makers: tuple[Callable[[str, Path, int], Iterator[Line]], ...] = (
@@ -51,6 +63,8 @@ def all_lines(
         _small_records,
         _large_records,
         partial(_history, history, appends),
+        partial(_wide, columns),
+        partial(_tiny, files),
         _large_rebuild,
         _small_rebuild,
     )
@@ -139,6 +153,65 @@ def _history(history: int, appends: int, name: str, folder: Path, size: int) -> 
         remark = f"{appends} appends to a version held open, on a disk"
         target = Target(of_limit=1 / 1.2)
         yield Line(name, 0, (), (sides[0],), sides[1], target, remark, "append")
+
+
+def _wide(columns: int, name: str, folder: Path, size: int) -> Iterator[Line]:
+    """Few rows with many cells: what a column costs, whatever is in it."""
+    del size
+    source = folder / "wide.csv"
+    cells = [str(at) if at % 3 else f"text {at}" for at in range(columns)]
+    header = ",".join(f"column_{at}" for at in range(columns))
+    source.write_text("\n".join([header, *[",".join(cells)] * _WIDE_ROWS]))
+    root, copy = folder / "root", folder / "copy"
+    ours = _inferring(root, [source], columns)
+    limit = _cat([RecordSet(source, columns, source.stat().st_size)], copy)
+    yield Line(name, 0, (), (limit,), ours, Target(), f"{_WIDE_ROWS} rows, inferred", "column")
+
+
+def _tiny(files: int, name: str, folder: Path, size: int) -> Iterator[Line]:
+    """Many sources with one row: what a source costs. On a disk, where files are synced."""
+    del folder, size
+    with disk_folder() as disk:
+        landing = disk / "landing"
+        landing.mkdir()
+        sources = [landing / f"{number:05}.jsonl" for number in range(files)]
+        for number, source in enumerate(sources):
+            source.write_text(f'{{"id": {number}, "text": "row {number}"}}\n')
+        ours = _inferring(disk / "root", sources, files)
+        limit = _synced_copies(sources, disk / "copies")
+        yield Line(name, 0, (), (limit,), ours, Target(), "inferred, on a disk", "file")
+
+
+def _inferring(root: Path, sources: list[Path], units: int) -> Side:
+    """Append sources to a new version with the schema that they suggest."""
+
+    def prepare() -> None:
+        shutil.rmtree(root, ignore_errors=True)
+
+    def run() -> int:
+        report = append(Version(root, NAME), sources)
+        _expect(len(report.landed) == len(sources))
+        return units
+
+    return Side("append", run, prepare=prepare)
+
+
+def _synced_copies(sources: list[Path], out: Path) -> Side:
+    """Copy each file and make it durable."""
+
+    def prepare() -> None:
+        shutil.rmtree(out, ignore_errors=True)
+        out.mkdir()
+
+    def run() -> int:
+        for source in sources:
+            with (out / source.name).open("xb") as file:
+                file.write(source.read_bytes())
+                file.flush()
+                os.fsync(file.fileno())
+        return len(sources)
+
+    return Side("cp, fsync", run, prepare=prepare)
 
 
 def _again_and_again(root: Path, landed: Path, appends: int, what: str) -> Side:

@@ -237,6 +237,8 @@ def foreign_hint(path: str, format: str) -> Hint:  # noqa: A002 - the word for i
         return Hint.of("write a JSON object per line and append the file to a version")
     if format in _IMAGES:
         return Hint.of("to make records of images, append their folder to a version")
+    if "text" in format or "HTML" in format:
+        return Hint.of("check the path")
     return Hint.of("extract or convert the file first")
 
 

@@ -23,14 +23,18 @@ def write_stored(
     *,
     aside: bool = False,
     expected: Content | None = None,
+    synced: bool = True,
 ) -> Iterator[RecordSink]:
     """A file of a store to write to: it and its index are there when the block ends well.
 
     ObjectExistsError at the start or at the end if there is one of that name. `aside` and
-    `expected` say how it is hashed: see RecordSink.
+    `expected` say how it is hashed: see RecordSink. Without `synced`, `Store.sync` has to follow.
     """
     # The index is entered first, and so put in place last: none is there without its file.
-    with store.writer(f"{name}.index", derived=True) as index, store.writer(name) as file:
+    with (
+        store.writer(f"{name}.index", derived=True) as index,
+        store.writer(name, synced=synced) as file,
+    ):
         sink = RecordSink(file, compression, index, aside=aside, expected=expected)
         with closing(sink):
             yield sink

@@ -16,6 +16,7 @@ from shardline.errors import (
     ChangedSourceError,
     CondemnedShardError,
     ConflictError,
+    ObjectMissingError,
     SchemaMismatchError,
     SourceError,
     name_version,
@@ -275,6 +276,11 @@ def _append(work: _Work, plan: _Plan, schema: Schema | None, checks: Checks) -> 
         landings, unfit = split_refused(
             version.name, made, work.options.quarantine_share, set_aside=work.set_aside
         )
+        try:
+            version.store.sync([name for landing in landings for name in landing.unsynced])
+        except ObjectMissingError:
+            version.refresh()
+            continue  # vacuum took what an append before this one had left
         if not version.exists:
             created = version.create(wanted, checks) is not None
         change = _change(work, plan, landings, wanted)

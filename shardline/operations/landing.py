@@ -150,7 +150,8 @@ class Landing:
 
     So many of those are `damaged` spots of a file that was salvaged. `sidecars` are the digests of
     the files written with the shards, by their names. `digest` is that of the rows of a batch,
-    whose name does not tell them.
+    whose name does not tell them. `unsynced` are the files that `Store.sync` has to make durable
+    before the landing is committed.
     """
 
     source: Identity
@@ -162,6 +163,7 @@ class Landing:
     told: tuple[str, ...] = field(default=(), repr=False)
     sidecars: Json = field(default_factory=dict, repr=False, compare=False)
     digest: str | None = None
+    unsynced: tuple[str, ...] = field(default=(), repr=False)
 
     @property
     def records(self) -> int:
@@ -175,8 +177,12 @@ class Landing:
 
 
 def land(task: LandingTask, running: Running) -> Landing:
-    """Do one task: make the shards of a source, or find those that are made already."""
+    """Do one task: make the shards of a source, or find those that are made already.
+
+    They are not durable yet: many small files are synced together, before they are committed.
+    """
     receipts: list[Receipt] = []
+    unsynced: list[str] = []
     digest = None if task.identity.batch is None else RowsDigest()
     stream = RowStream(partial(_frames, task, running, digest))
     try:
@@ -186,6 +192,7 @@ def land(task: LandingTask, running: Running) -> Landing:
                 task.plan(len(receipts), first),
                 aside=running.workers > 1,
                 expected=_expected(task),
+                unsynced=unsynced,
             )
             filling = _Filling(stream, first, task.options.target_bytes)
             receipts.append(make_shard(plan, filling, attempt=task.attempt))
@@ -202,6 +209,7 @@ def land(task: LandingTask, running: Running) -> Landing:
         told[:_TOLD],
         {name: digest for receipt in receipts for name, digest in receipt.sidecars.items()},
         None if digest is None else digest.hexdigest(),
+        tuple(unsynced),
     )
 
 

@@ -11,6 +11,7 @@ import hashlib
 import secrets
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Protocol
 
 from shardline.errors import LogError, ObjectExistsError
@@ -26,6 +27,7 @@ from shardline.operations.row_map import RowMapWriter
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from contextlib import AbstractContextManager
 
     from shardline.files.hashed import Content
     from shardline.files.sink import RecordSink, Written
@@ -34,20 +36,22 @@ if TYPE_CHECKING:
     from shardline.log.state import State
     from shardline.sources import Refused
     from shardline.storage import Store
+    from shardline.storage.store import ObjectWriter
 
 _STEM_DIGITS = 32
 _ATTEMPTS = 1_000_000
 _TOLD = 10
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ShardPlan:
     """A shard to be made. `identity` is what its name is a hash of.
 
     `source` is the key of the source that its records come from, `base` the shard beside which an
     overlay lies, `shown` what people call either, `first` the row at which it begins. `largest`
     says how many bytes it may get, `aside` that a thread may be spent on its sha256, `expected`
-    what it should become, if that is known. `suffix` is how its name ends.
+    what it should become, if that is known. `suffix` is how its name ends. With `unsynced`, the
+    names of the files that `Store.sync` has to make durable are added to that list.
     """
 
     store: Store
@@ -63,8 +67,9 @@ class ShardPlan:
     expected: Content | None = None
     base: Base | None = None
     suffix: str = ".tfrecord"
+    unsynced: list[str] | None = None
 
-    @property
+    @cached_property
     def stem(self) -> str:
         """The part of the name that tells what the shard is made of."""
         return stem_of(self.identity)
@@ -83,6 +88,15 @@ class ShardPlan:
 
     def _leaf(self, attempt: int) -> str:
         return f"{self.version}.{self.stem}{f'.{attempt}' if attempt else ''}"
+
+    def writer(self, path: str) -> AbstractContextManager[ObjectWriter]:
+        """Write a file of the store, durably unless the plan leaves that to `Store.sync`."""
+        return self.store.writer(path, synced=self.unsynced is None)
+
+    def note_unsynced(self, path: str) -> None:
+        """Note a file that `Store.sync` has to make durable."""
+        if self.unsynced is not None:
+            self.unsynced.append(path)
 
     def begin_with(self, attempt: int) -> int:
         """The attempt to begin with: a random one where an upload could overwrite another's."""
@@ -155,7 +169,12 @@ class Part:
             path = self._plan.path(self._attempt)
             plan = self._plan
             writing = write_stored(
-                plan.store, path, plan.compression, aside=plan.aside, expected=plan.expected
+                plan.store,
+                path,
+                plan.compression,
+                aside=plan.aside,
+                expected=plan.expected,
+                synced=plan.unsynced is None,
             )
             self._shard = self._shard_stack.enter_context(writing)
         return self._shard
@@ -164,7 +183,7 @@ class Part:
         """Put a row into the quarantine."""
         if self._quarantine is None:
             path = self._plan.quarantine(self._attempt)
-            file = self._quarantine_stack.enter_context(self._plan.store.writer(path))
+            file = self._quarantine_stack.enter_context(self._plan.writer(path))
             self._quarantine = QuarantineWriter(file, self._plan.shown)
         self._quarantine.add(refused)
         add_row(self.refused, refused.row)
@@ -192,7 +211,7 @@ class Part:
         """
         if self._rows is None:
             path = self._plan.path(self._attempt) + ROWS
-            file = self._rows_stack.enter_context(self._plan.store.writer(path))
+            file = self._rows_stack.enter_context(self._plan.writer(path))
             self._rows = RowMapWriter(file, len(numbers), width)
         self._rows.add(*numbers)
 
@@ -225,6 +244,7 @@ class Part:
         except ObjectExistsError:
             if sha256_of(self._plan.store, path, size) != sha256:
                 raise
+        self._plan.note_unsynced(path)
 
     def abandon(self, error: BaseException) -> None:
         """Leave nothing behind."""
@@ -238,6 +258,7 @@ def make_shard(plan: ShardPlan, filling: Filling, *, attempt: int = 0) -> Receip
         receipt = read_receipt(plan.store, plan.path(attempt) + RECEIPT)
         # One that begins elsewhere was cut by another release or library: its rows are others.
         if receipt is not None and receipt.first == plan.first:
+            _note_found(plan, attempt, receipt)
             return replace(receipt, found=True)
         try:
             return _make(plan, filling, attempt)
@@ -291,7 +312,26 @@ def _make(plan: ShardPlan, filling: Filling, attempt: int) -> Receipt:
 def _put_receipt(plan: ShardPlan, attempt: int, receipt: Receipt) -> None:
     name = plan.path(attempt) + RECEIPT
     try:
-        plan.store.create(name, receipt.encode())
+        if plan.unsynced is None:
+            plan.store.create(name, receipt.encode())
+        else:
+            with plan.writer(name) as file:
+                file.write(receipt.encode())
     except ObjectExistsError:
         if read_receipt(plan.store, name) != receipt:
             raise
+    plan.note_unsynced(name)
+
+
+def _note_found(plan: ShardPlan, attempt: int, receipt: Receipt) -> None:
+    """Note the files of a shard that someone else may have made, and not synced yet."""
+    if plan.unsynced is None:
+        return
+    plan.note_unsynced(plan.path(attempt) + RECEIPT)
+    if receipt.quarantine is not None:
+        plan.note_unsynced(receipt.quarantine)
+    if receipt.shard is not None:
+        path = f"{plan.dataset}/shards/{receipt.shard.name}"
+        plan.note_unsynced(path)
+        if plan.store.info(path + ROWS) is not None:
+            plan.note_unsynced(path + ROWS)

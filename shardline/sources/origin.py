@@ -212,7 +212,7 @@ def digest_of(
     What is hashed is handed to `also`, if that is given.
     """
     digest = hashlib.sha256()
-    buffer = memoryview(bytearray(_HASHED_BYTES))
+    buffer = memoryview(bytearray(min(_HASHED_BYTES, file.size + 1)))
     done = 0
     while count := file.readinto(buffer):
         digest.update(buffer[:count])

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from shardline.errors import SourceError
 from shardline.files.compression import Compression, CompressionError
 from shardline.files.detect import open_stream
@@ -99,13 +101,10 @@ def _behind_line(stream: Stream, left: bytes, offset: int) -> tuple[bytes, int]:
 
 
 def _read(stream: Stream, size: int) -> bytes:
-    data = bytearray(size)
-    view, done = memoryview(data), 0
+    view, done = np.empty(size, np.uint8).data, 0  # not set to zero: most files are small
     while done < size:
         count = stream.readinto(view[done:])
         if not count:
             break
         done += count
-    view.release()
-    del data[done:]
-    return bytes(data)
+    return bytes(view[:done])

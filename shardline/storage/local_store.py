@@ -5,8 +5,10 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
+from functools import partial
 from itertools import groupby
 from typing import TYPE_CHECKING
 
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
     from shardline.kernel.types import Buffer
 
 # Where a pipe has an object's name, opening it must not wait for its writer.
+_SYNCED_AT_ONCE = 16
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
@@ -97,9 +100,9 @@ class LocalStore:
 
     @contextmanager
     def writer(
-        self, name: str, *, derived: bool = False, overwrite: bool = False
+        self, name: str, *, derived: bool = False, overwrite: bool = False, synced: bool = True
     ) -> Iterator[_LocalWriter]:
-        """Put an object piece by piece, durably unless it is a derived one."""
+        """Put an object piece by piece, durably unless it is a derived one or not `synced`."""
         overwrite = overwrite or derived
         with ExitStack() as opened:
             with self._creating(name):
@@ -107,7 +110,8 @@ class LocalStore:
                 if overwrite:
                     self._refuse_what_is_no_file(name, folder)
                 path = self._path(name)
-                file = DurableFile(path, overwrite=overwrite, synced=not derived, folder=folder)
+                is_synced = synced and not derived
+                file = DurableFile(path, overwrite=overwrite, synced=is_synced, folder=folder)
                 writer = _LocalWriter(file, lambda: self._told(name, unwritten=True))
             try:
                 yield writer
@@ -117,6 +121,26 @@ class LocalStore:
                 raise
             with self._creating(name):
                 file.__exit__(None, None, None)
+
+    def sync(self, names: Sequence[str]) -> None:
+        """Make objects durable: each file, side by side, and then their folders once."""
+        for folder, group in groupby(sorted(map(check_object_name, names)), key=_folder_of):
+            leaves = list(group)
+            with self._told(folder), self._folders.entered(folder) as descriptor:
+                if descriptor is None:
+                    raise self._missing(leaves[0])
+                with ThreadPoolExecutor(
+                    min(_SYNCED_AT_ONCE, len(leaves)), thread_name_prefix="shardline-sync"
+                ) as pool:
+                    for _ in pool.map(partial(self._sync_file, descriptor), leaves):
+                        pass
+                os.fsync(descriptor)
+
+    def _sync_file(self, folder: int, name: str) -> None:
+        with self._told(name), self._opened(name, folder) as file:
+            if file is None:
+                raise self._missing(name)
+            os.fsync(file)
 
     @contextmanager
     def _creating(self, name: str) -> Iterator[None]:

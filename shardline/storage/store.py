@@ -98,13 +98,21 @@ class Store(Protocol):
         ...
 
     def writer(
-        self, name: str, *, derived: bool = False, overwrite: bool = False
+        self, name: str, *, derived: bool = False, overwrite: bool = False, synced: bool = True
     ) -> AbstractContextManager[ObjectWriter]:
         """Put an object as `create` does, or a `derived` one as `replace` does, piece by piece.
 
         With `overwrite`, an object of that name is replaced durably: after a crash there is the
         old or the new one, whole. It is there when the block ends well. What is written does not
-        stay in memory. ObjectExistsError may come at the start already.
+        stay in memory. ObjectExistsError may come at the start already. Without `synced`, a power
+        cut may tear the object until `sync` has returned.
+        """
+        ...
+
+    def sync(self, names: Sequence[str]) -> None:
+        """Make objects durable that were written without `synced`, many at a time.
+
+        StorageError if one is missing, or if the disk does not confirm it.
         """
         ...
 

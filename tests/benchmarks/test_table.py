@@ -11,7 +11,14 @@ from benchmarks import append_lines, lines, log_lines, memory, table
 
 pytestmark = pytest.mark.xdist_group("benchmarks")  # one worker, since they share the rows
 
-_WITHOUT_TENSORFLOW = ("salvage", "log:", "append: from TFRecord", "append: 1,000")
+_WITHOUT_TENSORFLOW = (
+    "salvage",
+    "log:",
+    "append: from TFRecord",
+    "append: 1,000",
+    "append: a CSV",
+    "append: 20,000",
+)
 _WITHOUT_LIMIT = "append: from Parquet"
 
 
@@ -20,7 +27,9 @@ def rows(tmp_path_factory: pytest.TempPathFactory) -> list[lines.Row]:
     folder = tmp_path_factory.mktemp("benchmarks")
     measured = [once(line) for line in lines.all_lines(folder, megabytes=1)]
     assert not list(folder.iterdir())
-    measured += map(once, append_lines.all_lines(folder, 200_000, history=20, appends=3))
+    measured += map(
+        once, append_lines.all_lines(folder, 200_000, history=20, appends=3, columns=50, files=5)
+    )
     assert not list(folder.iterdir())
     measured += map(once, log_lines.all_lines(small=10, large=200, commits=20))
     return measured

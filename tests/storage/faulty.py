@@ -87,12 +87,16 @@ class FaultyStore:
 
     @contextmanager
     def writer(
-        self, name: str, *, derived: bool = False, overwrite: bool = False
+        self, name: str, *, derived: bool = False, overwrite: bool = False, synced: bool = True
     ) -> Iterator[Spool]:
+        del synced  # what goes through here is durable at once
         with Spool() as spool:
             yield spool
             put = self.replace if derived or overwrite else self.create
             put(name, spool.rewound()[0].read())
+
+    def sync(self, names: Sequence[str]) -> None:
+        self.inner.sync(names)
 
     def replace(self, name: str, data: bytes) -> None:
         self._ask("replace", lambda: self.inner.replace(name, data))
