@@ -30,6 +30,8 @@ _WEB = re.compile(r"https?:/", re.IGNORECASE)
 _BARE_USERINFO = re.compile(r"(?<![\w/:])[\w+-]{2,}:[^\s/:@]{2,}@(?=\w)")
 _SCHEME = re.compile(r"['\"(`]*[a-z][a-z0-9+.-]{0,19}:/{0,3}", re.IGNORECASE)
 _PUNCTUATION = ":,.;)'\"`"
+_MARKS = frozenset("@=%")
+"""Without one of these there are no credentials."""
 _DECODINGS = 4
 
 
@@ -45,6 +47,8 @@ def has_credentials(text: str) -> bool:
 
 def redact(text: str) -> str:
     """Return a message with "…" where a word of it contains credentials."""
+    if _MARKS.isdisjoint(text):
+        return text  # errors of single records are made by the thousand
     if not has_credentials(text) and not _BARE_USERINFO.search(text):
         return text
     return re.sub(r"\S+", lambda word: _redact_word(word[0]), text)
