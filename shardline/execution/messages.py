@@ -9,6 +9,7 @@ import struct
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from io import BufferedReader, BufferedWriter
     from typing import TypeAlias
 
@@ -27,15 +28,20 @@ def send(pipe: BufferedWriter, *parts: Part) -> None:
     pipe.flush()
 
 
-def receive(pipe: BufferedReader) -> Message:
-    """Read one message; EOFError if the process at the other end is gone."""
+def receive(pipe: BufferedReader, allocate: Callable[[int], Part] = bytearray) -> Message:
+    """Read one message; EOFError if the process at the other end is gone.
+
+    `allocate` gives memory for a part, which need not be zero.
+    """
     (count,) = _COUNT.unpack(_read(pipe, _COUNT.size))
     sizes = [_COUNT.unpack(_read(pipe, _COUNT.size))[0] for _ in range(count)]
-    return [_read(pipe, size) for size in sizes]
+    return [_read(pipe, size, allocate) for size in sizes]
 
 
-def _read(pipe: BufferedReader, size: int) -> memoryview:
-    view = memoryview(bytearray(size))
+def _read(
+    pipe: BufferedReader, size: int, allocate: Callable[[int], Part] = bytearray
+) -> memoryview:
+    view = memoryview(allocate(size)).cast("B")
     if pipe.readinto(view) < size:
         raise EOFError("the other end of the pipe is gone")
     return view

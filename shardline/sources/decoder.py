@@ -41,10 +41,11 @@ if TYPE_CHECKING:
     Encoding = Literal["parquet", "arrow"]
 
 _PROGRAM = """\
-import json, signal, sys
+import json, os, signal, sys
 signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that started us
 folder, requests, replies = sys.argv[1], *map(int, sys.argv[3:])
 sys.path[:] = json.loads(sys.argv[2])
+sys.setdlopenflags(os.RTLD_LAZY)  # only a small part of Arrow is used
 for name in ("numpy", "cloudpickle"):  # pyarrow does without them, and starts in half the time
     sys.modules[name] = None
 for name, path in (("shardline", ""), ("shardline.execution", "/execution"),
@@ -283,7 +284,7 @@ class _Decoder:
         """Send a request, if any, and wait for the reply; EOFError or OSError if it is gone."""
         if request is not None:
             send(self._requests, request)
-        return receive(self._replies)
+        return receive(self._replies, pa.allocate_buffer)
 
     def close_pipes(self) -> None:
         """Hang up, so that the process ends by itself."""

@@ -34,6 +34,8 @@ _MOST_ROWS = 64 * 1024
 """Values that repeat are stored once, so that sizes in the file may say too little."""
 _BYTES_PER_COLUMN = 8 * 1024 * 1024
 _FEWER = 16
+_STREAM_BYTES = 4096
+"""What a stream has besides its schema and rows."""
 ARROW_MAGIC = b"ARROW1"
 
 
@@ -81,6 +83,7 @@ class _Work:
         self._incoming = incoming
         self._outgoing = outgoing
         self._part = 0
+        self._room: pa.Buffer | None = None
 
     def run(self) -> None:
         """Send the schema and the batches, or what is wrong."""
@@ -147,11 +150,29 @@ class _Work:
             return
         if size > self._request["row"] and part.num_rows == 1:
             raise Fault("record-too-large", "", part=self._part, row=first, size=size)
-        sink = pa.BufferOutputStream()
-        with pa.ipc.new_stream(sink, part.schema) as writer:
-            writer.write_batch(part)
         where = json.dumps([first, position]).encode()
-        send(self._outgoing, b"batch", where, sink.getvalue())
+        send(self._outgoing, b"batch", where, self._packed(part))
+
+    def _packed(self, part: pa.RecordBatch) -> memoryview:
+        """Return the rows as an IPC stream, in memory that is used for the next rows too."""
+        size = pa.ipc.get_record_batch_size(part) + part.schema.serialize().size + _STREAM_BYTES
+        size += 2 * _dictionary_bytes(part)
+        if self._room is None or self._room.size < size:
+            self._room = None
+            self._room = pa.allocate_buffer(size)
+        sink = pa.FixedSizeBufferWriter(self._room)
+        try:
+            _write(sink, part)
+        except (pa.ArrowException, OSError):  # dictionaries inside of lists are not counted
+            whole = pa.BufferOutputStream()
+            _write(whole, part)
+            return memoryview(whole.getvalue())
+        return memoryview(self._room)[: sink.tell()]
+
+
+def _write(sink: Any, part: pa.RecordBatch) -> None:  # noqa: ANN401 - a sink of pyarrow's
+    with pa.ipc.new_stream(sink, part.schema) as writer:
+        writer.write_batch(part)
 
 
 def _referenced_bytes(batch: pa.RecordBatch) -> int:
