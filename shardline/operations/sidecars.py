@@ -37,7 +37,7 @@ def sidecar_mismatch(store: Store, path: str, version: str | None = None) -> Sid
     """Build the error for a sidecar that differs from the committed one."""
     return SidecarMismatchError(
         f"{path}: differs from the committed file",
-        hint=Hint.of("restore the file from a copy of the root, and run ", Hint.run("audit")),
+        hint=Hint.of("restore the file from a copy of the root, and ", Hint.run("audit")),
         path=str(store.local_path(path) or path),
         version=version,
     )

@@ -89,9 +89,9 @@ class ShardFile:
                 records += len(block.starts)
                 yield block
             digest = self.shard.sha256 if hashed is None else hashed.finish()
-        self._check("records", records, self.shard.records)
         if digest != self.shard.sha256:
             raise self.other_content()
+        self._check("records", records, self.shard.records)
 
     def pick(
         self, numbers: IntArray, *, limits: Limits = DEFAULT_LIMITS

@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -19,7 +20,15 @@ from shardline.errors import (
     WrongShardError,
 )
 from shardline.execution.engine import Cancellation, Progress, Threads
-from shardline.files.index import IndexedFile, index_path, write_index
+from shardline.files.compression import Compression
+from shardline.files.index import (
+    IndexedFile,
+    IndexWriter,
+    fingerprint_of,
+    index_path,
+    write_index,
+)
+from shardline.files.opened import open_regular
 from shardline.files.reader import Limits
 from shardline.hints import Command
 from shardline.log.facts import Base, Shard
@@ -28,6 +37,7 @@ from shardline.log.version import Version
 from shardline.operations.append import append
 from shardline.operations.check import check_version
 from shardline.operations.rebuild import rebuild
+from shardline.storage.local import DurableFile
 from tests.errors import raises
 from tests.files.samples import example_of, flipped, made
 from tests.kernel.frames import framed
@@ -178,10 +188,19 @@ def test_an_index_that_leads_elsewhere_is_told_for_what_it_is(tmp_path: Path) ->
     version = landed(tmp_path, [b"a" * 10, b"b" * 30, b"c" * 10, b"d" * 10])
     (path,) = paths(version.newest())
     write_index(path)
-    data = index_path(path).read_bytes()
-    wrong = bytearray(data)
-    wrong[56 + 16 : 56 + 24] = (26 + 40).to_bytes(8, "little")
-    index_path(path).write_bytes(wrong)
+    file = open_regular(path)
+    fingerprint = fingerprint_of(file, file.size)
+    file.close()
+    with DurableFile(index_path(path), overwrite=True) as written:
+        index = IndexWriter(written)
+        index.add(np.array([0, 26, 26 + 40, 98]))
+        index.finish(
+            end=124,
+            members=[],
+            size=124,
+            compression=Compression.NONE,
+            fingerprint=fingerprint,
+        )
     with raises(WrongShardError, "index-mismatch", path=str(index_path(path))):
         rebuild(version, "newest", target_bytes=70)
     index_path(path).unlink()

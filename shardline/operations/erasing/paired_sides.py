@@ -13,6 +13,7 @@ from shardline.operations.combining.grid import Extent, Grid
 from shardline.operations.combining.plan import Cover, estimate
 from shardline.operations.erasing.pairs import is_chosen
 from shardline.operations.row_map import RowMap, RowMapError
+from shardline.operations.sidecars import SidecarMismatchError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -50,8 +51,8 @@ class PairedSides:
         """Pairs of the shard at a place among those added, some at a time; all, or these rows.
 
         Each lot tells which pairs these are, and the numbers of their two records; -1 is for none.
-        Raises RowMapError where that cannot be told, and SidecarMismatchError for a row map that
-        differs from the committed one.
+        Raises RowMapError where that cannot be told, also for a row map that differs from the
+        committed one.
         """
         shard = self.entry.added[place].shard
         outputs = self.entry.parameters.get("outputs")
@@ -59,7 +60,10 @@ class PairedSides:
         if isinstance(outputs, list) and len(outputs) == len(self.entry.added):
             cover = Cover.from_json(outputs[place])
         if is_chosen(self.entry):
-            self.sidecars.compare(f"{shard.name}{ROWS}")
+            try:
+                self.sidecars.compare(f"{shard.name}{ROWS}")
+            except SidecarMismatchError as error:
+                raise RowMapError(error.message, code=error.code, path=error.path) from None
             name = f"{self.entry.dataset}/shards/{shard.name}{ROWS}"
             yield from self._mapped(RowMap(self.store, name, shard.records, 2), cover)
             return

@@ -13,6 +13,7 @@ from shardline.log.version import Version
 from shardline.operations.combining.grid import Extent, Grid
 from shardline.operations.combining.plan import Cover, estimate
 from shardline.operations.row_map import RowMap, RowMapError
+from shardline.operations.sidecars import SidecarMismatchError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from shardline.log.entry import Entry
     from shardline.log.facts import Input, Shard
     from shardline.operations.erasing.history import DatasetHistory
+    from shardline.operations.sidecars import SidecarReader
 
 Names: TypeAlias = "tuple[str | None, ...]"
 """The shards of a side, in order; None for one of which no rows are carried on."""
@@ -196,11 +198,10 @@ def pairs_of(history: DatasetHistory, entry: Entry) -> Iterator[Paired | ChosenP
         cover = covers[at] if len(covers) == len(entry.added) else None
         if chosen:
             path = f"{history.dataset}/shards/{shard.name}{ROWS}"
-            history.versions[entry.version].sidecars.compare(f"{shard.name}{ROWS}")
             row_map = RowMap(history.store, path, shard.records, 2)
             begin = (0, 0) if cover is None else (cover.left[0], cover.right[0])
             firsts = (_firsts(grid.left)[begin[0]], _firsts(grid.right)[begin[1]])
-            if _whole(row_map):
+            if _whole(row_map, history.versions[entry.version].sidecars):
                 yield ChosenPairs(shard.name, left, right, grid, firsts, row_map)
         elif cover is not None and estimate(grid, cover).pairs == shard.records:
             yield Paired(shard.name, left, right, grid, cover, shard.virtual)
@@ -212,12 +213,13 @@ def is_chosen(entry: Entry) -> bool:
     return bool({"on", "where"} & set(told["rule"])) or bool(set(_CHOOSING) & set(told))
 
 
-def _whole(row_map: RowMap) -> bool:
-    """Whether a row map is there and as it was written."""
+def _whole(row_map: RowMap, sidecars: SidecarReader) -> bool:
+    """Whether a row map is there and is the committed one."""
     try:
+        sidecars.compare(row_map.name.rpartition("/")[2])
         for _ in row_map.lots():
             pass
-    except RowMapError:
+    except (RowMapError, SidecarMismatchError):
         return False
     return True
 
