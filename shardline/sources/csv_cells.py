@@ -37,7 +37,7 @@ _PLAIN_INTEGER = r"^(?:0|-?[1-9][0-9]{0,17})$"
 _NUMBER_TEXT = f"^(?i:{_NUMBER.pattern})$"
 _WHOLE_TEXT = r"^[+-]?[0-9]+$"
 _FLOAT64_WHOLE = 2.0**53
-_SHORT_COLUMN = 1024
+SHORT_COLUMN = 1024
 _MOST_DIGITS = 400
 _INT64 = range(-(2**63), 2**63)
 
@@ -64,7 +64,7 @@ def fit_columns(
     fitted: dict[str, Fitted] = {}
     for feature in features:
         packed = isinstance(feature.meaning, Image | Array)
-        if len(texts[feature.name]) > _SHORT_COLUMN or depth_of(feature) or packed:
+        if len(texts[feature.name]) > SHORT_COLUMN or depth_of(feature) or packed:
             fitted[feature.name] = fit_cells(feature, texts[feature.name])
         else:
             together.setdefault(feature.kind, []).append(feature)
@@ -231,7 +231,7 @@ class CellTally:
         """Take in some rows."""
         self.seen = self.seen or [_Seen() for _ in columns]
         self.rows += len(columns[0]) if columns else 0
-        short = bool(columns) and 0 < len(columns[0]) <= _SHORT_COLUMN
+        short = bool(columns) and 0 < len(columns[0]) <= SHORT_COLUMN
         if short and len(columns) > 1 and not self.allow_rounding:
             self._add_together(columns)
             return

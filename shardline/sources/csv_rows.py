@@ -14,7 +14,7 @@ from shardline.errors import SourceError
 from shardline.hints import Hint
 from shardline.kernel.types import LARGEST_OFFSET
 from shardline.sources.base import Source, after_a_look
-from shardline.sources.csv_cells import CellTally, fit_columns
+from shardline.sources.csv_cells import SHORT_COLUMN, CellTally, fit_columns
 from shardline.sources.csv_text import NotCsv, cells, decode_error, row_ends
 from shardline.sources.frames import Reasons, Rows, encoded
 from shardline.sources.mismatch import duplicate_names, refuse_names
@@ -205,8 +205,9 @@ class CellRows:
             return None
         if table.num_rows != len(self.filled):
             return None
+        few = table.num_rows <= SHORT_COLUMN
         return [
-            column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+            column.chunk(0) if few and column.num_chunks == 1 else column.combine_chunks()
             for column in table.columns
         ]
 
