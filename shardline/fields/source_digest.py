@@ -127,7 +127,10 @@ def _function_node(function: FunctionType) -> ast.AST | None:
     """Return the syntax of a function; None without source, or if several could be meant."""
     node = _parsed(function)
     if node is None or function.__name__ != "<lambda>":
-        return node if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) else None
+        # After an edit of the file, the lines may be those of another function.
+        is_it = getattr(node, "name", None) == function.__code__.co_name
+        is_function = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        return node if is_it and is_function else None
     lambdas = [one for one in ast.walk(node) if isinstance(one, ast.Lambda)]
     return lambdas[0] if len(lambdas) == 1 else None
 
