@@ -142,12 +142,6 @@ TARGETS = (
     Target("jsonl", ("*.jsonl",), mutate_text, _append_json),
     Target("csv", ("*.csv",), mutate_text, _append_csv),
     Target("tfrecord", ("*.tfrecord",), mutate_records, _append_records),
-    Target(
-        "join-arrow",
-        ("*.arrow", "*.ipc", "*.parquet"),
-        mutate_bytes,
-        _join,
-        pending="issue 14, item 2",
-    ),
+    Target("join-arrow", ("*.arrow", "*.ipc", "*.parquet"), mutate_bytes, _join),
     Target("join-text", ("*.csv", "*.jsonl"), mutate_text, _join),
 )
