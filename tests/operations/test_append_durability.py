@@ -23,7 +23,7 @@ class Calls:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.synced: list[int] = []
-        self.committed: list[int] | None = None
+        self.committed: list[int] = []
         self.failing = False
         self._fsync, self._link = os.fsync, os.link
         monkeypatch.setattr(os, "fsync", self.fsync)
@@ -59,7 +59,7 @@ def test_append_syncs_every_file_before_commit(
     folder = tmp_path / "root/digits/shards"
     wanted = [file for file in folder.iterdir() if file.suffix in {".tfrecord", ".receipt"}]
     assert len(wanted) == 2 * FILES
-    assert calls.committed is not None
+    assert calls.committed
     assert {file.stat().st_ino for file in [*wanted, folder]} <= set(calls.committed)
     assert calls.committed.count(folder.stat().st_ino) == 1
 
@@ -72,7 +72,7 @@ def test_append_with_a_failing_sync_commits_nothing(
     version = Version(tmp_path / "root", NAME)
     with pytest.raises(StorageError):
         append(version, sources, schema=SCHEMA)
-    assert calls.committed is None
+    assert calls.committed == []
     assert not version.exists
     calls.failing = False
     append(version, sources, schema=SCHEMA)
