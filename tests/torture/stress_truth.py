@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 Json = dict[str, Any]
 DERIVED = (WIDE, SINGLE, RENAMED, PAIRED)
-CLOCK_FINDINGS = {"future-entry", "input-later", "time"}
+CLOCK_FINDINGS = {"back-dated-entry", "future-entry"}
 """Findings about times: some workers have wrong clocks."""
 TRACED = 5
 
@@ -63,7 +63,6 @@ class Truth:
 
     def _replay(self, entries: list[Json]) -> dict[int, Counter[int]]:
         snapshots: dict[int, Counter[int]] = {0: Counter()}
-        appended: dict[int, Counter[int]] = {}
         for entry in entries:
             number = entry["snapshot"]
             if number in snapshots:
@@ -72,10 +71,11 @@ class Truth:
             operation = entry["operation"]
             if operation == "append":
                 new = Counter(i for one in entry["sources"] for i in ids_of(one["path"]))
-                appended[number] = new
                 snapshots[number] = before + new
             elif operation == "reject":
-                snapshots[number] = before - appended.get(entry["rejects"], Counter())
+                undone = snapshots[entry["rejects"]]
+                earlier = snapshots[entry["rejects"] - 1]
+                snapshots[number] = before - (undone - earlier) + (earlier - undone)
             elif operation == "restore":
                 snapshots[number] = snapshots[entry["restores"]]
             elif operation == "erase":
