@@ -132,7 +132,7 @@ def _wrong_reads(lines: list[Json], truth: Truth) -> Iterator[str]:
 
 def _wrong_version(version: Version, truth: Truth) -> Iterator[str]:
     """The log verifies, and every snapshot that must be readable has its records."""
-    if version.name not in truth.expected or not version.exists:
+    if version.name not in truth.expected or not version.state.snapshot:
         return
     try:
         report = verify_version(version, workers=1)
