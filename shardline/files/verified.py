@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from shardline.files.opened import OpenFile
     from shardline.kernel.types import Buffer
 
-BLOCK_BYTES = 256 * 1024
+BLOCK_BYTES = 512 * 1024
 
 
 def checksum(data: Buffer, value: int = 0) -> int:
@@ -31,7 +31,7 @@ def checksum(data: Buffer, value: int = 0) -> int:
 
 @dataclass(slots=True)
 class BlockChecksums:
-    """Checksums of the blocks of a file, in order; 4 bytes for each 256 KiB."""
+    """Checksums of the blocks of a file, in order; 4 bytes for each 512 KiB."""
 
     size: int = 0
     sums: array[int] = field(default_factory=lambda: array("I"))

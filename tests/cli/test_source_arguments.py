@@ -105,7 +105,7 @@ def test_a_folder_of_images_becomes_records_with_path_and_label(tmp_path: Path) 
 
 
 def test_a_folder_of_rows_is_taken_file_by_file(tmp_path: Path) -> None:
-    for name in ("in/a.jsonl", "in/b.jsonl"):
-        write_rows(tmp_path / name, range(len(name)))
+    for count, name in enumerate(("in/a.jsonl", "in/b.jsonl"), 3):
+        write_rows(tmp_path / name, range(count))
     told = on(tmp_path / "root", "append", NAME, "in", "--json", cwd=tmp_path).json
     assert [Path(one["path"]).name for one in told["landed"]] == ["a.jsonl", "b.jsonl"]
