@@ -23,6 +23,7 @@ import pyarrow as pa
 from shardline.errors import SourceError
 from shardline.execution.messages import receive, send
 from shardline.files.stored import StoredFile
+from shardline.files.verified import VerifiedFile
 from shardline.hints import Hint
 from shardline.sources.base import CHUNK_BYTES
 from shardline.sources.columnar import Batch
@@ -64,6 +65,7 @@ _ENVIRONMENT = {
 }
 """Memory is used again rather than given back between batches, and what is used is counted."""
 _GRACE_SECONDS = 2.0
+_COMPARED_BYTES = 4 * 1024 * 1024
 _PIPE_BYTES = 1024 * 1024
 _MEMORY_BYTES = 2**30
 """What a decoder may take for anything but rows; see also `_BYTES_PER_COLUMN` in the child."""
@@ -166,6 +168,7 @@ class _Reading:
                 if bytes(message[0]) != b"batch":
                     done = True
                     self._raise_fault(message)
+                    self._compare()
                     return
                 yield self._batch(message)
         finally:
@@ -179,6 +182,21 @@ class _Reading:
         with pa.ipc.open_stream(pa.py_buffer(message[2])) as reader:
             rows = reader.read_next_batch()
         return Batch(rows, first, position)
+
+    def _compare(self) -> None:
+        """Raise SourceError if the file is not the one that was hashed.
+
+        A decoder opens a local file itself. So all of the file is compared after it, from the
+        page cache.
+        """
+        file = self._origin.open()
+        try:
+            if isinstance(file, VerifiedFile):
+                block = memoryview(bytearray(_COMPARED_BYTES))
+                while file.readinto(block):
+                    pass
+        finally:
+            file.close()
 
     def _answer(self, decoder: _Decoder, request: bytes | None = None) -> Message:
         message = decoder.ask(request)
