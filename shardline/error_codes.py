@@ -200,6 +200,7 @@ CODES: dict[str, str] = {
     "udf-process-died": "The process that ran a UDF ended early.",
     "udf-trace-failed": "TensorFlow cannot trace a UDF.",
     "undeclared-feature": "A record contains a feature that the schema does not declare.",
+    "unset-feature": "An overlay would add a feature that is unset in a record of its base.",
     "undeclared-input": "An input of a declared version is not declared.",
     "undeclared-udf": "A function does not declare the features that it reads or computes.",
     "unexpected-format": "A file has another format than the command reads.",
