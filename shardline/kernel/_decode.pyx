@@ -363,7 +363,7 @@ cdef class Targets:
         return ColumnBuffers(column, valid, rows, None, None, values)
 
 
-def decode(data, starts, lengths, columns, met=None, unset=None):
+def decode(data, starts, lengths, columns, met=None, *, unset=None):
     """Lay the chosen features of a block of records out as columns; validates on the way."""
     check_distinct(columns)
     cdef const uint8_t[::1] view = memoryview(data).cast("B")

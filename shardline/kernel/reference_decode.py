@@ -32,6 +32,7 @@ def decode(
     lengths: IntArray,
     columns: Sequence[Column],
     met: set[tuple[bool, str]] | None = None,
+    *,
     unset: set[str] | None = None,
 ) -> list[ColumnBuffers]:
     """Lay the chosen features of a block of records out as columns; validates on the way.

@@ -147,7 +147,9 @@ class _Work:
         asked = [column_of(feature) for feature in self._reads]
         asked += [Column(feature.name, feature.kind, "variable") for feature in new]
         try:
-            decoded = kernel.decode(block.data, block.starts, block.lengths, asked, met, unset)
+            decoded = kernel.decode(
+                block.data, block.starts, block.lengths, asked, met, unset=unset
+            )
             if unset and self._alone:
                 self._refuse_merging(block, unset)
             for feature, buffers in zip(new, decoded[len(self._reads) :], strict=True):
@@ -165,20 +167,12 @@ class _Work:
         return held, pa.RecordBatch.from_struct_array(nothing)
 
     def _refuse_merging(self, block: Block, unset: set[str]) -> None:
-        """Refuse an overlay over unset features that its own would merge with.
-
-        With feature lists in the overlay these are all: a SequenceExample must have none.
-        """
-        new = self._new.features
-        merging = set(unset)
-        if not any(feature.sequence for feature in new):
-            merging &= {feature.name for feature in new}
-        if not merging:
-            return
-        for at in range(len(block.starts)):
+        """Refuse an overlay over unset features that its own would merge with."""
+        merging = unset & {feature.name for feature in self._new.features}
+        for at in range(len(block.starts)) if merging else ():
             here: set[str] = set()
             span = (block.starts[at : at + 1], block.lengths[at : at + 1])
-            kernel.decode(block.data, *span, (), None, here)
+            kernel.decode(block.data, *span, (), unset=here)
             if here & merging:
                 detail = "the feature is unset, and an overlay cannot add to it"
                 hint = Hint.of("set ", Option("mode", "rewrite"), ", or rename the new feature")

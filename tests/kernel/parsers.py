@@ -56,7 +56,7 @@ def _read(feature: Any) -> Feature | None:  # noqa: ANN401 - a protobuf message
 
 
 def read_by_protobuf(payload: bytes) -> Content:
-    """The content that protobuf finds. Raises what it raises, ValueError for a step without kind."""
+    """The content that protobuf finds. Raises what it raises, ValueError for an unset step."""
     message = tf.train.SequenceExample.FromString(payload)
     as_example = tf.train.Example.FromString(payload)
     context = {name: _read(value) for name, value in message.context.feature.items()}

@@ -318,8 +318,8 @@ def test_records_that_were_walked_before_are_taken_apart_as_if_they_were_not(
         met: set[tuple[bool, str]] = set()
         again: set[tuple[bool, str]] = set()
         unset: tuple[set[str], set[str]] = (set(), set())
-        assert reference.decode(*spans, [], met, unset[0]) == []
-        assert compiled.decode(*spans, [], again, unset[1]) == []
+        assert reference.decode(*spans, [], met, unset=unset[0]) == []
+        assert compiled.decode(*spans, [], again, unset=unset[1]) == []
         assert (met, unset[0]) == (again, unset[1])
         names: Names = {key: key[1] for key in met}
         want = pieces(reference.insides(*spans, names))

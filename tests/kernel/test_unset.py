@@ -53,7 +53,7 @@ def test_decode_tells_unset_from_present_features(kernel: ModuleType) -> None:
     met: set[tuple[bool, str]] = set()
     unset: set[str] = set()
     (buffers,) = kernel.decode(
-        laid.data, laid.starts, laid.lengths, [Column("a", "int64")], met, unset
+        laid.data, laid.starts, laid.lengths, [Column("a", "int64")], met, unset=unset
     )
     assert buffers.valid.tolist() == [1, 0, 0, 1]
     assert met == {(False, "a"), (False, "b")}
