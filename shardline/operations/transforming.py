@@ -167,15 +167,19 @@ class _Work:
         return held, pa.RecordBatch.from_struct_array(nothing)
 
     def _refuse_merging(self, block: Block, unset: set[str]) -> None:
-        """Refuse an overlay over unset features that its own would merge with."""
-        merging = unset & {feature.name for feature in self._new.features}
+        """Refuse an overlay over unset features that an overlay may add to.
+
+        These are all that the schema does not declare: an overlay over this one may add any of
+        them, and need not read the base for that.
+        """
+        merging = unset - {name for sequence, name in self._names if not sequence}
         for at in range(len(block.starts)) if merging else ():
             here: set[str] = set()
             span = (block.starts[at : at + 1], block.lengths[at : at + 1])
             kernel.decode(block.data, *span, (), unset=here)
             if here & merging:
-                detail = "the feature is unset, and an overlay cannot add to it"
-                hint = Hint.of("set ", Option("mode", "rewrite"), ", or rename the new feature")
+                detail = "unset and not in the schema, so an overlay could merge with it"
+                hint = Hint.of("set ", Option("mode", "rewrite"))
                 raise ColumnError(at, min(here & merging), detail, code="unset-feature", hint=hint)
 
     def finish(self, held: _Held, made: Sequence[Made]) -> Changed:

@@ -24,6 +24,8 @@ from tests.kernel.test_splice_meaning import assert_says
 if TYPE_CHECKING:
     from types import ModuleType
 
+    from tests.kernel.parsers import Feature
+
 UNSET_A, UNSET_B, UNSET_Z = (entry(name, b"") for name in ("a", "b", "z"))
 COLUMNS = {
     "scalar int64": Column("a", "int64"),
@@ -102,14 +104,15 @@ def test_value_joined_to_unset_name_reads_alike(kernel: ModuleType) -> None:
     lower = [example(UNSET_A, B), example(B, UNSET_A), example(UNSET_A)]
     upper = [example(A), example(A), example(A) + feature_lists(S)]
     parts = [apart(kernel, side, AS_THEY_ARE) for side in (lower, upper)]
-    one, text = ("int64", [1]), ("bytes", [b"x"])
+    one: Feature = ("int64", [1])
+    text: Feature = ("bytes", [b"x"])
     contents = [
         Content({"a": one, "b": text}, {}),
         Content({"a": one, "b": text}, {}),
         Content({"a": one}, {"s": [("int64", [2])]}),
     ]
     for payload, content in zip(joined(kernel, *parts), contents, strict=True):
-        assert_says(kernel, payload, content)  # type: ignore[arg-type]
+        assert_says(kernel, payload, content)
 
 
 @pytest.mark.parametrize("single", [True, False], ids=["single", "batched"])

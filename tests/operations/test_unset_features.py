@@ -26,15 +26,16 @@ from tests.errors import raises
 from tests.kernel.examples import bytes_feature, entry, example, int64_feature
 from tests.kernel.frames import framed
 from tests.operations.combinations import combined, contents, side
-from tests.operations.extensions import by_protobuf, double, table, version_in
+from tests.operations.extensions import double, table, version_in
 from tests.operations.landings import payloads
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     import pyarrow as pa
 
-    from shardline.operations.change_shards import Mode
+    from shardline.fields.batch_functions import BatchFields
 
 SCHEMA = Schema((Feature("id", "int64"), Feature("note", "bytes", required=False)))
 RECORDS = [
@@ -51,10 +52,10 @@ def source_in(tmp_path: Path, *records: bytes) -> Path:
     return path
 
 
-def landed(tmp_path: Path) -> Version:
-    """A published version of RECORDS."""
+def landed(tmp_path: Path, records: Sequence[bytes] = RECORDS) -> Version:
+    """A published version of these records."""
     version = Version(tmp_path / "root", "digits/v1")
-    append(version, [source_in(tmp_path, *RECORDS)], schema=SCHEMA)
+    append(version, [source_in(tmp_path, *records)], schema=SCHEMA)
     assert check_version(version).ok
     return version
 
@@ -106,34 +107,46 @@ def test_files_with_unset_features_are_sound(tmp_path: Path) -> None:
     ]
 
 
-def test_overlay_over_unset_feature_is_refused(tmp_path: Path) -> None:
-    base, into = landed(tmp_path), version_in(tmp_path)
-    with raises(ColumnError, "unset-feature", record=1, feature="double") as caught:
-        extend(base, double, into)
-    assert caught.value.hint is not None
-    assert Option("mode", "rewrite") in caught.value.hint.parts
-    assert not into.exists
-
-
 @batch_fields(Feature("half", "int64"), reads=["id"], code="1")
 def half(batch: pa.RecordBatch) -> dict[str, Any]:
     """A feature that no record has unset."""
     return {"half": [number // 2 for number in batch["id"].to_pylist()]}
 
 
-@pytest.mark.parametrize("mode", ["overlay", "rewrite"])
-def test_extend_leaves_other_unset_features_out(tmp_path: Path, mode: Mode) -> None:
+@pytest.mark.parametrize("made", [double, half], ids=["the same name", "another name"])
+def test_overlay_over_undeclared_unset_is_refused(tmp_path: Path, made: BatchFields) -> None:
     base, into = landed(tmp_path), version_in(tmp_path)
-    extend(base, half, into, mode=mode)
+    with raises(ColumnError, "unset-feature", record=1, feature="double") as caught:
+        extend(base, made, into)
+    assert caught.value.hint is not None
+    assert Option("mode", "rewrite") in caught.value.hint.parts
+    assert not into.exists
+
+
+def test_overlay_over_declared_unset_reads_missing(tmp_path: Path) -> None:
+    records = [RECORDS[0], example(entry("id", int64_feature(1)), entry("note", b""))]
+    base, into = landed(tmp_path, records), version_in(tmp_path)
+    extend(base, half, into)
     assert check_version(into).ok
     assert verify_version(into).ok
     snapshot = into.published()
-    assert table(snapshot) == {"half": [0, 0, 1], "id": IDS, "note": NOTES}
+    assert table(snapshot) == {"half": [0, 0], "id": [0, 1], "note": [b"x", None]}
     read = list(snapshot.to_tf(unchecked=True))
-    assert [int(record["half"]) for record in read] == [0, 0, 1]
-    assert [record["note"].numpy().tolist() for record in read] == [[b"x"], [], []]
-    if mode == "rewrite":
-        assert names_in(payloads(into)) == [{"half", "id", "note"}, *[{"half", "id"}] * 2]
+    assert [record["note"].numpy().tolist() for record in read] == [[b"x"], []]
+    whole = [record.numpy() for record in snapshot.to_tf(parse=False, unchecked=True)]
+    note = {"note": tf.io.FixedLenFeature([], tf.string, "-")}
+    parsed = tf.io.parse_example(whole, note)["note"].numpy().tolist()
+    assert parsed == [tf.io.parse_single_example(one, note)["note"].numpy() for one in whole]
+    assert parsed == [b"x", b"-"]
+
+
+def test_rewrite_leaves_unset_features_out(tmp_path: Path) -> None:
+    base, into = landed(tmp_path), version_in(tmp_path)
+    extend(base, half, into, mode="rewrite")
+    assert check_version(into).ok
+    assert verify_version(into).ok
+    assert table(into.published()) == {"half": [0, 0, 1], "id": IDS, "note": NOTES}
+    assert names_in(payloads(into)) == [{"half", "id", "note"}, *[{"half", "id"}] * 2]
 
 
 def test_rewrite_replaces_unset_feature(tmp_path: Path) -> None:
@@ -142,18 +155,6 @@ def test_rewrite_replaces_unset_feature(tmp_path: Path) -> None:
     assert check_version(into).ok
     assert table(into.published()) == {"double": DOUBLES, "id": IDS, "note": NOTES}
     assert names_in(payloads(into)) == [{"double", "id", "note"}, *[{"double", "id"}] * 2]
-
-
-def test_overlay_on_overlay_reads_new_value(tmp_path: Path) -> None:
-    base, lower, upper = landed(tmp_path), version_in(tmp_path), version_in(tmp_path, "digits/v3")
-    extend(base, half, lower)
-    assert check_version(lower).ok
-    extend(lower, double, upper)
-    assert check_version(upper).ok
-    assert verify_version(upper).ok
-    snapshot = upper.published()
-    assert table(snapshot, ["double"]) == {"double": DOUBLES}
-    assert [record["double"] for record in by_protobuf(snapshot)] == DOUBLES
 
 
 def test_migrate_renames_onto_unset_name(tmp_path: Path) -> None:
