@@ -220,6 +220,7 @@ CODES: dict[str, str] = {
     "unknown-source-format": "Neither the name nor the content of a file reveals its format.",
     "unknown-timezone": "The timezone does not exist.",
     "unrepairable-shard": "A shard cannot be repaired: its source and inputs are missing.",
+    "unset-feature": "A record under an overlay has an unset feature outside the schema.",
     "unsupported-cast": "Values cannot be cast between these types.",
     "unsupported-compression": "The operation does not support this compression.",
     "unsupported-expectation": "An expectation cannot be evaluated on every row.",

@@ -319,10 +319,19 @@ class ColumnError(ShardlineError, ValueError):
     record: int
     feature: str
 
-    def __init__(self, record: int, feature: str, detail: str, *, code: str | None = None) -> None:
+    def __init__(
+        self,
+        record: int,
+        feature: str,
+        detail: str,
+        *,
+        code: str | None = None,
+        hint: Hint | None = None,
+    ) -> None:
         super().__init__(
             f"record {record}, feature {feature!r}: {detail}",
             code=code,
+            hint=hint,
             record=record,
             feature=feature,
         )

@@ -363,7 +363,7 @@ cdef class Targets:
         return ColumnBuffers(column, valid, rows, None, None, values)
 
 
-def decode(data, starts, lengths, columns, met=None):
+def decode(data, starts, lengths, columns, met=None, *, unset=None):
     """Lay the chosen features of a block of records out as columns; validates on the way."""
     check_distinct(columns)
     cdef const uint8_t[::1] view = memoryview(data).cast("B")
@@ -419,6 +419,11 @@ def decode(data, starts, lengths, columns, met=None):
                 if names.items[c].last_record >= 0:
                     name = (<const char *>names.items[c].text)[:names.items[c].size]
                     met.add((bool(names.items[c].sequence), name.decode()))
+        if unset is not None:
+            for c in range(names.count):
+                if names.items[c].was_unset:
+                    name = (<const char *>names.items[c].text)[:names.items[c].size]
+                    unset.add(name.decode())
         return [targets.buffers(c, records, columns[c]) for c in range(wanted)]
     finally:
         names_close(&names)

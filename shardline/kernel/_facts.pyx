@@ -311,7 +311,7 @@ def facts(data, starts, lengths):
         if not ok:
             raise refusal_error(&refusal, i, payload)
         found = []
-        for i in range(names.count):
+        for i in range(min(names.count, tallies.count)):  # names that are only unset have no tally
             name = (<const char *>names.items[i].text)[:names.items[i].size]
             for kind in range(-1, TALLIES - 1):
                 if tallies.items[i * TALLIES + kind + 1].present:

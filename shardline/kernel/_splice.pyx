@@ -125,6 +125,8 @@ cdef inline Stop check_record(
         refusal,
     ):
         return REFUSED
+    if splice.names.unset >= 0:
+        record.unchanged = False
     return TROUBLED if record.troubled[0] >= 0 or record.troubled[1] >= 0 else DONE
 
 
@@ -185,6 +187,20 @@ cdef inline uint8_t *put_renamed(
     return out + size
 
 
+cdef const uint8_t *after_unset(const uint8_t *entry, const uint8_t *stop) noexcept nogil:
+    """The end of the map entry at `entry` if its feature is unset, else NULL."""
+    cdef const uint8_t *start = NULL
+    cdef const uint8_t *end = NULL
+    cdef const uint8_t *after = NULL
+    if read_span(entry + 1, stop, &start, &end) or start >= end:
+        return NULL
+    if read_span(start + 1, end, &start, &after) or after >= end:
+        return NULL
+    if read_span(after + 1, end, &start, &after) or start != end:
+        return NULL
+    return end
+
+
 cdef inline uint8_t *put_level(
     const Splice *splice, bint sequence, uint8_t *out, const uint8_t *room
 ) noexcept nogil:
@@ -197,6 +213,7 @@ cdef inline uint8_t *put_level(
     cdef const uint8_t *kept
     cdef const uint8_t *entry = NULL
     cdef const uint8_t *stop = NULL
+    cdef const uint8_t *unset = NULL
     cdef bint mine
     while p < record.end:
         mine = (p[0] == FIELD_2) == sequence
@@ -206,6 +223,15 @@ cdef inline uint8_t *put_level(
             break
         kept = entry
         while entry < stop:
+            if splice.names.unset >= 0:  # only where there are no feature lists
+                unset = after_unset(entry, stop)
+                if unset != NULL:
+                    if mine and kept < entry:
+                        out = put_span(out, room, kept, entry)
+                        if out == NULL:
+                            return NULL
+                    kept = entry = unset
+                    continue
             if note == last or note.end <= entry or note.end > stop:
                 return NULL
             target = &splice.targets[note.name]

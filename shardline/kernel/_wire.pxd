@@ -58,9 +58,14 @@ ctypedef struct Name:
     Py_ssize_t size
     uint64_t hash
     bint sequence
+    bint was_unset
     int64_t last_record
+    int64_t record_before
     int32_t likely_next
+    int32_t next_unset
 
+# `unset` is the last of the unset features of the record walked last, -1 if it has none. The one
+# met before it is its `next_unset`, and so on. `unset_at` is where the first has no value.
 ctypedef struct Names:
     Name *items
     int32_t count
@@ -68,6 +73,8 @@ ctypedef struct Names:
     int32_t *buckets
     uint64_t mask
     int32_t previous
+    int32_t unset
+    const uint8_t *unset_at
 
 # Called with each list of values. Returns a reason, and where, if a value is refused.
 ctypedef int (*OnValues)(
@@ -84,6 +91,8 @@ cdef void names_close(Names *names) noexcept nogil
 cdef int32_t names_look_up(
     Names *names, const uint8_t *text, Py_ssize_t size, bint sequence, bint *invalid
 ) noexcept nogil
+cdef void note_unset(Names *names, int32_t name, const uint8_t *at) noexcept nogil
+cdef bint settle_unset(Names *names, bint is_example, Refusal *refusal) noexcept nogil
 cdef bint is_utf8(const uint8_t *p, const uint8_t *end) noexcept nogil
 cdef object refusal_error(const Refusal *refusal, Py_ssize_t record, const uint8_t *payload)
 cdef void check_spans(
@@ -338,6 +347,9 @@ cdef inline int walk_entry(
         refusal.at = value_end
         return BAD_ENTRY
     if not sequence:
+        if value == value_end:
+            note_unset(names, name[0], value)
+            return ACCEPTED
         reason = parse_feature(value, value_end, &values, &refusal.at)
         if reason:
             return reason
@@ -374,7 +386,10 @@ cdef inline bint walk(
     Names *names, const uint8_t *start, const uint8_t *end, int64_t record,
     OnValues on_values, OnFeature on_feature, void *context, Refusal *refusal
 ) noexcept nogil:
-    """Visit every feature of a record; False, with the refusal filled in, if one is refused."""
+    """Visit every feature of a record; False, with the refusal filled in, if one is refused.
+
+    Unset features are not visited: they count as missing.
+    """
     cdef const uint8_t *p = start
     cdef const uint8_t *inside
     cdef const uint8_t *stop
@@ -384,10 +399,11 @@ cdef inline bint walk(
     cdef Py_ssize_t key_size
     cdef Values values
     cdef int32_t name
-    cdef bint sequence, invalid
+    cdef bint sequence, invalid, is_example = True
     cdef const uint8_t *at = NULL
     cdef int reason
     refusal.reason = ACCEPTED
+    names.unset = -1
     while p < end:
         refusal.name = NULL
         refusal.at = p
@@ -395,6 +411,8 @@ cdef inline bint walk(
             refusal.reason = UNKNOWN_FIELD
             return False
         sequence = p[0] == FIELD_2
+        if sequence:
+            is_example = False
         refusal.at = p + 1
         refusal.reason = read_span(p + 1, end, &inside, &stop)
         if refusal.reason:
@@ -439,7 +457,7 @@ cdef inline bint walk(
             names.items[name].last_record = record
             inside = entry_end
         p = stop
-    return True
+    return names.unset < 0 or settle_unset(names, is_example, refusal)
 
 
 # How fields are written; here too because it is compiled into each module that writes.

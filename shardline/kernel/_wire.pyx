@@ -17,6 +17,8 @@ cdef bint names_open(Names *names) noexcept nogil:
     names.capacity = 32
     names.mask = 63
     names.previous = 0
+    names.unset = -1
+    names.unset_at = NULL
     names.items = <Name *>malloc(names.capacity * sizeof(Name))
     names.buckets = <int32_t *>calloc(names.mask + 1, sizeof(int32_t))
     return names.items != NULL and names.buckets != NULL
@@ -102,11 +104,42 @@ cdef int32_t names_look_up(
         item.size = size
         item.hash = hashed
         item.sequence = sequence
+        item.was_unset = False
         item.last_record = -1
+        item.record_before = -1
         item.likely_next = 0
+        item.next_unset = -1
     names.items[names.previous].likely_next = found
     names.previous = found
     return found
+
+
+cdef void note_unset(Names *names, int32_t name, const uint8_t *at) noexcept nogil:
+    """Note an unset feature of the record at hand: the walk marks its name as met, for now."""
+    cdef Name *item = &names.items[name]
+    if names.unset < 0:
+        names.unset_at = at
+    item.was_unset = True
+    item.record_before = item.last_record
+    item.next_unset = names.unset
+    names.unset = name
+
+
+cdef bint settle_unset(Names *names, bint is_example, Refusal *refusal) noexcept nogil:
+    """Mark the unset features of a record as missing; False if it is a SequenceExample."""
+    cdef int32_t name = names.unset
+    cdef Name *item = NULL
+    while name >= 0:
+        item = &names.items[name]
+        item.last_record = item.record_before
+        name = item.next_unset
+    if is_example:
+        return True
+    refusal.reason = NO_KIND
+    refusal.at = names.unset_at
+    refusal.name = item.text
+    refusal.name_size = item.size
+    return False
 
 
 cdef inline bint continues(uint8_t byte) noexcept nogil:

@@ -32,23 +32,27 @@ def decode(
     lengths: IntArray,
     columns: Sequence[Column],
     met: set[tuple[bool, str]] | None = None,
+    *,
+    unset: set[str] | None = None,
 ) -> list[ColumnBuffers]:
     """Lay the chosen features of a block of records out as columns; validates on the way.
 
     To `met`, if that is given, the features that any of the records has are added, whether in the
-    feature_lists or not and their name.
+    feature_lists or not and their name. To `unset` the names of features that are unset in any.
 
     Raises ColumnError where a feature's kind or number of values is not the column's.
     """
     check_distinct(columns)
     builders = [_ColumnBuilder(column) for column in columns]
     for record, view, entries in records_of(data, starts, lengths):
-        found = {(entry.sequence, entry.name): entry for entry in entries}
+        found = {(e.sequence, e.name): e for e in entries if not e.is_unset}
         for builder in builders:
             key = (builder.column.sequence, builder.column.name.encode())
             builder.add(view, record, found.get(key))
         if met is not None:
             met.update((sequence, name.decode()) for sequence, name in found)
+        if unset is not None:
+            unset.update(entry.name.decode() for entry in entries if entry.is_unset)
     return [builder.buffers() for builder in builders]
 
 

@@ -99,6 +99,8 @@ def facts(data: Buffer, starts: IntArray, lengths: IntArray) -> list[FeatureFact
     tallies: dict[tuple[bool, bytes, int], _Tally] = {}
     for _, view, entries in records_of(data, starts, lengths):
         for entry in entries:
+            if entry.is_unset:
+                continue
             kind = entry.lists[0].kind if entry.lists else -1
             tallies.setdefault((entry.sequence, entry.name, kind), _Tally()).add(view, entry)
     return [

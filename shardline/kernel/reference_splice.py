@@ -42,10 +42,11 @@ def insides(
 
     `names` tells, for each feature there may be (in the feature_lists or not, and its name), what
     it is called from now on; None leaves it out. Raises ColumnError for a feature not in it. One
-    that keeps its name keeps every byte.
+    that keeps its name keeps every byte. Unset features are left out, whatever their names: a value
+    of the same name, joined to one, would not mean the same to all parsers.
 
     `walked` says that these records, which did not change, were validated before and have no
-    feature but those that keep their names: then they need not be looked at again.
+    feature but those that keep their names, none unset: then they need not be looked at again.
     """
     check_names(names)
     out = bytearray()
@@ -53,7 +54,7 @@ def insides(
     for record, view, entries in records_of(data, starts, lengths):
         for sequence in (False, True):
             for entry in entries:
-                if entry.sequence == sequence:
+                if entry.sequence == sequence and not entry.is_unset:
                     name = entry.name.decode()
                     if (sequence, name) not in names:
                         raise unknown_feature(record, name, sequence=sequence)

@@ -9,6 +9,9 @@
 
 protobuf forgives much that TensorFlow's own parsers do not, and the other way round. What is
 accepted here means the same to all of them. The nesting is fixed, so there is no recursion.
+
+An unset Feature, one without a kind, counts as missing in an Example. In a SequenceExample it is
+refused: there TensorFlow reads a default for a missing feature, but none for an unset one.
 """
 
 from __future__ import annotations
@@ -56,6 +59,7 @@ class Entry:
     """One feature of a record: a single list, or one per step if it is a feature list.
 
     Its map entry lies from `start` up to `end`, the value in that, with its tag, from `value` on.
+    A feature of an Example without a list is unset.
     """
 
     sequence: bool
@@ -64,6 +68,11 @@ class Entry:
     start: int
     value: int
     end: int
+
+    @property
+    def is_unset(self) -> bool:
+        """Whether the record has the name, but neither a kind nor values: it counts as missing."""
+        return not self.sequence and not self.lists
 
 
 def _varint(data: memoryview, offset: int, end: int) -> tuple[int, int]:
@@ -162,9 +171,9 @@ def _entry(data: memoryview, tag: int, start: int, end: int, *, sequence: bool) 
         if value_end != end:
             raise _RefusedError(Reason.ENTRY, value_end)
         if not sequence:
-            return Entry(
-                sequence, name, [_feature(data, value_start, value_end)], tag, key_end, end
-            )
+            is_set = value_start < value_end
+            lists = [_feature(data, value_start, value_end)] if is_set else []
+            return Entry(sequence, name, lists, tag, key_end, end)
         steps: list[Values] = []
         offset = value_start
         while offset < value_end:
@@ -199,11 +208,14 @@ def _entries(data: memoryview, record: int, start: int, length: int) -> list[Ent
 
 def _walk(data: memoryview, start: int, end: int) -> Iterator[Entry]:
     seen: set[tuple[bool, bytes]] = set()
+    unset: Entry | None = None
+    is_example = True
     offset = start
     while offset < end:
         if data[offset] not in {FIELD_1, FIELD_2}:
             raise _RefusedError(Reason.UNKNOWN_FIELD, offset)
         sequence = data[offset] == FIELD_2
+        is_example = is_example and not sequence
         inside, offset = _span(data, offset + 1, end)
         while inside < offset:
             entry_start, entry_end = _field(data, inside, offset, FIELD_1, Reason.FEATURES_FIELD)
@@ -213,14 +225,20 @@ def _walk(data: memoryview, start: int, end: int) -> Iterator[Entry]:
                 refused.name = entry.name
                 raise refused
             seen.add((sequence, entry.name))
+            if entry.is_unset:
+                unset = unset or entry
             yield entry
             inside = entry_end
+    if unset is not None and not is_example:
+        refused = _RefusedError(Reason.NO_KIND, unset.end)
+        refused.name = unset.name
+        raise refused
 
 
 def records_of(
     data: Buffer, starts: IntArray, lengths: IntArray
 ) -> Iterator[tuple[int, memoryview, list[Entry]]]:
-    """Each record's number, the buffer it lies in and its features, checked."""
+    """Each record's number, the buffer it lies in and its features, checked, also the unset."""
     view = memoryview(data).cast("B")
     if len(starts) != len(lengths):
         raise ValueError(f"{len(starts)} starts but {len(lengths)} lengths")

@@ -18,6 +18,7 @@ from shardline.errors import ColumnError, ExampleError
 from shardline.execution.shared import shared
 from shardline.execution.threads import run_tasks
 from shardline.fields.misfits import BatchMisfit
+from shardline.hints import Hint, Option
 from shardline.kernel.columns import encoded_insides
 from shardline.kernel.types import Column, Framed
 from shardline.operations.refused import misfit_batch
@@ -78,7 +79,7 @@ def transformed(
 
 @dataclass(frozen=True, slots=True)
 class _Held:
-    """A block of records. `walked` if it was decoded and every feature keeps its name."""
+    """A block of records. `walked` if it was decoded, and all features are set and stay."""
 
     block: Block
     walked: bool = False
@@ -141,11 +142,16 @@ class _Work:
     def _decoded(self, block: Block) -> tuple[_Held, pa.RecordBatch]:
         """A block with the features of it that are read. A new one must not be there already."""
         met: set[Key] = set()
+        unset: set[str] = set()
         new = self._new.features if self._alone else ()
         asked = [column_of(feature) for feature in self._reads]
         asked += [Column(feature.name, feature.kind, "variable") for feature in new]
         try:
-            decoded = kernel.decode(block.data, block.starts, block.lengths, asked, met)
+            decoded = kernel.decode(
+                block.data, block.starts, block.lengths, asked, met, unset=unset
+            )
+            if unset and self._alone:
+                self._refuse_merging(block, unset)
             for feature, buffers in zip(new, decoded[len(self._reads) :], strict=True):
                 if buffers.valid.any():
                     at = int(np.argmax(buffers.valid))
@@ -154,11 +160,27 @@ class _Work:
             arrays = [to_column(*one) for one in zip(self._reads, decoded, strict=False)]
         except (ExampleError, ColumnError) as error:
             raise placed(self._path, block, error) from None
-        held = _Held(block, walked=met <= self._staying)
+        held = _Held(block, walked=met <= self._staying and not unset)
         if arrays:
             return held, pa.RecordBatch.from_arrays(arrays, schema=self._types)
         nothing = pa.array([{}] * len(block.starts), pa.struct([]))
         return held, pa.RecordBatch.from_struct_array(nothing)
+
+    def _refuse_merging(self, block: Block, unset: set[str]) -> None:
+        """Refuse an overlay over unset features that an overlay may add to.
+
+        These are all that the schema does not declare: an overlay over this one may add any of
+        them, and need not read the base for that.
+        """
+        merging = unset - {name for sequence, name in self._names if not sequence}
+        for at in range(len(block.starts)) if merging else ():
+            here: set[str] = set()
+            span = (block.starts[at : at + 1], block.lengths[at : at + 1])
+            kernel.decode(block.data, *span, (), unset=here)
+            if here & merging:
+                detail = "unset and not in the schema, so an overlay could merge with it"
+                hint = Hint.of("set ", Option("mode", "rewrite"))
+                raise ColumnError(at, min(here & merging), detail, code="unset-feature", hint=hint)
 
     def finish(self, held: _Held, made: Sequence[Made]) -> Changed:
         """Lay old and new together."""

@@ -27,6 +27,6 @@ def placed(path: str, records: Block | Picked, error: ExampleError | ColumnError
     if isinstance(error, ExampleError):
         found = ExampleError(number, error.offset, error.feature, detail)
     else:
-        found = ColumnError(number, error.feature, detail, code=error.code)
+        found = ColumnError(number, error.feature, detail, code=error.code, hint=error.hint)
     found.path = path
     return found

@@ -16,7 +16,7 @@ import numpy as np
 from shardline.kernel.types import Kind
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from shardline.kernel.types import IntArray
 
@@ -228,8 +228,10 @@ class Writer:
             size = 11
         return varint(value, size)
 
-    def feature(self, values: Values) -> bytes:
-        """A Feature."""
+    def feature(self, values: Values | None) -> bytes:
+        """A Feature, unset without values."""
+        if values is None:
+            return b""
         tag = {"bytes": BYTES_TAG, "float": FLOAT_TAG, "int64": INT64_TAG}[values[0]]
         return self._field(tag, self._list(values))
 
@@ -250,13 +252,15 @@ class Writer:
         return written
 
     def message(
-        self, context: dict[str, Values], lists: dict[str, list[Values]] | None = None
+        self, context: Mapping[str, Values | None], lists: dict[str, list[Values]] | None = None
     ) -> bytes:
         """An Example or SequenceExample, now and then cut into messages laid end to end."""
         pieces = []
         features = self._entries((name, self.feature(v)) for name, v in context.items())
         steps = self._entries((name, self.steps(v)) for name, v in (lists or {}).items())
         for tag, entries in ((FIRST_TAG, features), (SECOND_TAG, steps)):
+            if tag == SECOND_TAG and not entries and None in context.values():
+                continue  # with feature lists, even without any, an unset feature is refused
             cuts = [0, len(entries)]
             if self._rng.random() < 0.2:
                 cuts.insert(1, self._rng.randrange(len(entries) + 1))
@@ -270,9 +274,9 @@ class Writer:
 
 def random_content(
     rng: Random, *, sequence: bool
-) -> tuple[dict[str, Values], dict[str, list[Values]]]:
+) -> tuple[dict[str, Values | None], dict[str, list[Values]]]:
     """What a record says: features by name, and feature lists by name. Kinds go with the names,
-    mostly, as they do in real files."""
+    mostly, as they do in real files. Without feature lists, some features are unset."""
 
     def kind_of(name: str) -> Kind:
         return rng.choice(KINDS) if rng.random() < 0.02 else KINDS[len(name.encode()) % 3]
@@ -280,7 +284,9 @@ def random_content(
     def some() -> list[str]:
         return rng.sample(NAMES, rng.choice((0, 1, 1, 2, 3, 6)))
 
-    context = {name: random_values(rng, kind_of(name), random_count(rng)) for name in some()}
+    context: dict[str, Values | None] = {
+        name: random_values(rng, kind_of(name), random_count(rng)) for name in some()
+    }
     lists: dict[str, list[Values]] = {}
     for name in some() if sequence else ():
         kind = kind_of(name)
@@ -290,6 +296,8 @@ def random_content(
             random_values(rng, kind, width if fixed else random_count(rng))
             for _ in range(rng.choice((0, 1, 2, 2, 4)))
         ]
+    if not lists and rng.random() < 0.3:
+        context |= {name: None for name in some() if name not in context or rng.random() < 0.5}
     return context, lists
 
 
@@ -368,6 +376,17 @@ LEGAL: dict[str, bytes] = {
     "lengths in five bytes": delimited(
         FIRST_TAG, delimited(FIRST_TAG, _ONE[2:5] + delimited(VALUE_TAG, _ONE[-5:], 5), 5), 5
     ),
+    "an unset feature alone": example(entry("a", b"")),
+    "an unset feature among others": example(
+        _ONE, entry("b", b""), entry("c", bytes_feature(b"x"))
+    ),
+    "several unset features": example(entry("b", b""), entry("c", b""), _ONE, entry("", b"")),
+    "an unset feature with a long name": example(entry("x" * 130, b""), _ONE),
+    "an unset feature with its length in two bytes": example(
+        delimited(FIRST_TAG, delimited(KEY_TAG, b"b") + delimited(VALUE_TAG, b"", 2)), _ONE
+    ),
+    "an unset feature in a base": example(entry("b", b"")) + example(_ONE),
+    "an unset feature in an extra": example(_ONE) + example(entry("b", b"")),
     "base and extra, disjoint": example(_ONE) + example(entry("b", bytes_feature(b"x"))),
     "base and an empty extra": example(_ONE) + example(),
     "a sequence": feature_lists(

@@ -30,10 +30,11 @@ _MOST_NAMES = 40
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """What a payload says."""
+    """What a payload says. The names in `unset` are there without a kind: they say nothing."""
 
     context: dict[str, Feature]
     lists: dict[str, list[Feature]]
+    unset: frozenset[str] = field(default=frozenset(), compare=False)
 
 
 def comparable(values: Any) -> Items:  # noqa: ANN401 - whatever the parsers give
@@ -55,7 +56,7 @@ def _read(feature: Any) -> Feature | None:  # noqa: ANN401 - a protobuf message
 
 
 def read_by_protobuf(payload: bytes) -> Content:
-    """The content that protobuf finds. Raises what it raises, ValueError for a missing kind."""
+    """The content that protobuf finds. Raises what it raises, ValueError for an unset step."""
     message = tf.train.SequenceExample.FromString(payload)
     as_example = tf.train.Example.FromString(payload)
     context = {name: _read(value) for name, value in message.context.feature.items()}
@@ -65,9 +66,11 @@ def read_by_protobuf(payload: bytes) -> Content:
     }
     if context != {name: _read(value) for name, value in as_example.features.feature.items()}:
         raise ValueError("an Example and a SequenceExample's context read differently")
-    if None in context.values() or any(None in steps for steps in lists.values()):
-        raise ValueError("a feature without a kind")
-    return Content(context, lists)  # type: ignore[arg-type]
+    if any(None in steps for steps in lists.values()):
+        raise ValueError("a step without a kind")
+    unset = frozenset(name for name, feature in context.items() if feature is None)
+    found = {name: feature for name, feature in context.items() if feature is not None}
+    return Content(found, lists, unset)  # type: ignore[arg-type]
 
 
 @dataclass(slots=True)
@@ -100,6 +103,7 @@ def grouped(
     groups: list[Group] = []
     for place, content in enumerate(contents):
         context = {name: need_of(feature) for name, feature in content.context.items()}
+        context |= dict.fromkeys(content.unset)
         lists = {name: steps_need_of(steps) for name, steps in content.lists.items()}
         if False in context.values() or False in lists.values():
             continue
@@ -123,6 +127,12 @@ def _steps_kind(steps: list[Feature]) -> str | None:
     return steps[0][0] if steps else None
 
 
+def _any_kind(name: str) -> Kind:
+    """The kind to ask for where a feature is unset in all payloads: each kind for some names."""
+    kinds: tuple[Kind, ...] = ("int64", "bytes", "float")
+    return kinds[len(name) % 3]
+
+
 def _width(feature: Feature) -> Any:  # noqa: ANN401 - False where no fixed length will do
     return (feature[0], len(feature[1])) if feature[1] else False
 
@@ -141,12 +151,14 @@ Complaint = tuple[str, int, str]
 def disagreements(payloads: Sequence[bytes], contents: Sequence[Content]) -> Iterator[Complaint]:
     """Every payload that some TensorFlow parser reads otherwise than protobuf did."""
     for group in grouped(contents, _kind, _steps_kind):
+        group.context = {name: need or _any_kind(name) for name, need in group.context.items()}
         mine = [payloads[i] for i in group.members]
         said = [contents[i] for i in group.members]
         for parser, check in _BY_KIND.items():
             for at, what in _complaints(check, group, mine, said):
                 yield parser, group.members[at], what
     for group in grouped(contents, _width, _steps_width):
+        group.context = {n: need or (_any_kind(n), 2) for n, need in group.context.items()}
         mine = [payloads[i] for i in group.members]
         said = [contents[i] for i in group.members]
         for parser, check in _BY_WIDTH.items():

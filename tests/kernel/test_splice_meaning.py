@@ -113,7 +113,7 @@ def assert_says(kernel: ModuleType, payload: bytes, content: Content) -> None:
 class Said:
     """What a record is to say, and the seed of the form in which it is written."""
 
-    context: dict[str, Values]
+    context: dict[str, Values | None]
     lists: dict[str, list[Values]]
     seed: int
 
@@ -121,10 +121,10 @@ class Said:
         return Writer(seeded(self.seed)).message(self.context, self.lists)
 
     def without(self, other: Said) -> Said:
-        """Only the features that the other does not have."""
+        """Only the features that the other does not have, or has unset."""
         return replace(
             self,
-            context={k: v for k, v in self.context.items() if k not in other.context},
+            context={k: v for k, v in self.context.items() if other.context.get(k) is None},
             lists={k: v for k, v in self.lists.items() if k not in other.lists},
         )
 
@@ -143,9 +143,12 @@ def values(kind: str) -> st.SearchStrategy[Any]:
 features = st.dictionaries(
     st.sampled_from(NAMES), st.sampled_from(KINDS).flatmap(values), max_size=4
 )
+with_unset = st.dictionaries(
+    st.sampled_from(NAMES), st.none() | st.sampled_from(KINDS).flatmap(values), max_size=4
+)
 steps = st.sampled_from(KINDS).flatmap(lambda kind: st.lists(values(kind), max_size=3))
 lists = st.dictionaries(st.sampled_from(NAMES), steps, max_size=3)
-examples = st.builds(Said, features, st.just({}), st.integers(0, 2**32))
+examples = st.builds(Said, with_unset, st.just({}), st.integers(0, 2**32))
 sequences = st.builds(Said, features, lists, st.integers(0, 2**32))
 
 

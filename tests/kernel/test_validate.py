@@ -105,9 +105,17 @@ REFUSED: dict[str, Row] = {
         feature_lists(entry("s", b"")) + feature_lists(entry("s", feature_list(ONE))),
         Reason.DUPLICATE_KEY, 11, "s",
     ),
-    "an empty feature": (one(b""), Reason.NO_KIND, 9, "a"),
-    "base and an extra with an empty feature": (
-        GOOD + example(entry("a", b"")), Reason.NO_KIND, len(GOOD) + 9, "a",
+    "an unset feature, then the same key": (one(b"") + one(ONE), Reason.DUPLICATE_KEY, 11, "a"),
+    "a key, then the same unset": (one(ONE) + one(b""), Reason.DUPLICATE_KEY, 16, "a"),
+    "an unset feature twice": (
+        example(entry("a", b""), entry("b", ONE), entry("a", b"")), Reason.DUPLICATE_KEY, 21, "a",
+    ),
+    "an unset feature before feature lists": (
+        example(entry("b", b""), entry("a", b"")) + feature_lists(entry("s", b"")),
+        Reason.NO_KIND, 9, "b",
+    ),
+    "an unset feature behind feature lists": (
+        feature_lists() + example(entry("a", ONE), entry("b", b"")), Reason.NO_KIND, 23, "b",
     ),
     "an empty feature in a step": (
         feature_lists(entry("s", feature_list(ONE, b""))), Reason.NO_KIND, 18, "s",
@@ -275,7 +283,7 @@ def test_every_reason_there_is_has_a_row() -> None:
 
 
 def test_the_refusal_says_where_and_what(kernel: ModuleType) -> None:
-    error = refusal(kernel, one(b""))
+    error = refusal(kernel, one(b"\x20\x01"))
     assert (error.code, error.record, error.offset) == ("invalid-example", 1, 9)
     assert (error.feature, error.detail) == ("a", _REASONS[Reason.NO_KIND])
     assert error.detail in str(error)

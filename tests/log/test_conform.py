@@ -83,7 +83,7 @@ def test_payloads_that_are_no_examples_are_told_among_the_others(seed: int) -> N
 
 def test_a_payload_that_is_no_example_is_told_with_its_offset_and_not_its_bytes() -> None:
     secret = example_of(a=b"secret") + b"\x22\x06secret"
-    named = examples.example(examples.entry("f", b""))
+    named = examples.example(examples.entry("f", b"\x20\x01"))
     schema = Schema((Feature("a", "bytes"),))
     told = list(violations(schema, block_of(secret, named)))
     assert [(violation.record, violation.feature) for violation in told] == [(0, None), (1, "f")]
@@ -96,6 +96,7 @@ A = Feature("a", "int64")
 B = Feature("a", "bytes")
 REASONS: list[tuple[Feature, bytes, str]] = [
     (A, example_of(), "is missing, and is required"),
+    (A, examples.example(examples.entry("a", b"")), "is missing, and is required"),
     (A, example_of(a=1.5), "holds float values, not int64"),
     (A, example_of(a=[1, 2]), "holds 2 values, not 1"),
     (A, example_of(a=[]), "holds 0 values, not 1"),
