@@ -305,12 +305,44 @@ def read_header(store: Store, name: str) -> IndexHeader | None:
         return None
 
 
-def read_fingerprint(store: Store, name: str, size: int, sha256: str = "") -> int | None:
-    """The checksum of a file's first and last bytes, as its index tells: see `Fingerprint`.
+def _read_start(file: OpenFile | None, size: int) -> bytes | None:
+    """Read the first bytes of the index of a local file, at once; none if there is no index.
 
-    None if it has no index, or one that is corrupt or of another file.
+    Returns None if the file is elsewhere, or its index cannot be read: ask the store.
     """
-    header = read_header(store, name)
+    if not isinstance(file, LocalFile):
+        return None
+    try:
+        flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
+        descriptor = os.open(f"{file}.index", flags)
+    except FileNotFoundError:
+        return b""
+    except OSError:
+        return None
+    try:
+        return os.read(descriptor, size)
+    except OSError:
+        return None
+    finally:
+        os.close(descriptor)
+
+
+def read_fingerprint(
+    store: Store, name: str, size: int, sha256: str = "", file: OpenFile | None = None
+) -> int | None:
+    """Return the checksum of a file's first and last bytes from its index: see `Fingerprint`.
+
+    None if it has no index, or one that is corrupt or of another file. `file` is that file, if it
+    is open.
+    """
+    start = _read_start(file, _HEADER.size)
+    if start is None:
+        header = read_header(store, name)
+    else:
+        try:
+            header = _parse_header(f"{name}.index", start)
+        except IndexMismatchError:
+            return None
     if header is None or header.size != size or header.sha256 not in {"", sha256}:
         return None
     return header.fingerprint
@@ -401,32 +433,14 @@ class IndexCheck:
         self._body: _IndexBody | None = None
         self._left = _NO_NUMBERS
         try:
-            self._small = self._read_small()
+            small = _read_start(file, _SMALL_BYTES + 1)
+            self._small = None if small is None or len(small) > _SMALL_BYTES else small
             if self._small is None:
                 self._body = _IndexBody.open(store, self._index)
                 self._numbers = self._body.numbers()
         except IndexMismatchError as error:
             if error.code != "index-not-found":
                 self.problem = error.message
-
-    def _read_small(self) -> bytes | None:
-        """Read an index on a local disk at once; None if it is large, or elsewhere."""
-        if not isinstance(self._file, LocalFile):
-            return None
-        try:
-            flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
-            descriptor = os.open(f"{self._file}.index", flags)
-        except FileNotFoundError:
-            return b""
-        except OSError:
-            return None
-        try:
-            data = os.read(descriptor, _SMALL_BYTES + 1)
-        except OSError:
-            return None
-        finally:
-            os.close(descriptor)
-        return data if len(data) <= _SMALL_BYTES else None
 
     def add(self, block: Block) -> None:
         """Compare what the index has of the next records."""
