@@ -37,6 +37,8 @@ _DECODINGS = 4
 
 def has_credentials(text: str) -> bool:
     """Return True if a path or URI contains a user name, password, key or signature."""
+    if _MARKS.isdisjoint(text):
+        return False  # an entry has thousands of names, and few of them have a mark
     for _ in range(_DECODINGS):
         signed = text if _WEB.search(text) else _PARTITION.sub("", text)
         if _USERINFO.search(text) or _SIGNING.search(signed):

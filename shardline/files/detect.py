@@ -18,15 +18,16 @@ from shardline.kernel.types import FRAME_BYTES, HEADER_BYTES
 if TYPE_CHECKING:
     from shardline.files.opened import OpenFile
 
+_GLANCE_BYTES = 4 * 1024
 _HEAD_BYTES = 128 * 1024
 
 
 def detect(file: OpenFile) -> Compression:
     """Tell how a file is packed by its first bytes."""
+    if _begins_with_header(file.pread(_GLANCE_BYTES, 0)):  # most do, and need no more
+        return Compression.NONE
     head = file.pread(_HEAD_BYTES, 0)
     size = file.size
-    if _begins_with_header(head):
-        return Compression.NONE
     if head.startswith(GZIP_MAGIC) or (head and GZIP_MAGIC.startswith(head)):
         return Compression.NONE if _leads_to_record(file, head, size) else Compression.GZIP
     if is_zlib_header(head) and (_unpacks_to_header(head) or not _plausible_length(head, size)):

@@ -64,6 +64,7 @@ _SMALL_BYTES = 64 * 1024
 """An index up to this size is read at once."""
 _FINGERPRINT_BYTES = 64 * 1024
 _COMPRESSIONS = tuple(Compression)
+_NO_NUMBERS = np.zeros(0, np.int64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -304,12 +305,44 @@ def read_header(store: Store, name: str) -> IndexHeader | None:
         return None
 
 
-def read_fingerprint(store: Store, name: str, size: int, sha256: str = "") -> int | None:
-    """The checksum of a file's first and last bytes, as its index tells: see `Fingerprint`.
+def _read_start(file: OpenFile | None, size: int) -> bytes | None:
+    """Read the first bytes of the index of a local file, at once; none if there is no index.
 
-    None if it has no index, or one that is corrupt or of another file.
+    Returns None if the file is elsewhere, or its index cannot be read: ask the store.
     """
-    header = read_header(store, name)
+    if not isinstance(file, LocalFile):
+        return None
+    try:
+        flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
+        descriptor = os.open(f"{file}.index", flags)
+    except FileNotFoundError:
+        return b""
+    except OSError:
+        return None
+    try:
+        return os.read(descriptor, size)
+    except OSError:
+        return None
+    finally:
+        os.close(descriptor)
+
+
+def read_fingerprint(
+    store: Store, name: str, size: int, sha256: str = "", file: OpenFile | None = None
+) -> int | None:
+    """Return the checksum of a file's first and last bytes from its index: see `Fingerprint`.
+
+    None if it has no index, or one that is corrupt or of another file. `file` is that file, if it
+    is open.
+    """
+    start = _read_start(file, _HEADER.size)
+    if start is None:
+        header = read_header(store, name)
+    else:
+        try:
+            header = _parse_header(f"{name}.index", start)
+        except IndexMismatchError:
+            return None
     if header is None or header.size != size or header.sha256 not in {"", sha256}:
         return None
     return header.fingerprint
@@ -396,11 +429,12 @@ class IndexCheck:
         self._file = file
         self._sha256 = sha256
         self._index = f"{name}.index"
-        self._expected = bytearray()
+        self._expected: list[bytes] = []
         self._body: _IndexBody | None = None
-        self._left = np.zeros(0, np.int64)
+        self._left = _NO_NUMBERS
         try:
-            self._small = self._read_small()
+            small = _read_start(file, _SMALL_BYTES + 1)
+            self._small = None if small is None or len(small) > _SMALL_BYTES else small
             if self._small is None:
                 self._body = _IndexBody.open(store, self._index)
                 self._numbers = self._body.numbers()
@@ -408,30 +442,11 @@ class IndexCheck:
             if error.code != "index-not-found":
                 self.problem = error.message
 
-    def _read_small(self) -> bytes | None:
-        """Read an index on a local disk at once; None if it is large, or elsewhere."""
-        if not isinstance(self._file, LocalFile):
-            return None
-        try:
-            flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
-            descriptor = os.open(f"{self._file}.index", flags)
-        except FileNotFoundError:
-            return b""
-        except OSError:
-            return None
-        try:
-            data = os.read(descriptor, _SMALL_BYTES + 1)
-        except OSError:
-            return None
-        finally:
-            os.close(descriptor)
-        return data if len(data) <= _SMALL_BYTES else None
-
     def add(self, block: Block) -> None:
         """Compare what the index has of the next records."""
         offsets = block.starts + (block.offset - HEADER_BYTES)
         if self._small:
-            self._expected += offsets.tobytes()
+            self._expected.append(offsets.tobytes())
         elif self._body is not None and not self.problem:
             self._compare(offsets)
 
@@ -442,12 +457,13 @@ class IndexCheck:
         """
         stream = opened.stream
         members = stream.members if isinstance(stream, PackedStream) else ()
-        last = np.array([end, *(number for member in members for number in member)], np.int64)
+        last = [end, *(number for member in members for number in member)]
         try:
             if self._small:
-                self._compare_small(self._small, bytes(self._expected) + last.tobytes())
+                self._expected.append(struct.pack(f"<{len(last)}q", *last))
+                self._compare_small(self._small, b"".join(self._expected))
             elif self._body is not None and not self.problem:
-                self._compare(last)
+                self._compare(np.array(last, np.int64))
                 if len(self._left) or next(self._numbers, None) is not None:
                     raise _corrupt(self._index, "wrong record offsets")
                 self._compare_file(self._body.header)
@@ -456,6 +472,8 @@ class IndexCheck:
         return self.problem
 
     def _compare_small(self, data: bytes, expected: bytes) -> None:
+        if self._is_exact(data, expected):
+            return
         header = _parse_header(self._index, data)
         start, end = header.offset, header.offset + 8 * header.numbers
         if len(data) != header.bytes or data[start:end] != expected:
@@ -464,6 +482,27 @@ class IndexCheck:
             table = _parse_table(self._index, header, data[end:])
             _compare_blocks(self._index, expected, table, 0)
         self._compare_file(header)
+
+    def _is_exact(self, data: bytes, expected: bytes) -> bool:
+        """Compare an index of one block with the bytes that it must have: most are as simple."""
+        table = _HEADER.size + len(expected)
+        if len(data) != table + _CRC_BYTES or len(expected) > _BLOCK_BYTES:
+            return False
+        magic, size, _, packed, records, members, sha256, _, checksums, _, own = (
+            _HEADER.unpack_from(data)
+        )
+        return (
+            magic == _MAGIC
+            and kernel.crc32c(data[: _HEADER.size - _CRC_BYTES]) == own
+            and size == self._file.size
+            and packed == 0
+            and members == 0
+            and 8 * (records + 1) == len(expected)
+            and sha256 == bytes.fromhex(self._sha256)
+            and data[_HEADER.size : table] == expected
+            and data[table:] == kernel.crc32c(expected).to_bytes(_CRC_BYTES, "little")
+            and kernel.crc32c(data[table:]) == checksums
+        )
 
     def _compare_file(self, header: IndexHeader) -> None:
         same = header.size == self._file.size and header.sha256 in {"", self._sha256}

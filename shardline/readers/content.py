@@ -38,7 +38,7 @@ def is_committed(file: ShardFile, opened: OpenFile) -> bool | None:
     stored, shard = file.file, file.shard
     if shard.bytes <= SMALL_BYTES:
         return hashlib.sha256(opened.pread(shard.bytes, 0)).hexdigest() == shard.sha256
-    known = read_fingerprint(stored.store, stored.name, shard.bytes, shard.sha256)
+    known = read_fingerprint(stored.store, stored.name, shard.bytes, shard.sha256, opened)
     if known is None:
         return None
     if isinstance(opened, LocalFile):
