@@ -53,7 +53,7 @@ def _checked(snapshot: Snapshot, numbers: Sequence[int] | IntArray) -> IntArray:
     """Refuse what are no numbers of records that the snapshot has."""
     if not hasattr(numbers, "__len__"):
         numbers = list(each_of(numbers, "numbers"))  # type: ignore[arg-type] # checked below
-    found = np.asarray(numbers) if numbers else np.zeros(0, np.int64)
+    found = np.asarray(numbers) if len(numbers) > 0 else np.zeros(0, np.int64)
     if found.ndim != 1 or found.dtype.kind not in "iu":
         raise InvalidArgumentError(
             "invalid record numbers: expected a list of integers",

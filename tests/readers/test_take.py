@@ -66,6 +66,13 @@ def test_a_number_that_there_is_not_is_told_with_how_many_there_are(
     assert "9 records" in caught.value.message
 
 
+def test_take_of_an_array_equals_a_list(tmp_path: Path) -> None:
+    snapshot = tagged(tmp_path)
+    for chosen in ([0], [3, 0, 3], []):
+        assert snapshot.take(np.array(chosen, np.int64)) == snapshot.take(chosen)
+        assert snapshot.take(chosen).num_rows == len(chosen)
+
+
 def test_no_numbers_are_no_rows(tmp_path: Path) -> None:
     assert scored(tmp_path).take([]).num_rows == 0
 
