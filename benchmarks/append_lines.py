@@ -131,7 +131,7 @@ def _appending(root: Path, sources: list[Path], records: int) -> Side:
         shutil.rmtree(root, ignore_errors=True)
 
     def run() -> int:
-        report = append(Version(root, NAME), sources, schema=schema)
+        report = append(Version(root, NAME), sources, schema=schema, on_duplicate="append")
         _expect(report.records == records)
         return records
 
@@ -189,7 +189,7 @@ def _inferring(root: Path, sources: list[Path], units: int) -> Side:
         shutil.rmtree(root, ignore_errors=True)
 
     def run() -> int:
-        report = append(Version(root, NAME), sources)
+        report = append(Version(root, NAME), sources, on_duplicate="append")
         _expect(len(report.landed) == len(sources))
         return units
 
@@ -252,7 +252,7 @@ def _rebuilding(name: str, folder: Path, size: int, table: pa.Table, target: Tar
     root = folder / "root"
     sources = _record_files(folder, size, table)
     version = Version(root, NAME)
-    append(version, [source.path for source in sources])
+    append(version, [source.path for source in sources], on_duplicate="append")
     check_version(version)
     records = version.newest().records
     into = Version(root, "digits/single")

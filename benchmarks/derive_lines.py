@@ -75,7 +75,7 @@ def _base(folder: Path, size: int, table: pa.Table) -> tuple[Version, RecordSet]
         for number in range(_FILES)
     ]
     version = Version(folder / "root", NAME)
-    append(version, [source.path for source in sources])
+    append(version, [source.path for source in sources], on_duplicate="append")
     check_version(version)
     return version, sources[0]
 

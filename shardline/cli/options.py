@@ -14,7 +14,7 @@ from click.core import ParameterSource
 
 from shardline.cli.errors import AS_JSON, GIVEN_ROOT, UsageError
 from shardline.cli.skipped import note_skipped
-from shardline.files.names import RECORD_SUFFIXES, is_record_name, is_sidecar_name
+from shardline.file_names import RECORD_SUFFIXES, is_record_name, is_sidecar_name
 from shardline.hints import Hint
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ import click
 from shardline.cli.errors import UsageError
 from shardline.cli.options import visible_files, wanted
 from shardline.cli.skipped import note_skipped
-from shardline.files.names import format_of
+from shardline.file_names import format_of
 from shardline.hints import Hint
 
 if TYPE_CHECKING:

@@ -20,6 +20,7 @@ import numpy as np
 
 from shardline import kernel
 from shardline.errors import (
+    BadNameError,
     DamagedFileError,
     IndexMismatchError,
     ObjectMissingError,
@@ -130,7 +131,9 @@ def _corrupt(index: str, problem: str) -> IndexMismatchError:
 
 
 def index_path(path: Path) -> Path:
-    """Where the index of a file lies."""
+    """Where the index of a file lies. Raises BadNameError for a path without a name."""
+    if not path.name:
+        raise BadNameError(f"{str(path)!r}: path has no file name")
     return path.with_name(path.name + ".index")
 
 

@@ -163,7 +163,7 @@ class Landing:
     told: tuple[str, ...] = field(default=(), repr=False)
     sidecars: Json = field(default_factory=dict, repr=False, compare=False)
     digest: str | None = None
-    unsynced: tuple[str, ...] = field(default=(), repr=False)
+    unsynced: tuple[str, ...] = field(default=(), repr=False, compare=False)
 
     @property
     def records(self) -> int:

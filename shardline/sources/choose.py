@@ -11,9 +11,9 @@ import pyarrow as pa
 
 from shardline import kernel
 from shardline.errors import SourceError
+from shardline.file_names import format_of
 from shardline.files.compression import CompressionError
 from shardline.files.detect import open_stream
-from shardline.files.names import format_of
 from shardline.files.reader import DEFAULT_LIMITS
 from shardline.files.stored import StoredFile
 from shardline.hints import Hint, Option

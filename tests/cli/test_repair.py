@@ -35,7 +35,7 @@ def test_nothing_to_repair_is_told(tmp_path: Path) -> None:
     told = on(tmp_path, "repair", NAME, "--json").json
     assert told == {
         "ok": True, "version": NAME, "dry_run": False, "read_shards": 1, "repaired": [],
-        "check": None, "published": 1, "followers": [], "copies": [],
+        "check": None, "published": 1, "followers": [], "copies": [], "indexes": [],
     }  # fmt: skip
 
 

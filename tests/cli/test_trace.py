@@ -215,7 +215,7 @@ def test_pairs_without_a_row_map_are_told_with_advice_that_works(root: Path, how
     down = shardline("trace", "digits/v1", "5", "--down", "--root", root)
     assert (up.code, down.code) == (1, 1)
     (end,) = on(root, "trace", "pairs/v1", "5", "--json").json["steps"][-1]["of"]
-    assert end["code"] == ("corrupt-row-map" if how == "damaged" else "row-map-not-found")
+    assert end["code"] == ("sidecar-mismatch" if how == "damaged" else "row-map-not-found")
     found = {shlex.join(one) for one in up.commands + down.commands}
     (command,) = {one for one in found if one.startswith("combine ")}
     assert not on(root, "trace", "digits/v1", "5", "--down", "--json").json["ok"]

@@ -196,13 +196,16 @@ def test_a_shard_that_was_forged_with_its_whole_log_is_not_reproduced(root: Root
     place.write_bytes(data)
     forged = replace(made, sha256=sha256(data).hexdigest())
 
+    receipt = place.with_name(f"{place.name}.receipt")
+    forge(receipt, lambda told: told["shard"].update(sha256=forged.sha256))
+
     def tell(told: dict[str, Any]) -> None:
         told["added"][0]["sha256"] = forged.sha256
+        told["sidecars"][receipt.name] = sha256(receipt.read_bytes()).hexdigest()
         told["content"] = content_digest(told["fingerprint"], [forged])
 
     rechain(root.folder / into.name / "log", 2, tell)
-    receipt = place.with_name(f"{place.name}.receipt")
-    forge(receipt, lambda told: told["shard"].update(sha256=forged.sha256))
+    place.with_name(f"{place.name}.index").unlink()
     assert root.findings(into.name) == []
     (found,) = root.findings(into.name, deep=Deep())
     assert (found.kind, found.place) == ("not-reproduced", f"shard {made.name}")

@@ -125,7 +125,7 @@ def test_as_many_small_objects_are_read_whatever_the_number_of_shards(tmp_path: 
     assert max(asked[0]) < 50
 
 
-def test_one_block_of_a_row_map_is_read_however_long_it_is(tmp_path: Path) -> None:
+def test_trace_reads_a_row_map_once_for_its_digest(tmp_path: Path) -> None:
     asked = []
     for count in (50, 5000):
         root = tmp_path / f"{count}"
@@ -141,7 +141,8 @@ def test_one_block_of_a_row_map_is_read_however_long_it_is(tmp_path: Path) -> No
             count // 2 - 1,
         ]
         asked.append((store.asked, sum(store.counts.values())))
-        assert store.bytes < 6000
+        (row_map,) = (root / "pairs/shards").glob("*.rows")
+        assert store.bytes < 6000 + row_map.stat().st_size
     assert asked[0] == asked[1]
 
 
@@ -242,7 +243,7 @@ def damage_maps(version: Version) -> None:
     [
         (lose(RECEIPT), "receipt-not-found"),
         (lose(".rows"), "row-map-not-found"),
-        (damage_maps, "corrupt-row-map"),
+        (damage_maps, "sidecar-mismatch"),
     ],
 )
 def test_what_is_lost_beside_the_shards_is_said_and_never_guessed(

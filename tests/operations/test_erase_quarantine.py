@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import csv
 import gzip
+import hashlib
 import io
 import json
 from dataclasses import replace
@@ -18,6 +19,7 @@ from hypothesis import strategies as st
 
 from shardline.fields import batch_fields
 from shardline.files.reader import DEFAULT_LIMITS
+from shardline.log.changes import RewriteSidecars
 from shardline.log.schema import Feature, Schema, Text
 from shardline.log.sidecars import RECEIPT
 from shardline.log.version import Version
@@ -95,6 +97,8 @@ def forget_formats(folder: Path) -> None:
             del line["format"]
             line.pop("columns", None)
         path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+        digest = hashlib.sha256(path.read_bytes()).hexdigest()
+        Version(folder / "root", "digits/v1").commit(RewriteSidecars({path.name: digest}, {}))
 
 
 SPELLED = {
