@@ -88,8 +88,9 @@ def _sizes(records: Records) -> "IntArray | None":
 
 def _sizes_in(file: "ShardFile") -> "IntArray | None":
     shard, store = file.shard, file.file.store
+    index = read_offsets(store, file.file.name, shard.bytes, shard.records, shard.sha256)
     try:
-        return np.diff(next(read_offsets(store, file.file.name, shard.bytes, shard.records)))
+        return np.diff(next(index))
     except (IndexMismatchError, StorageError):
         return None
 
