@@ -26,6 +26,9 @@ __all__ = ["careless_s3_root", "rclone", "s3_root", "seaweedfs"]
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
+# TensorFlow imports Keras, and Keras scikit-learn, unless it is to use a Keras that is not
+# installed. That halves its import. `import keras` works as ever.
+os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
 
 os.environ[SEED_VARIABLE] = sample_seed()  # the same in every worker, also at midnight
 

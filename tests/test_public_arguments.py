@@ -99,7 +99,10 @@ CALLS: dict[str, Callable[[Any, Version, Path], object]] = {
 
 
 @pytest.mark.parametrize("call", CALLS)
-def test_public_call_wrong_argument_raises_ours(tmp_path: Path, call: str) -> None:
+def test_public_call_wrong_argument_raises_ours(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    monkeypatch.chdir(tmp_path)  # some of the values are names of files
     version, path = world(tmp_path)
     raw = []
     for wrong in WRONG:

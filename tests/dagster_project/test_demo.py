@@ -45,8 +45,14 @@ class Demo:
         return Version(self.folder / ".demo" / "root", name)
 
 
-_OTHERS = ("SHARDLINE_ROOT", "SHARDLINE_REPORTS", "TF_CPP_MIN_LOG_LEVEL", "FORCE_COLOR")
-"""What would point the demo elsewhere, or change what it prints."""
+_OTHERS = (
+    "SHARDLINE_ROOT",
+    "SHARDLINE_REPORTS",
+    "TF_CPP_MIN_LOG_LEVEL",
+    "TF_USE_LEGACY_KERAS",
+    "FORCE_COLOR",
+)
+"""Variables that would point the demo elsewhere, or change what it prints or trains."""
 
 
 @dataclass(frozen=True)

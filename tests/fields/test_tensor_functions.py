@@ -96,7 +96,9 @@ def test_conditions_on_tensors_are_turned_into_graphs() -> None:
 
 
 def test_variables_of_a_model_are_used() -> None:
-    model = tf.keras.Sequential([tf.keras.Input((1,)), tf.keras.layers.Dense(2)])
+    import keras  # noqa: PLC0415 - takes seconds to load
+
+    model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(2)])
     model.set_weights([np.array([[1.0, 2.0]]), np.array([0.5, 0.0])])
 
     def function(tensors: Tensors) -> Tensors:
