@@ -24,6 +24,7 @@ from tests.kernel.examples import (
 from tests.kernel.parsers import Content, comparable, disagreements, read_by_protobuf
 from tests.kernel.splices import Names, apart, joined
 from tests.kernel.test_agreement import read_by_us
+from tests.sampling import drawn
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -157,10 +158,11 @@ sequences = st.builds(Said, features, lists, st.integers(0, 2**32))
     [(examples, examples), (sequences, sequences), (examples, sequences), (sequences, examples)],
     ids=["two Examples", "two SequenceExamples", "an Example first", "a SequenceExample first"],
 )
+@pytest.mark.sweep
 def test_two_records_laid_together_say_what_both_said(
     kernel: ModuleType, left: st.SearchStrategy[Said], right: st.SearchStrategy[Said]
 ) -> None:
-    @settings(max_examples=40)
+    @settings(max_examples=drawn(80))
     @given(st.lists(st.tuples(left, right), min_size=1, max_size=4))
     def holds(pairs: list[tuple[Said, Said]]) -> None:
         sides = [one for one, _ in pairs], [other.without(one) for one, other in pairs]
@@ -181,10 +183,11 @@ PREFIXES = {"prefix": "left_", "long prefix": "l" * 140}
 
 
 @pytest.mark.parametrize("records", [examples, sequences], ids=["Examples", "SequenceExamples"])
+@pytest.mark.sweep
 def test_renamed_and_dropped_features_read_as_they_should(
     kernel: ModuleType, records: st.SearchStrategy[Said]
 ) -> None:
-    @settings(max_examples=40)
+    @settings(max_examples=drawn(80))
     @given(st.lists(records, min_size=1, max_size=4), st.lists(fates, min_size=20, max_size=20))
     def holds(said: list[Said], chosen: list[str]) -> None:
         payloads = [record.written() for record in said]

@@ -11,13 +11,14 @@ from shardline.lineage.catalog import Catalog
 from shardline.lineage.steps import SourceRow, Step
 from shardline.lineage.trace import Tracer
 from tests.lineage.histories import lived, read_source, shown, sides
+from tests.sampling import runs_whole_sweeps
 
 if TYPE_CHECKING:
     from shardline.lineage.steps import Place
     from shardline.log.snapshot import Snapshot
     from tests.lineage.histories import History
 
-EACH = 60
+EACH = 60 if runs_whole_sweeps() else 25
 
 
 @pytest.fixture(scope="module")
@@ -37,6 +38,7 @@ def assert_traced(tracer: Tracer, snapshot: Snapshot, count: int, seed: int) -> 
     return steps
 
 
+@pytest.mark.sweep
 def test_records_of_every_snapshot_lead_to_the_rows_that_they_were_made_of(
     history: History,
 ) -> None:

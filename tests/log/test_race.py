@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from shardline.log.entry import Entry
     from shardline.log.state import State
 
-RACERS, COMMITS = (16, 100) if runs_whole_sweeps() else (8, 20)
+RACERS, COMMITS = (16, 100) if runs_whole_sweeps() else (4, 20)
 
 
 def write_shards(version: Version, labels: list[str]) -> None:
@@ -131,7 +131,7 @@ def test_threads_that_share_an_open_version_commit_everything_once(tmp_path: Pat
 
 @pytest.mark.sweep
 def test_every_kind_of_commit_at_once(tmp_path: Path) -> None:
-    workers, commits = 8, 40 if runs_whole_sweeps() else 20
+    workers, commits = (8, 40) if runs_whole_sweeps() else (4, 20)
     version = versions.make_version(tmp_path)
     every = [(w, n) for w in range(workers) for n in range(commits)]
     write_shards(version, [racers.own_label(w, n) for w, n in every])

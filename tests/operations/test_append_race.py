@@ -8,21 +8,25 @@ from collections import Counter
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
+import pytest
+
 from shardline.log.version import Version
 from shardline.operations.verify_version import verify_version
 from tests.kernel.frames import framed
 from tests.operations.appenders import NAME, contents, digest_of, hear, say, started
+from tests.sampling import runs_whole_sweeps
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-WRITERS, SOURCES, RECORDS = 8, 20, 120
+WRITERS, SOURCES, RECORDS = 8 if runs_whole_sweeps() else 4, 20, 120
 
 
 def records_of(source: int) -> list[bytes]:
     return [b"source %02d record %03d" % (source, number) for number in range(RECORDS)]
 
 
+@pytest.mark.sweep
 def test_appends_of_the_same_sources_race_with_rebuilds_and_readers(tmp_path: Path) -> None:
     paths = []
     for source in range(SOURCES):

@@ -87,7 +87,7 @@ def layer_files(snapshot: Snapshot) -> list[Path]:
 
 
 @pytest.mark.sweep
-@settings(max_examples=drawn(20))
+@settings(max_examples=drawn(12))
 @given(st.data())
 def test_every_reader_gives_what_was_written_in_layers(data: st.DataObject) -> None:
     schema = data.draw(schemas().filter(lambda schema: len(schema.features) > 1))
