@@ -24,7 +24,7 @@ PINS := PIP_CONSTRAINT=constraints.txt PIP_BUILD_CONSTRAINT=constraints.txt
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help run demo-fault test replay torture fuzz check bench ui clean
+.PHONY: help run demo-fault test sample replay torture fuzz check bench ui clean
 
 help: ## Show this help
 	@echo "Shardline: versioned TFRecord datasets on Dagster"
@@ -39,8 +39,11 @@ run: $(STAMP) $(INSTANCE) ## Run the demo: digits land, are checked, rebuilt, ex
 demo-fault: $(STAMP) $(INSTANCE) ## Land a damaged file and others that must not get through, after make run
 	@$(BIN)/python -m dagster_project.demo_fault
 
-test: $(STAMP) ## Run every test (ARGS="-k salvage" for some)
-	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup $(ARGS)
+test: $(STAMP) ## Run the tests (ARGS="-k salvage" for some)
+	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -m "not sweep" $(ARGS)
+
+sample: $(STAMP) ## Run today's sample of the sweeps: races, kills, faults, memory, large property tests
+	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -m sweep $(ARGS)
 
 replay: $(STAMP) ## Compare what the commands do with what was recorded (ARGS=--record to record)
 	@$(BIN)/python -m tests.replay $(ARGS)

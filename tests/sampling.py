@@ -1,4 +1,4 @@
-"""Samples of sweeps: the suite runs some cases of each sweep, and other cases every day.
+"""Samples of sweeps: `make sample` runs some cases of each sweep, and other cases every day.
 
 `make torture` sets SHARDLINE_TORTURE=all, which runs every case; with SHARDLINE_TORTURE_MINUTES, as
 many cases as fit into that time, in random order. SHARDLINE_SAMPLE_SEED sets the seed, to run the

@@ -31,7 +31,6 @@ def test_the_demo_is_run_understood_and_guarded_by_a_person_with_a_browser(
     materialize_runs_and_all_checks_turn_green(site, ui, rows=1200)
     each_check_has_a_page(ui)
     the_metadata_is_that_of_the_log(site, ui)
-    the_picture_is_drawn(ui)
     the_launchpad_offers_what_can_be_set(ui)
     the_expectations_have_a_page_of_their_own(ui)
     the_single_file_followed(site, ui, rows=1200)
@@ -42,6 +41,7 @@ def test_the_demo_is_run_understood_and_guarded_by_a_person_with_a_browser(
     site.land_parquet("batch-4.parquet", 1200, 1797)
     materialize_runs_and_all_checks_turn_green(site, ui, rows=1797)
     the_single_file_followed(site, ui, rows=1797)
+    the_picture_is_drawn(ui)
     numbers_are_plotted_over_time(ui)
     everything_is_green_in_the_graph(ui)
     assert complaints.heard == []

@@ -331,6 +331,7 @@ def test_what_is_mixed_up_is_told_with_code_2(tmp_path: Path, what: str) -> None
     assert file_names(tmp_path) == before
 
 
+@pytest.mark.sweep
 def test_a_terminal_gets_progress_bars(tmp_path: Path) -> None:
     root = tmp_path / "root"
     landed(root, "one")

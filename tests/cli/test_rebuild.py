@@ -172,6 +172,7 @@ def test_a_version_with_other_features_is_told_with_code_2_as_extend_does(tmp_pa
     assert "--into" in result.error["hint"]["text"]
 
 
+@pytest.mark.sweep
 def test_a_terminal_gets_progress_bars(tmp_path: Path) -> None:
     landed(tmp_path, "one", "two")
     code, drawn = on_terminal("rebuild", NAME, "--root", tmp_path)

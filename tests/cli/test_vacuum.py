@@ -143,6 +143,7 @@ def test_many_files_are_counted_and_all_shows_them(tmp_path: Path) -> None:
     assert on(tmp_path, "vacuum", "digits", "--keep", "0", "--all").out.count(".tfrecord") == 30
 
 
+@pytest.mark.sweep
 def test_a_terminal_gets_a_progress_bar_while_files_are_deleted(tmp_path: Path) -> None:
     rolled_back(tmp_path)
     arguments = ("vacuum", "digits", "--keep", "0", "--root", tmp_path)

@@ -65,6 +65,7 @@ def test_a_snapshot_whose_run_was_killed_before_it_could_tell_is_adopted(
     assert "adopted" not in event.metadata, "it is known by now"
 
 
+@pytest.mark.sweep
 def test_runs_of_one_asset_at_the_same_time_append_each_source_once(
     notes: Platform, home: Path, instance: dg.DagsterInstance
 ) -> None:

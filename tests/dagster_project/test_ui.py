@@ -77,6 +77,7 @@ def test_sigterm_ends_all_processes_though_ignored_at_start(
     }
 
 
+@pytest.mark.sweep
 @pytest.mark.slow
 def test_a_daemon_that_dies_ends_every_process_with_a_message(tmp_path: Path) -> None:
     with web_page(tmp_path) as page:
@@ -88,6 +89,7 @@ def test_a_daemon_that_dies_ends_every_process_with_a_message(tmp_path: Path) ->
     assert "The Dagster daemon has ended, with code -9." in page.log.read_text()
 
 
+@pytest.mark.sweep
 @pytest.mark.slow
 def test_a_web_server_that_is_killed_takes_the_rest_with_it(tmp_path: Path) -> None:
     with web_page(tmp_path, "--no-daemon") as page:
@@ -99,6 +101,7 @@ def test_a_web_server_that_is_killed_takes_the_rest_with_it(tmp_path: Path) -> N
     assert "The web server has ended, with code -9" in page.log.read_text()
 
 
+@pytest.mark.sweep
 @pytest.mark.slow
 def test_nothing_is_left_when_the_command_itself_is_killed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -235,6 +235,7 @@ def test_a_function_moves_to_processes_once_it_took_a_second() -> None:
     assert 40 <= stayed < 2990
 
 
+@pytest.mark.sweep
 def test_a_slow_function_moves_in_the_middle_of_a_batch_and_keeps_several_processes_busy() -> None:
     fields = record_fields(PROCESS, reads=["width"])(burning(0.005))
     with closing(fields.bind(BOXES)) as bound:
@@ -385,6 +386,7 @@ def _ended(process: subprocess.Popen[str], fifo: Path, how: str) -> tuple[str, s
     return output, errors
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("how", ["interrupted", "killed"])
 def test_no_process_is_left_over_however_the_one_that_started_it_ends(
     tmp_path: Path, how: str

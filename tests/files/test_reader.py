@@ -415,6 +415,7 @@ def test_a_length_beyond_all_bounds_is_our_error(
     assert report.records == 1
 
 
+@pytest.mark.sweep
 def test_the_same_lengths_end_a_process_that_lets_tensorflow_read_them(tmp_path: Path) -> None:
     """Were this to fail, TensorFlow had learned to survive them; our check stays right."""
     path = made(tmp_path / "a", header(2**40) + bytes(104))

@@ -9,6 +9,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 import shardline
 from shardline.errors import ConditionsIgnoredError
@@ -50,6 +51,7 @@ def write_records(version: Version, label: str, folder: Path, payloads: list[byt
     return shard
 
 
+@pytest.mark.sweep
 def test_of_eight_writers_who_race_each_commits_everything_once(s3_root: str) -> None:
     make_version(s3_root)
     processes = [
