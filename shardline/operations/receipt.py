@@ -68,8 +68,7 @@ class Receipt:
             "quarantine": self.quarantine,
             "told": list(self.told),
         }
-        told["digest"] = canonical.sha256(told)
-        return canonical.encode(told) + b"\n"
+        return canonical.seal(told)[1] + b"\n"
 
 
 def read_receipt(store: Store, name: str) -> Receipt | None:
