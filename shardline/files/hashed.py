@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from shardline import kernel
+from shardline.errors import NotAFileError, ObjectMissingError
+from shardline.files.stored import StoredFile
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
 
     from shardline.files.opened import OpenFile
     from shardline.kernel.types import Buffer
+    from shardline.storage.store import Store
 
 _BEHIND = 4
 _CHUNK_BYTES = 1024 * 1024
@@ -153,3 +156,15 @@ class HashedFile:
             if self._also is not None:
                 self._also(data[known:])
             self._hashed = offset + len(data)
+
+
+def hash_object(store: Store, name: str, size: int | None = None) -> str | None:
+    """Return the SHA-256 of an object; None if no object of this name and `size` exists."""
+    try:
+        file = StoredFile(store, name).open()
+    except (ObjectMissingError, NotAFileError):
+        return None
+    try:
+        return HashedFile(file).finish() if size in {None, file.size} else None
+    finally:
+        file.close()

@@ -12,6 +12,7 @@ from typing import Any, NoReturn
 
 MAX_INTEGER = 2**63 - 1
 _TOO_LARGE = "an integer of more than 64 bits has no canonical form; use text"
+_NO_DIGEST = "0" * 64
 
 
 def encode(value: Any) -> bytes:  # noqa: ANN401 - any JSON value
@@ -43,23 +44,34 @@ def sha256(value: Any) -> str:  # noqa: ANN401 - any JSON value
     return hashlib.sha256(encode(value)).hexdigest()
 
 
+def seal(value: dict[str, Any]) -> tuple[str, bytes]:
+    """Return the digest of a JSON object, and its canonical bytes with the digest as `digest`."""
+    text = encode({**value, "digest": _NO_DIGEST})
+    field = f'"digest":"{_NO_DIGEST}",'.encode()
+    if text.count(field) != 1:
+        digest = sha256(value)
+        return digest, _encoded({**value, "digest": digest})
+    before, _, behind = text.partition(field)
+    digest = hashlib.sha256(before + behind).hexdigest()
+    return digest, b"".join((before, field.replace(_NO_DIGEST.encode(), digest.encode()), behind))
+
+
 def _refuse_unstable(value: object) -> None:
-    if type(value) is str:
-        return
-    if isinstance(value, dict):
-        for key, inner in value.items():
-            if not isinstance(key, str):
-                raise ValueError(f"a JSON key must be text, not {type(key).__name__}")
-            _refuse_unstable(inner)
-    elif isinstance(value, (list, tuple)):
+    """Refuse what has no canonical form. Texts, which most values are, cost no call each."""
+    if isinstance(value, (dict, list, tuple)):
+        if isinstance(value, dict):
+            for key in value:
+                if not isinstance(key, str):
+                    raise ValueError(f"a JSON key must be text, not {type(key).__name__}")
+            value = value.values()
         for inner in value:
-            _refuse_unstable(inner)
-    elif isinstance(value, bool) or value is None or isinstance(value, str):
-        return
-    elif not isinstance(value, int):
+            if type(inner) is not str:
+                _refuse_unstable(inner)
+    elif isinstance(value, int):
+        if abs(value) > MAX_INTEGER:
+            raise ValueError(_TOO_LARGE)
+    elif value is not None and not isinstance(value, str):
         raise ValueError(f"{type(value).__name__} values have no canonical form; use text")
-    elif abs(value) > MAX_INTEGER:
-        raise ValueError(_TOO_LARGE)
 
 
 def _integer(text: str) -> int:

@@ -147,9 +147,8 @@ class Entry:
 
     def sealed(self) -> tuple[Entry, bytes]:
         """The entry with its digest, and its bytes as they lie in the log."""
-        told = self.to_json()
-        told["digest"] = canonical.sha256(told)
-        return replace(self, digest=told["digest"]), canonical.encode(told) + b"\n"
+        digest, data = canonical.seal(self.to_json())
+        return replace(self, digest=digest), data + b"\n"
 
 
 def read_entry(version: str, number: int, data: bytes) -> Entry:

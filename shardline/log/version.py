@@ -18,7 +18,6 @@ from shardline.errors import (
     StorageError,
     VersionMissingError,
 )
-from shardline.execution.threads import run_tasks
 from shardline.hints import Hint
 from shardline.log.changes import (
     Attest,
@@ -304,10 +303,7 @@ class Version:
         else:
             return
         names = [self.shard_name(shard) for shard in shards]
-        workers = self.store.requests_at_once
-        for shard, info in zip(
-            shards, run_tasks(self.store.info, names, workers=workers), strict=True
-        ):
+        for shard, info in zip(shards, self.store.info_many(names), strict=True):
             if info is None or info.size != shard.bytes:
                 self.refresh()
                 refuse_condemned(self.state, shards)

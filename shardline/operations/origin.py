@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from shardline.errors import ShardlineError
 from shardline.files.compression import Compression
+from shardline.files.hashed import hash_object
 from shardline.log.sidecars import RECEIPT
 from shardline.log.version import Version
 from shardline.operations.rebuild_plan import (
@@ -17,7 +18,7 @@ from shardline.operations.rebuild_plan import (
     span_of,
     whole_slices,
 )
-from shardline.operations.receipt import parse_receipt, sha256_of
+from shardline.operations.receipt import parse_receipt
 from shardline.operations.shards import stem_in, stem_of
 from shardline.operations.sidecars import SidecarMismatchError, SidecarReader
 from shardline.sources import as_source
@@ -170,7 +171,7 @@ def input_pieces(
 def is_intact(store: Store, piece: Slice) -> bool:
     """Whether the files of a slice are those that were committed."""
     files = [(file.file.name, file.shard) for file in piece.files] or [(piece.name, piece.shard)]
-    return all(sha256_of(store, name, shard.bytes) == shard.sha256 for name, shard in files)
+    return all(hash_object(store, name, shard.bytes) == shard.sha256 for name, shard in files)
 
 
 def _inputs(version: Version, entry: Entry) -> list[Slice]:

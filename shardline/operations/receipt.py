@@ -10,9 +10,7 @@ import hashlib
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from shardline.errors import ObjectMissingError
-from shardline.files.hashed import HashedFile
-from shardline.files.stored import StoredFile
+from shardline.files.hashed import hash_object
 from shardline.log import canonical
 from shardline.log.facts import Shard
 from shardline.log.sidecars import RECEIPT, ROWS
@@ -70,8 +68,7 @@ class Receipt:
             "quarantine": self.quarantine,
             "told": list(self.told),
         }
-        told["digest"] = canonical.sha256(told)
-        return canonical.encode(told) + b"\n"
+        return canonical.seal(told)[1] + b"\n"
 
 
 def read_receipt(store: Store, name: str) -> Receipt | None:
@@ -103,8 +100,7 @@ def _digests(store: Store, name: str, receipt: Receipt) -> Json:
     if receipt.quarantine is not None:
         others[receipt.quarantine.rpartition("/")[2]] = receipt.quarantine
     for sidecar, path in others.items():
-        info = store.info(path)
-        digest = None if info is None else sha256_of(store, path, info.size)
+        digest = hash_object(store, path)
         if digest is not None:
             digests[sidecar] = digest
     return digests
@@ -153,20 +149,8 @@ def _matches(store: Store, name: str, receipt: Receipt) -> bool:
     if shard is None:
         return True
     folder = name.rpartition("/")[0]
-    digest = sha256_of(store, f"{folder}/{shard.name}", shard.bytes)
+    digest = hash_object(store, f"{folder}/{shard.name}", shard.bytes)
     return digest == shard.sha256
-
-
-def sha256_of(store: Store, name: str, size: int) -> str | None:
-    """The digest of an object, None if it is not there or not of that size."""
-    try:
-        file = StoredFile(store, name).open()
-    except ObjectMissingError:
-        return None
-    try:
-        return HashedFile(file).finish() if file.size == size else None
-    finally:
-        file.close()
 
 
 def add_row(spans: list[tuple[int, int]], row: int) -> None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from shardline.errors import LogError, WrongShardError
 from shardline.execution.engine import Threads
+from shardline.files.hashed import hash_object
 from shardline.files.reader import DEFAULT_LIMITS
 from shardline.hints import Command, Hint, Option
 from shardline.log.changes import Replace
@@ -23,7 +24,6 @@ from shardline.operations.advice.damaged import command_to_mend
 from shardline.operations.check import INTEGRITY, MAX_DETAIL, is_in
 from shardline.operations.inspect import inspect_shard
 from shardline.operations.origin import input_pieces, landing_of, source_rows
-from shardline.operations.receipt import sha256_of
 from shardline.operations.repairing.copies import copied_pieces
 from shardline.operations.repairing.mending import MendTask, lost_of, mend
 from shardline.operations.shards import fresh_attempt
@@ -207,8 +207,7 @@ def _inspect(task: _InspectTask, running: Running) -> ShardReport:
 
 def _plan(version: Version, report: ShardReport, limits: Limits) -> MendTask:
     shard = report.shard
-    info = version.store.info(report.name)
-    found = None if info is None else sha256_of(version.store, report.name, info.size)
+    found = hash_object(version.store, report.name)
     if found == shard.sha256:
         raise WrongShardError(
             f"{shard.name}: the committed file is invalid: {report.problems[0]}",

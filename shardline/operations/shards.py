@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Protocol
 
 from shardline.errors import LogError, ObjectExistsError
 from shardline.files.compression import Compression
-from shardline.files.hashed import OtherContentError
+from shardline.files.hashed import OtherContentError, hash_object
 from shardline.files.stored_writer import write_stored
 from shardline.log import canonical
 from shardline.log.facts import Shard
 from shardline.log.sidecars import RECEIPT, ROWS
 from shardline.operations.quarantine import QuarantineWriter
-from shardline.operations.receipt import Receipt, add_row, read_receipt, sha256_of
+from shardline.operations.receipt import Receipt, add_row, read_receipt
 from shardline.operations.row_map import RowMapWriter
 
 if TYPE_CHECKING:
@@ -242,7 +242,7 @@ class Part:
         try:
             stack.close()
         except ObjectExistsError:
-            if sha256_of(self._plan.store, path, size) != sha256:
+            if hash_object(self._plan.store, path, size) != sha256:
                 raise
         self._plan.note_unsynced(path)
 

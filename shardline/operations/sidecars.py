@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from shardline.errors import ShardlineError
+from shardline.files.hashed import hash_object
 from shardline.hints import Hint
 from shardline.log.sidecars import shard_of, sidecar_path
 from shardline.log.state import name_key
@@ -23,8 +24,6 @@ if TYPE_CHECKING:
     from shardline.log.entry import Entry
     from shardline.log.version import Version
     from shardline.storage import Store
-
-_PIECE_BYTES = 4 * 1024 * 1024
 
 
 class SidecarMismatchError(ShardlineError):
@@ -116,21 +115,12 @@ class SidecarReader:
         if name in self._compared:
             return
         committed = self.digests([name]).get(name)
-        info = None if committed is None else self.version.store.info(self.path(name))
-        if committed is not None and info is not None:
-            digest = hash_object(self.version.store, self.path(name), info.size)
-            self._compare(name, committed, digest)
+        if committed is not None:
+            digest = hash_object(self.version.store, self.path(name))
+            if digest is not None:
+                self._compare(name, committed, digest)
         self._compared.add(name)
 
     def _compare(self, name: str, committed: str, digest: str) -> None:
         if digest != committed and not self.is_committed(name, digest):
             raise sidecar_mismatch(self.version.store, self.path(name), self.version.name)
-
-
-def hash_object(store: Store, name: str, size: int) -> str:
-    """Hash an object of a store in pieces."""
-    digest = hashlib.sha256()
-    for offset in range(0, size, _PIECE_BYTES):
-        (data,) = store.read_ranges(name, [(offset, min(_PIECE_BYTES, size - offset))])
-        digest.update(data)
-    return digest.hexdigest()

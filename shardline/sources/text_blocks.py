@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from shardline.errors import SourceError
-from shardline.files.compression import Compression, CompressionError
+from shardline.files.compression import Compression, CompressionError, PlainStream
 from shardline.files.detect import open_stream
 from shardline.files.packed import GZIP_MAGIC
 from shardline.hints import Hint
@@ -69,11 +69,14 @@ def text_blocks(
 
 
 def _blocks(stream: Stream, longest: int, rows_end: Callable[[bytes], int]) -> Iterator[TextBlock]:
-    first = _read(stream, CHUNK_BYTES)
+    first, is_end = _read(stream, CHUNK_BYTES)
     left = first.removeprefix(_BYTE_ORDER_MARK)
     offset = len(first) - len(left)
     while True:
         end = rows_end(left)
+        if is_end and len(left) - end <= longest:
+            # A last row without an end goes with those before it: a block of its own costs as much.
+            end = len(left)
         if end:
             yield TextBlock(left[:end], stream.position, offset=offset)
             left, offset = left[end:], offset + end
@@ -81,7 +84,7 @@ def _blocks(stream: Stream, longest: int, rows_end: Callable[[bytes], int]) -> I
             yield TextBlock(left[:KEPT_BYTES], stream.position, too_long=True, offset=offset)
             left, offset = _behind_line(stream, left, offset)
         # A row that is large already is read in larger steps, but never far beyond the limit.
-        more = _read(stream, max(CHUNK_BYTES, len(left) // _STEPS))
+        more, is_end = _read(stream, max(CHUNK_BYTES, len(left) // _STEPS))
         if not more:
             if left:
                 is_long = len(left) > longest
@@ -95,16 +98,19 @@ def _behind_line(stream: Stream, left: bytes, offset: int) -> tuple[bytes, int]:
     """What follows the line that is being read, and where that begins."""
     while left and b"\n" not in left:
         offset += len(left)
-        left = _read(stream, CHUNK_BYTES)
+        left, _ = _read(stream, CHUNK_BYTES)
     behind = left.partition(b"\n")[2]
     return behind, offset + len(left) - len(behind)
 
 
-def _read(stream: Stream, size: int) -> bytes:
-    view, done = np.empty(size, np.uint8).data, 0  # not set to zero: most files are small
+def _read(stream: Stream, size: int) -> tuple[bytes, bool]:
+    """Read up to `size` bytes; returns them, and whether the stream ended with them."""
+    if isinstance(stream, PlainStream):
+        size = min(size, max(stream.size - stream.position, 0) + 1)  # most files are small
+    view, done = np.empty(size, np.uint8).data, 0  # not set to zero
     while done < size:
         count = stream.readinto(view[done:])
         if not count:
-            break
+            return bytes(view[:done]), True
         done += count
-    return bytes(view[:done])
+    return bytes(view), False

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from types import TracebackType
 
 _CREATE_ATTEMPTS = 100
+_CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS}
 
 
 class DurableFile:
@@ -96,7 +98,7 @@ class DurableFile:
             return os.open(name, flags | os.O_NOFOLLOW, 0o666, dir_fd=self._folder)
 
         for _ in range(_CREATE_ATTEMPTS):
-            self._temporary = f".{self.path.name[:48]}.{secrets.token_hex(6)}.tmp"
+            self._temporary = _temporary_name(self.path.name)
             try:
                 file = FileIO(self._temporary, "x", opener=opener)
             except OSError as error:
@@ -199,7 +201,7 @@ class DurableFile:
         except FileExistsError:
             self._refuse()
         except OSError as error:
-            if error.errno not in {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS}:
+            if error.errno not in NO_LINKS:
                 raise
             raise StorageError(
                 f"{self.path.parent}: the file system does not support hard links",
@@ -207,6 +209,38 @@ class DurableFile:
                 hint=Hint.of("write to another file system and copy the result"),
                 path=self.path.parent,
             ) from error
+
+
+def create_small(folder: int, name: str, data: bytes) -> bool:
+    """Create a file of a few KB in an open folder, whole but not synced; False if it exists.
+
+    The temporary file is not locked. Whoever tidies up may delete it within the moment that it
+    exists: then it is written again.
+    """
+    for _ in range(_CREATE_ATTEMPTS):
+        temporary = _temporary_name(name)
+        file = os.open(temporary, _CREATE, 0o666, dir_fd=folder)
+        try:
+            try:
+                left = memoryview(data)
+                while left:
+                    left = left[os.write(file, left) :]
+            finally:
+                os.close(file)
+            os.link(temporary, name, src_dir_fd=folder, dst_dir_fd=folder, follow_symlinks=False)
+        except FileNotFoundError:
+            continue
+        except FileExistsError:
+            return False
+        finally:
+            with contextlib.suppress(OSError):
+                os.unlink(temporary, dir_fd=folder)
+        return True
+    raise OSError(errno.EBUSY, os.strerror(errno.EBUSY), name)
+
+
+def _temporary_name(name: str) -> str:
+    return f".{name[:48]}.{secrets.token_hex(6)}.tmp"
 
 
 def open_folder(path: Path | str, *, within: int | None = None) -> int:

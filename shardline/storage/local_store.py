@@ -21,7 +21,7 @@ from shardline.errors import (
 )
 from shardline.hints import Hint
 from shardline.storage.disk_errors import link_error, storage_error
-from shardline.storage.local import DurableFile, open_folder
+from shardline.storage.local import NO_LINKS, DurableFile, create_small, open_folder
 from shardline.storage.local_folders import LocalFolders, is_link
 from shardline.storage.names import check_folder_name, check_object_name, is_object_name
 from shardline.storage.store import ObjectInfo
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from shardline.kernel.types import Buffer
+    from shardline.storage.store import NewObject
 
 # Where a pipe has an object's name, opening it must not wait for its writer.
 _SYNCED_AT_ONCE = 16
@@ -93,6 +94,26 @@ class LocalStore:
         with self._told(name), self._object(name) as file:
             return None if file is None else _info(name, os.fstat(file))
 
+    def info_many(self, names: Sequence[str]) -> builtins.list[ObjectInfo | None]:
+        """Several of these; the folder of those that lie together is entered once."""
+        found: list[ObjectInfo | None] = []
+        for folder, group in groupby(map(check_object_name, names), key=_folder_of):
+            with self._told(folder), self._folders.entered(folder) as descriptor:
+                found += [self._info_in(name, descriptor) for name in group]
+        return found
+
+    def _info_in(self, name: str, folder: int | None) -> ObjectInfo | None:
+        if folder is None:
+            return None
+        try:
+            status = os.stat(_leaf_of(name), dir_fd=folder, follow_symlinks=False)
+        except FileNotFoundError:
+            return None
+        if stat.S_ISREG(status.st_mode):
+            return _info(name, status)
+        with self._told(name), self._opened(name, folder):
+            return None
+
     def create(self, name: str, data: bytes) -> None:
         """Put an object, durably, if there is none of that name."""
         with self.writer(name) as file:
@@ -122,25 +143,51 @@ class LocalStore:
             with self._creating(name):
                 file.__exit__(None, None, None)
 
+    def create_many(self, groups: Sequence[Sequence[NewObject]]) -> builtins.list[bool]:
+        """Put small objects; the folder of each is entered once."""
+        with ExitStack() as entered:
+            folders: dict[str, int] = {}
+            return [
+                all(self._create_small(one, folders, entered) for one in group) for group in groups
+            ]
+
+    def _create_small(self, one: NewObject, folders: dict[str, int], entered: ExitStack) -> bool:
+        with self._told(check_object_name(one.name), unwritten=True):
+            folder = _folder_of(one.name)
+            if folder not in folders:
+                folders[folder] = entered.enter_context(self._folders.made(folder))
+            try:
+                if create_small(folders[folder], _leaf_of(one.name), one.data):
+                    return True
+            except OSError as error:
+                if error.errno not in NO_LINKS:
+                    raise
+            self._refuse_what_is_no_file(one.name, folders[folder])
+        if one.derived:
+            self.replace(one.name, one.data)
+        return one.derived
+
     def sync(self, names: Sequence[str]) -> None:
-        """Make objects durable: each file, side by side, and then their folders once."""
+        """Make objects durable: the files, some side by side, and then their folders once."""
         for folder, group in groupby(sorted(map(check_object_name, names)), key=_folder_of):
             leaves = list(group)
             with self._told(folder), self._folders.entered(folder) as descriptor:
                 if descriptor is None:
                     raise self._missing(leaves[0])
-                with ThreadPoolExecutor(
-                    min(_SYNCED_AT_ONCE, len(leaves)), thread_name_prefix="shardline-sync"
-                ) as pool:
-                    for _ in pool.map(partial(self._sync_file, descriptor), leaves):
+                count = min(_SYNCED_AT_ONCE, len(leaves))
+                with ThreadPoolExecutor(count, thread_name_prefix="shardline-sync") as pool:
+                    # A future for each file would cost more than most files do.
+                    shares = [leaves[number::count] for number in range(count)]
+                    for _ in pool.map(partial(self._sync_files, descriptor), shares):
                         pass
                 os.fsync(descriptor)
 
-    def _sync_file(self, folder: int, name: str) -> None:
-        with self._told(name), self._opened(name, folder) as file:
-            if file is None:
-                raise self._missing(name)
-            os.fsync(file)
+    def _sync_files(self, folder: int, names: Sequence[str]) -> None:
+        for name in names:
+            with self._told(name), self._opened(name, folder) as file:
+                if file is None:
+                    raise self._missing(name)
+                os.fsync(file)
 
     @contextmanager
     def _creating(self, name: str) -> Iterator[None]:

@@ -9,12 +9,12 @@ import os
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from obstore.exceptions import BaseError
 from obstore.store import AzureStore, GCSStore, MemoryStore, S3Store
 
-from shardline.errors import ObjectMissingError, StorageError
+from shardline.errors import ObjectExistsError, ObjectMissingError, StorageError
 from shardline.hints import Hint
 from shardline.storage.names import check_folder_name, check_object_name, is_object_name
 from shardline.storage.object_errors import told
@@ -30,7 +30,10 @@ if TYPE_CHECKING:
     from obstore.store import RetryConfig
 
     from shardline.storage.location import Location
-    from shardline.storage.store import Store
+    from shardline.storage.store import NewObject, Store
+
+Asked = TypeVar("Asked")
+Answer = TypeVar("Answer")
 
 _REQUESTS_AT_ONCE = 16
 _RETRIES: RetryConfig = {"max_retries": 6, "retry_timeout": timedelta(seconds=60)}
@@ -70,10 +73,17 @@ class ObjectStore:
 
     def read_many(self, names: Sequence[str]) -> builtins.list[bytes | None]:
         """Several objects, side by side."""
-        if min(len(names), self.requests_at_once) < 2:
-            return [self._read_if_there(name) for name in names]
-        with ThreadPoolExecutor(min(self.requests_at_once, len(names))) as pool:
-            return list(pool.map(self._read_if_there, names))
+        return self._ask_many(self._read_if_there, names)
+
+    def _ask_many(
+        self, ask: Callable[[Asked], Answer], asked: Sequence[Asked]
+    ) -> builtins.list[Answer]:
+        """Send requests side by side."""
+        workers = min(len(asked), self.requests_at_once)
+        if workers < 2:
+            return [ask(one) for one in asked]
+        with ThreadPoolExecutor(workers) as pool:
+            return list(pool.map(ask, asked))
 
     def _read_if_there(self, name: str) -> bytes | None:
         try:
@@ -122,6 +132,10 @@ class ObjectStore:
         except ObjectMissingError:
             return None
 
+    def info_many(self, names: Sequence[str]) -> builtins.list[ObjectInfo | None]:
+        """Several of these, many requests at a time."""
+        return self._ask_many(self.info, names)
+
     def create(self, name: str, data: bytes) -> None:
         """Put an object if there is none of that name, in one request."""
         with told(self._uri(name), "write"):
@@ -143,6 +157,19 @@ class ObjectStore:
             part = max(_PART_BYTES, size // _MOST_PARTS)
             with told(self._uri(name), "write"):
                 self._client.put(key, file, chunk_size=part)
+
+    def create_many(self, groups: Sequence[Sequence[NewObject]]) -> builtins.list[bool]:
+        """Put small objects, many groups at a time."""
+        return self._ask_many(self._create_group, groups)
+
+    def _create_group(self, group: Sequence[NewObject]) -> bool:
+        try:
+            for one in group:
+                put = self.replace if one.derived else self.create
+                put(one.name, one.data)
+        except ObjectExistsError:
+            return False
+        return True
 
     def sync(self, names: Sequence[str]) -> None:
         """Nothing is left to do: each object was durable when it was confirmed."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from shardline.errors import InvalidTypeError
 from shardline.storage.location import parse_location
@@ -30,6 +30,14 @@ class ObjectInfo:
     size: int
     modified: datetime
     e_tag: str | None = None
+
+
+class NewObject(NamedTuple):
+    """A small object to be written; a `derived` one can be made again and may be overwritten."""
+
+    name: str
+    data: bytes
+    derived: bool = False
 
 
 class ObjectWriter(Protocol):
@@ -80,6 +88,10 @@ class Store(Protocol):
         """Size and time of an object, or None if it is not there."""
         ...
 
+    def info_many(self, names: Sequence[str]) -> builtins.list[ObjectInfo | None]:
+        """Size and time of several objects, in the order of their names, as `info` gives them."""
+        ...
+
     def create(self, name: str, data: bytes) -> None:
         """Put an object, durably, if there is none of that name.
 
@@ -106,6 +118,14 @@ class Store(Protocol):
         old or the new one, whole. It is there when the block ends well. What is written does not
         stay in memory. ObjectExistsError may come at the start already. Without `synced`, a power
         cut may tear the object until `sync` has returned.
+        """
+        ...
+
+    def create_many(self, groups: Sequence[Sequence[NewObject]]) -> builtins.list[bool]:
+        """Put small objects without `synced`, each group in order as far as no name is taken.
+
+        Returns for each group whether all of it was put. StorageError if the storage fails: then
+        any of the objects may be there.
         """
         ...
 

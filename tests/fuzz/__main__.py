@@ -26,7 +26,7 @@ def main() -> int:
     asked = parser.parse_args()
     if asked.list:
         for target in TARGETS.values():
-            print(target.name, f"(pending: {target.pending})" if target.pending else "")
+            print(target.name)
         return 0
     with tempfile.TemporaryDirectory(dir=_memory()) as folder:
         if asked.replay is not None:
@@ -40,9 +40,7 @@ def _chosen(parser: argparse.ArgumentParser, names: list[str]) -> list[Target]:
     for name in names:
         if name not in TARGETS:
             parser.error(f"unknown target {name!r}: expected {', '.join(TARGETS)}")
-    return [TARGETS[name] for name in names] or [
-        target for target in TARGETS.values() if target.pending is None
-    ]
+    return [TARGETS[name] for name in names or TARGETS]
 
 
 def _run(targets: list[Target], seed: str, seconds: float, folder: Path) -> int:

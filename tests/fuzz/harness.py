@@ -52,8 +52,7 @@ class Target:
 
     `check` gets the case and an empty folder. It returns a label such as "accepted", raises a
     ShardlineError if the file is rejected, and Finding if the result is wrong. Every other
-    exception is a failure. `corpus` are patterns of files below `base`. `pending` names the work
-    without which the target fails: the target then runs only by name.
+    exception is a failure. `corpus` are patterns of files below `base`.
     """
 
     name: str
@@ -61,7 +60,6 @@ class Target:
     mutate: Mutation
     check: Callable[[Case, Path], str]
     base: Path = CORPUS
-    pending: str | None = None
 
     @cached_property
     def seeds(self) -> dict[str, bytes]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from shardline.storage.store import NewObject
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -31,6 +33,8 @@ ASK: dict[str, Callable[[Store, str], object]] = {
     "read_many": lambda store, name: store.read_many(["fine", name]),
     "read_ranges": lambda store, name: store.read_ranges(name, [(0, 1)]),
     "info": lambda store, name: store.info(name),
+    "info_many": lambda store, name: store.info_many(["fine", name]),
+    "create_many": lambda store, name: store.create_many([[NewObject(name, b"1")]]),
     "create": lambda store, name: store.create(name, b"1"),
     "replace": lambda store, name: store.replace(name, b"1"),
     "writer": write,

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from shardline.storage import ObjectInfo, Store
+    from shardline.storage.store import NewObject
 
 Result = TypeVar("Result")
 
@@ -78,6 +79,9 @@ class FaultyStore:
     def info(self, name: str) -> ObjectInfo | None:
         return self._ask("info", lambda: self.inner.info(name))
 
+    def info_many(self, names: Sequence[str]) -> builtins.list[ObjectInfo | None]:
+        return [self.info(name) for name in names]
+
     def create(self, name: str, data: bytes) -> None:
         self._ask("create", lambda: self.inner.create(name, data))
 
@@ -94,6 +98,17 @@ class FaultyStore:
             yield spool
             put = self.replace if derived or overwrite else self.create
             put(name, spool.rewound()[0].read())
+
+    def create_many(self, groups: Sequence[Sequence[NewObject]]) -> builtins.list[bool]:
+        return [self._create_group(group) for group in groups]
+
+    def _create_group(self, group: Sequence[NewObject]) -> bool:
+        try:
+            for one in group:
+                (self.replace if one.derived else self.create)(one.name, one.data)
+        except ObjectExistsError:
+            return False
+        return True
 
     def sync(self, names: Sequence[str]) -> None:
         self.inner.sync(names)

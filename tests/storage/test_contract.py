@@ -13,6 +13,7 @@ import pytest
 from shardline.errors import BadNameError, ObjectExistsError, ObjectMissingError, StorageError
 from shardline.storage import PROBE_NAME, open_store
 from shardline.storage.probe import probe_conditions
+from shardline.storage.store import NewObject
 from tests.storage.asking import ASK, names, write
 
 if TYPE_CHECKING:
@@ -104,6 +105,37 @@ def test_many_are_read_in_the_order_asked_with_none_for_the_missing(store: Store
     expected = [b"x", b"39", *(b"%d" % n if n < 40 else None for n in range(50)), None, b"3"]
     assert store.read_many(wanted) == expected
     assert store.read_many([]) == []
+
+
+def test_info_many_answers_in_order(store: Store) -> None:
+    store.create("a/b", b"12")
+    store.create("c", b"")
+    found = store.info_many(["c", "a/b", "a", "no/such", "a/b"])
+    assert found == [store.info(name) for name in ("c", "a/b", "a", "no/such", "a/b")]
+    assert [info and info.size for info in found] == [0, 2, None, None, 2]
+    assert store.info_many([]) == []
+
+
+def test_create_many_stops_a_group_at_a_taken_name(store: Store) -> None:
+    store.create("a/taken", b"first")
+    store.create("a/derived", b"old")
+    groups = [
+        [
+            NewObject("a/1", b"1"),
+            NewObject("a/derived", b"new", derived=True),
+            NewObject("b/2", b""),
+        ],
+        [NewObject("a/3", b"3"), NewObject("a/taken", b"second"), NewObject("a/4", b"4")],
+        [],
+        [NewObject("a/5", b"5" * 100_000)],
+    ]
+    assert store.create_many(groups) == [True, False, True, True]
+    store.sync(["a/1", "b/2", "a/5"])
+    assert names(store) == ["a/1", "a/3", "a/5", "a/derived", "a/taken", "b/2"]
+    assert store.read_many(["a/1", "b/2", "a/3", "a/taken", "a/derived"]) == [
+        b"1", b"", b"3", b"first", b"new",
+    ]  # fmt: skip
+    assert names(store, hidden=True) == names(store)
 
 
 def test_ranges_are_given_exactly(store: Store) -> None:

@@ -15,6 +15,7 @@ import pytest
 
 from shardline.errors import ObjectExistsError, ObjectMissingError, StorageError
 from shardline.storage import open_store
+from shardline.storage.store import NewObject
 from tests.errors import raises
 from tests.storage.asking import ASK, names
 from tests.storage.tracing import traced
@@ -241,6 +242,28 @@ def test_it_imports_neither_obstore_nor_numpy(root: Path) -> None:
     code = 'store.create("a", b""); print(*sys.modules)'
     ((modules, _),), _ = traced(code, root, "-e", "trace=none")
     assert {"obstore", "numpy", "pyarrow"}.isdisjoint(modules.split())
+
+
+def test_create_many_writes_again_what_somebody_tidied_up(store: Store, root: Path) -> None:
+    store.create("a/first", b"1")
+    stop = threading.Event()
+
+    def tidy() -> None:
+        while not stop.is_set():
+            for path in (root / "a").glob(".*.tmp"):
+                path.unlink(missing_ok=True)
+
+    thread = threading.Thread(target=tidy)
+    thread.start()
+    try:
+        groups = [[NewObject(f"a/{number}", b"%d" % number)] for number in range(200)]
+        assert all(store.create_many(groups))
+    finally:
+        stop.set()
+        thread.join()
+    assert store.read_many([f"a/{number}" for number in range(200)]) == [
+        b"%d" % number for number in range(200)
+    ]
 
 
 SYNCS = "trace=mkdir,mkdirat,fsync,link,linkat,unlink,unlinkat"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from shardline.files.hashed import hash_object
 from shardline.hints import Hint
 from shardline.lineage.auditing.names import is_ours
 from shardline.lineage.findings import Finding
@@ -11,7 +12,6 @@ from shardline.lineage.pair_places import chooses
 from shardline.log.sidecars import RECEIPT, REFUSED, ROWS, shard_of, sidecar_path
 from shardline.operations.receipt import parse_receipt
 from shardline.operations.row_map import RowMap, RowMapError
-from shardline.operations.sidecars import hash_object
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -91,12 +91,11 @@ def _compare(history: History, logs: AuditedLogs, name: str) -> Iterator[Finding
     committed = history.sidecars.get(name, ())
     path = sidecar_path(history.dataset, name)
     folder = path.split("/")[1]
-    file = logs.files(history.dataset, folder).get(name)
-    if not committed or file is None:
+    if not committed or name not in logs.files(history.dataset, folder):
         return
-    digest = hash_object(logs.store, path, file.size)
+    digest = hash_object(logs.store, path)
     entry, latest = committed[-1]
-    if digest == latest:
+    if digest is None or digest == latest:
         return
     place = f"entry {entry}, {path}" if folder == "quarantine" else f"shard {shard_of(name)}"
     if any(digest == earlier for _, earlier in committed):

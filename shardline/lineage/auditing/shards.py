@@ -7,6 +7,7 @@ from hashlib import sha256
 from typing import TYPE_CHECKING
 
 from shardline.execution.threads import run_tasks
+from shardline.files.hashed import hash_object
 from shardline.files.reader import DEFAULT_LIMITS
 from shardline.hints import Command, Hint
 from shardline.lineage.auditing.below import all_below, versions_below
@@ -17,7 +18,6 @@ from shardline.log.schema import Schema
 from shardline.operations.advice.again import DERIVES, again_advice
 from shardline.operations.check import INTEGRITY, SCHEMA
 from shardline.operations.inspect import inspect_shard
-from shardline.operations.receipt import sha256_of
 from shardline.wording import counted
 
 if TYPE_CHECKING:
@@ -142,7 +142,7 @@ def _spoiled(
     if shard.name not in files:
         in_doubt = logs.is_in_doubt(one.history, one.history, _TAKEN)
         return None if in_doubt else _missing(one, logs)
-    found = sha256_of(logs.store, one.name, files[shard.name].size)
+    found = hash_object(logs.store, one.name, files[shard.name].size)
     if shard.virtual and found == shard.sha256 and _is_told_below(one, logs):
         return None
     return _other(one, report, found, known.get(found or ""), _advice(one, logs))

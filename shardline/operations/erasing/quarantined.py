@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from shardline.errors import ConflictError
+from shardline.files.hashed import hash_object
 from shardline.hints import Hint
 from shardline.log.sidecars import RECEIPT
 from shardline.log.version import Version
@@ -23,7 +24,6 @@ from shardline.operations.erasing.holders import Holder
 from shardline.operations.erasing.row_search import RowSearch, guess_format, parse_line
 from shardline.operations.erasing.search import views_of
 from shardline.operations.receipt import parse_receipt
-from shardline.operations.sidecars import hash_object
 from shardline.storage import object_uri
 
 if TYPE_CHECKING:
@@ -297,8 +297,7 @@ class Strike:
         The receipts go first: whoever finishes a stopped erase knows by the lines that are left
         what is to be done. Raises ConflictError if the file changed since it was planned.
         """
-        info = store.info(self.path)
-        if info is None or hash_object(store, self.path, info.size) != self.before:
+        if hash_object(store, self.path) != self.before:
             raise ConflictError(
                 f"{object_uri(store, self.path)}: rewritten by another erase meanwhile",
                 hint=Hint.of("erase again"),
