@@ -1,9 +1,14 @@
 """Compare the CPU time of two trees: `python -m benchmarks.compare OLD_TREE [--only TEXT]`.
 
-Each case runs in one child process per tree, started with the Python of that tree's `.venv`.
-The children take turns, so that noise affects both alike. The table shows the median of the
-ratios of all pairs: 1.05 means that this tree needs 5% more CPU than OLD_TREE. The time of
-decoders and other child processes counts, imports and preparations do not.
+Each case runs in one child process per tree, started with the Python of that tree's `.venv`, which
+imports nothing of Shardline from the other tree. The children take turns, run by run, so that noise
+affects both alike. A pair is the sum of so many runs of each that they take `TURN_SECONDS`; each
+third of the pairs has new processes. The table shows the median of the ratios of all pairs: 1.05
+means that this tree needs 5% more CPU than OLD_TREE. Pass this tree as OLD_TREE to see the noise.
+
+The time of decoders and other child processes counts, imports and preparations do not. A case is
+"cold" if each run starts a decoder and ends it, and a "command" is a whole process, with imports.
+Rates have no counterpart in the other tree: their lines show rows per second of CPU time.
 """
 
 from __future__ import annotations
@@ -11,6 +16,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import json
+import math
 import os
 import resource
 import shutil
@@ -18,7 +24,8 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -28,6 +35,7 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
 
+import shardline
 from benchmarks.data import (
     MEGABYTE,
     MEMORY_FOLDER,
@@ -37,6 +45,7 @@ from benchmarks.data import (
     write_repeated,
 )
 from benchmarks.timing import Side
+from shardline import kernel
 from shardline.log.version import Version
 from shardline.operations.append import append
 from shardline.operations.check import check_version
@@ -44,12 +53,23 @@ from shardline.operations.verify import verify_file
 from shardline.operations.verify_version import verify_version
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
+TURN_SECONDS = 0.3
 _THIS_TREE = Path(__file__).parents[1]
 _PAIRS = 9
+_PROCESSES = 3
+"""How many times a case starts processes: where memory happens to be mapped changes the speed."""
 _ROW_BYTES = 180
 _NAME = "bench/v1"
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """Work to compare; if it `is_cold`, decoders end after each run, and the next starts others."""
+
+    make: Callable[[Path], Side]
+    is_cold: bool = False
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -61,46 +81,72 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--case", help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
     if options.case is not None:
-        _serve(options.case)
+        _serve(options.case, options.old)
         return
-    print(f"{'case':44} {'old CPU':>9} {'new CPU':>9} {'ratio':>6}   all ratios")
+    print(f"{'case':46} {'old CPU':>9} {'new CPU':>9} {'ratio':>6} {'load':>5}   all ratios")
     for name in _CASES:
         if options.only in name:
             _compare(name, options.old.resolve(), options.pairs)
+    for name in _RATES:
+        if options.only in name:
+            _rate(name, options.pairs)
 
 
 def _compare(name: str, old: Path, pairs: int) -> None:
-    with ExitStack() as stack:
-        workers = [stack.enter_context(_worker(tree, name)) for tree in (old, _THIS_TREE)]
-        for worker in workers:
-            _ask(worker)  # warms up
-        times = [
-            [_ask(worker) for worker in (workers if pair % 2 else workers[::-1])]
-            for pair in range(pairs)
-        ]
-        for worker in workers:
-            worker.communicate()
-    turns = [turn if pair % 2 else turn[::-1] for pair, turn in enumerate(times)]
+    turns: list[tuple[float, float]] = []
+    load = 0.0
+    counts = [len(part) for part in np.array_split(range(pairs), min(_PROCESSES, pairs))]
+    for count in counts:
+        with ExitStack() as stack:
+            workers = [stack.enter_context(_worker(tree, name)) for tree in (old, _THIS_TREE)]
+            warm = [_ask(worker)[1] for worker in workers]
+            runs = max(1, math.ceil(TURN_SECONDS / max(min(warm), 0.001)))
+            for _ in range(count):
+                turns.append(_pair(workers, runs))
+                load = max(load, os.getloadavg()[0])
+            for worker in workers:
+                worker.communicate()
     before, after = (statistics.median(column) for column in zip(*turns, strict=True))
     ratios = sorted(new / was for was, new in turns)
     shown = " ".join(f"{ratio:.2f}" for ratio in ratios)
     middle = statistics.median(ratios)
-    print(f"{name:44} {before:8.3f}s {after:8.3f}s {middle:6.2f}   {shown}", flush=True)
+    line = f"{name:46} {before:8.3f}s {after:8.3f}s {middle:6.2f} {load:5.1f}   {shown}"
+    print(line, flush=True)
+
+
+def _pair(workers: Sequence[subprocess.Popen[str]], runs: int) -> tuple[float, float]:
+    """Let both workers run in turns; returns the seconds of each for one run."""
+    spent = [0.0, 0.0]
+    for run in range(runs):
+        for at in (0, 1) if run % 2 else (1, 0):
+            spent[at] += _ask(workers[at])[1]
+    return spent[0] / runs, spent[1] / runs
+
+
+def _rate(name: str, pairs: int) -> None:
+    with _worker(_THIS_TREE, name) as worker:
+        _ask(worker)  # warms up
+        rates = sorted(rows / seconds for rows, seconds in (_ask(worker) for _ in range(pairs)))
+        worker.communicate()
+    shown = " ".join(f"{rate:,.0f}" for rate in rates)
+    load = os.getloadavg()[0]
+    print(f"{name:46} {statistics.median(rates):16,.0f} rows/s {load:8.1f}   {shown}", flush=True)
 
 
 def _worker(tree: Path, case: str) -> subprocess.Popen[str]:
+    environment = {**os.environ, "PYTHONPATH": str(tree), "PYTHONHASHSEED": "0"}
     return subprocess.Popen(
         [tree / ".venv/bin/python", __file__, str(tree), "--case", case],
         cwd=tree,
-        env={**os.environ, "PYTHONPATH": str(tree)},
+        env=environment,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
     )
 
 
-def _ask(worker: subprocess.Popen[str]) -> float:
-    """Let a worker run its case once; returns the seconds of CPU."""
+def _ask(worker: subprocess.Popen[str]) -> tuple[int, float]:
+    """Let a worker run its case once; returns the records and the seconds of CPU."""
     if worker.stdin is None or worker.stdout is None:
         raise RuntimeError("a worker has no pipes")
     worker.stdin.write("run\n")
@@ -108,30 +154,48 @@ def _ask(worker: subprocess.Popen[str]) -> float:
     line = worker.stdout.readline()
     if not line:
         raise RuntimeError("a worker ended early")
-    return float(json.loads(line))
+    records, seconds = json.loads(line)
+    return int(records), float(seconds)
 
 
-def _serve(case: str) -> None:
+def _serve(name: str, tree: Path) -> None:
     """Run a case each time a line comes in, until the input ends."""
+    _expect(Path(shardline.__file__).is_relative_to(tree))
+    _expect(Path(sys.modules["benchmarks.data"].__file__ or "").is_relative_to(tree))
+    _expect(kernel.NAME != "reference")
     parent = MEMORY_FOLDER if MEMORY_FOLDER.is_dir() else None
+    case = _CASES[name] if name in _CASES else Case(_RATES[name])
     with tempfile.TemporaryDirectory(prefix="shardline-compare-", dir=parent) as folder:
-        side = _CASES[case](Path(folder))
+        side = case.make(Path(folder))
         for _ in sys.stdin:
             if side.prepare is not None:
                 side.prepare()
             begin = _cpu_seconds()
-            side.run()
-            _end_decoders()
-            print(_cpu_seconds() - begin, flush=True)
+            records = side.run()
+            if case.is_cold:
+                _end_decoders()
+            print(json.dumps([records, _cpu_seconds() - begin]), flush=True)
 
 
 def _cpu_seconds() -> float:
+    """Return the CPU time of this process and of all its children, also of those that run."""
     used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
-    return sum(one.ru_utime + one.ru_stime for one in used)
+    return sum(one.ru_utime + one.ru_stime for one in used) + _running_seconds()
+
+
+def _running_seconds() -> float:
+    """Return the CPU time of the child processes that have not ended; Linux has it per thread."""
+    nanoseconds = 0
+    for listed in Path("/proc/self/task").glob("*/children"):
+        for child in listed.read_text(encoding="ascii").split():
+            for thread in Path("/proc", child, "task").glob("*/schedstat"):
+                with suppress(FileNotFoundError, ProcessLookupError):
+                    nanoseconds += int(thread.read_text(encoding="ascii").split()[0])
+    return nanoseconds / 1e9
 
 
 def _end_decoders() -> None:
-    """End the decoder processes of a tree that has them, so that their time counts."""
+    """End the decoder processes of a tree that has them, so that their start counts."""
     try:
         decoder = importlib.import_module("shardline.sources.decoder")
     except ImportError:
@@ -161,12 +225,11 @@ def _version(folder: Path, count: int, size: int) -> Version:
     return Version(folder / "root", _NAME)
 
 
-def _verify(count: int, size: int, times: int, folder: Path) -> Side:
+def _verify(count: int, size: int, folder: Path) -> Side:
     version = _version(folder, count, size)
 
     def run() -> int:
-        for _ in range(times):
-            _expect(verify_version(version, workers=1).ok)
+        _expect(verify_version(version, workers=1).ok)
         return count
 
     return Side("verify", run)
@@ -182,12 +245,11 @@ def _verify_file(folder: Path) -> Side:
     return Side("verify", run)
 
 
-def _check(count: int, size: int, times: int, folder: Path) -> Side:
+def _check(count: int, size: int, folder: Path) -> Side:
     version = _version(folder, count, size)
 
     def run() -> int:
-        for _ in range(times):
-            check_version(version, again=True, workers=1)
+        check_version(version, again=True, workers=1)
         return count
 
     return Side("check", run)
@@ -205,14 +267,11 @@ def _take(count: int, size: int, records: int, times: int, folder: Path) -> Side
     return Side("take", run)
 
 
-def _to_arrow(count: int, size: int, times: int, folder: Path) -> Side:
+def _to_arrow(count: int, size: int, folder: Path) -> Side:
     snapshot = _version(folder, count, size).newest()
 
     def run() -> int:
-        rows = 0
-        for _ in range(times):
-            rows += sum(batch.num_rows for batch in snapshot.to_arrow(workers=1))
-        return rows
+        return sum(batch.num_rows for batch in snapshot.to_arrow(workers=1))
 
     return Side("to_arrow", run)
 
@@ -229,6 +288,30 @@ def _append(write: Callable[[Path], Path | list[Path]], suffix: str, folder: Pat
         return append(Version(root, _NAME), sources).records
 
     return Side("append", run, prepare=prepare)
+
+
+def _command(write: Callable[[Path], Path | list[Path]], suffix: str, folder: Path) -> Side:
+    """Append what `write` makes by the command line: a whole process, with its imports."""
+    source = write(folder / f"source{suffix}")
+    root = folder / "root"
+
+    def prepare() -> None:
+        shutil.rmtree(root, ignore_errors=True)
+
+    def run() -> int:
+        command = [sys.executable, "-m", "shardline", "append", "--root", root, _NAME, source]
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+        return 1
+
+    return Side("command", run, prepare=prepare)
+
+
+def _expectations(number: int, folder: Path) -> Side:
+    """Judge rows by a suite of expectations."""
+    from benchmarks import check_lines  # noqa: PLC0415 - the other tree may not have it
+
+    lines = check_lines.all_lines(folder, 40 * MEGABYTE)
+    return next(side for at, side in enumerate(line.ours for line in lines) if at == number)
 
 
 def _tabular(rows: int) -> pa.Table:
@@ -259,8 +342,8 @@ def _parquet(table: Callable[[], pa.Table], path: Path) -> Path:
     return path
 
 
-def _arrow(path: Path) -> Path:
-    table = small_table(150_000)
+def _arrow(make: Callable[[], pa.Table], path: Path) -> Path:
+    table = make()
     with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, table.schema) as writer:
         writer.write_table(table, max_chunksize=10_000)
     return path
@@ -291,38 +374,63 @@ def _expect(truth: object) -> None:
 
 
 _KILOBYTE = 1_000
-_CASES: dict[str, Callable[[Path], Side]] = {
-    "verify: 600 shards of 5 KB": partial(_verify, 600, 5 * _KILOBYTE, 1),
-    "verify: 150 shards of 280 KB": partial(_verify, 150, 280 * _KILOBYTE, 2),
-    "verify: 2 shards of 50 MB": partial(_verify, 2, 50 * MEGABYTE, 2),
-    "verify: a plain file of 100 MB": _verify_file,
-    "check: 600 shards of 5 KB": partial(_check, 600, 5 * _KILOBYTE, 1),
-    "check: 150 shards of 280 KB": partial(_check, 150, 280 * _KILOBYTE, 2),
-    "check: 2 shards of 50 MB": partial(_check, 2, 50 * MEGABYTE, 1),
-    "take: 1 record of 50 MB shards": partial(_take, 2, 50 * MEGABYTE, 1, 200),
-    "take: 1,000 records of 50 MB shards": partial(_take, 2, 50 * MEGABYTE, 1_000, 20),
-    "take: 1 record of 280 KB shards": partial(_take, 150, 280 * _KILOBYTE, 1, 200),
-    "take: 1,000 records of 280 KB shards": partial(_take, 150, 280 * _KILOBYTE, 1_000, 5),
-    "to_arrow: 600 shards of 5 KB": partial(_to_arrow, 600, 5 * _KILOBYTE, 1),
-    "to_arrow: 150 shards of 280 KB": partial(_to_arrow, 150, 280 * _KILOBYTE, 2),
-    "to_arrow: 2 shards of 50 MB": partial(_to_arrow, 2, 50 * MEGABYTE, 1),
-    "append: JSON lines": partial(_append, _json_lines, ".jsonl"),
-    "append: CSV": partial(_append, _csv, ".csv"),
-    "append: Parquet, 20 MB of columns": partial(
-        _append, partial(_parquet, partial(_tabular, 1_000_000)), ".parquet"
+_PARQUET = {
+    "10 KB of columns": partial(_parquet, partial(_tabular, 500)),
+    "20 MB of columns": partial(_parquet, partial(_tabular, 1_000_000)),
+    "20 MB of images": partial(_parquet, partial(large_table, 400)),
+    "100 MB of images": partial(_parquet, partial(large_table, 2_000)),
+}
+_ARROW = {
+    "10 KB of columns": partial(_arrow, partial(small_table, 100)),
+    "20 MB of columns": partial(_arrow, partial(small_table, 150_000)),
+    "20 MB of images": partial(_arrow, partial(large_table, 400)),
+    "100 MB of images": partial(_arrow, partial(large_table, 2_000)),
+}
+_CASES: dict[str, Case] = {
+    "verify: a plain file of 100 MB": Case(_verify_file),
+    "verify: 600 shards of 5 KB": Case(partial(_verify, 600, 5 * _KILOBYTE)),
+    "verify: 150 shards of 280 KB": Case(partial(_verify, 150, 280 * _KILOBYTE)),
+    "verify: 2 shards of 50 MB": Case(partial(_verify, 2, 50 * MEGABYTE)),
+    "check: 600 shards of 5 KB": Case(partial(_check, 600, 5 * _KILOBYTE)),
+    "check: 150 shards of 280 KB": Case(partial(_check, 150, 280 * _KILOBYTE)),
+    "check: 2 shards of 50 MB": Case(partial(_check, 2, 50 * MEGABYTE)),
+    "take: 1 record of 5 KB shards": Case(partial(_take, 600, 5 * _KILOBYTE, 1, 20)),
+    "take: 1,000 records of 5 KB shards": Case(partial(_take, 600, 5 * _KILOBYTE, 1_000, 1)),
+    "take: 1 record of 280 KB shards": Case(partial(_take, 150, 280 * _KILOBYTE, 1, 20)),
+    "take: 1,000 records of 280 KB shards": Case(partial(_take, 150, 280 * _KILOBYTE, 1_000, 1)),
+    "take: 1 record of 50 MB shards": Case(partial(_take, 2, 50 * MEGABYTE, 1, 20)),
+    "take: 1,000 records of 50 MB shards": Case(partial(_take, 2, 50 * MEGABYTE, 1_000, 2)),
+    "to_arrow: 600 shards of 5 KB": Case(partial(_to_arrow, 600, 5 * _KILOBYTE)),
+    "to_arrow: 150 shards of 280 KB": Case(partial(_to_arrow, 150, 280 * _KILOBYTE)),
+    "to_arrow: 2 shards of 50 MB": Case(partial(_to_arrow, 2, 50 * MEGABYTE)),
+    "append: JSON lines": Case(partial(_append, _json_lines, ".jsonl")),
+    "append: CSV": Case(partial(_append, _csv, ".csv")),
+    "append: a CSV file of 1,000 columns": Case(partial(_append, _wide, ".csv")),
+    "append: 300 files of one row": Case(partial(_append, _tiny, "")),
+    "append: TFRecord, 180-byte records": Case(
+        partial(_append, partial(_tfrecord, partial(small_table, 20_000)), ".tfrecord")
     ),
-    "append: Parquet, 20 MB of images": partial(
-        _append, partial(_parquet, partial(large_table, 400)), ".parquet"
+    "append: TFRecord, 50 KB records": Case(
+        partial(_append, partial(_tfrecord, partial(large_table, 250)), ".tfrecord")
     ),
-    "append: Arrow": partial(_append, _arrow, ".arrow"),
-    "append: TFRecord, 180-byte records": partial(
-        _append, partial(_tfrecord, partial(small_table, 20_000)), ".tfrecord"
-    ),
-    "append: TFRecord, 50 KB records": partial(
-        _append, partial(_tfrecord, partial(large_table, 250)), ".tfrecord"
-    ),
-    "append: a CSV file of 1,000 columns": partial(_append, _wide, ".csv"),
-    "append: 300 files of one row": partial(_append, _tiny, ""),
+    **{
+        f"append: {form}, {name}{', cold' if is_cold else ''}": Case(
+            partial(_append, write, suffix), is_cold
+        )
+        for form, suffix, files in (("Parquet", ".parquet", _PARQUET), ("Arrow", ".arrow", _ARROW))
+        for name, write in files.items()
+        for is_cold in (False, True)
+    },
+    **{
+        f"command: append {form}, {name}": Case(partial(_command, write, suffix))
+        for form, suffix, files in (("Parquet", ".parquet", _PARQUET), ("Arrow", ".arrow", _ARROW))
+        for name, write in files.items()
+        if name.startswith("20 MB")
+    },
+}
+_RATES: dict[str, Callable[[Path], Side]] = {
+    "expectations: 6 rules on rows": partial(_expectations, 0),
+    "expectations: unique, median and mean": partial(_expectations, 1),
 }
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from enum import IntEnum
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
 
 from shardline.errors import ColumnError, ExampleError, InvalidArgumentError
 from shardline.hints import Hint
@@ -297,7 +297,21 @@ def wrong_width(record: int, column: Column, found: int) -> ColumnError:
     return ColumnError(record, column.name, detail, code="length-mismatch")
 
 
-def check_distinct(columns: Iterable[Column]) -> None:
+class Keyed(Protocol):
+    """A column, or the feature that it becomes."""
+
+    @property
+    def name(self) -> str:
+        """The name of the feature."""
+        ...
+
+    @property
+    def sequence(self) -> bool:
+        """Whether it is one of the feature_lists."""
+        ...
+
+
+def check_distinct(columns: Iterable[Keyed]) -> None:
     """Refuse two columns of the same feature."""
     seen: set[tuple[bool, str]] = set()
     for column in columns:

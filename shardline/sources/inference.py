@@ -15,11 +15,13 @@ from shardline.kernel.columns import from_arrow
 from shardline.kernel.types import (
     FactsKey,
     FeatureFacts,
+    check_distinct,
     merge_facts,
 )
 from shardline.log.inferred import declared, features_of
 from shardline.log.schema import Category, Schema, Text
 from shardline.sources.arrow_types import declared_by, meaning_of, taken_apart
+from shardline.sources.column_facts import column_facts
 from shardline.sources.exact import first_rounded, inexact_number
 from shardline.sources.fit import fit
 
@@ -97,10 +99,19 @@ class Finder:
         if bad:
             columns = [(feature, array.filter(pa.array(kept))) for feature, array in columns]
         rows = int(kept.sum())
-        made = kernel.encode([from_arrow(f.name, array) for f, array in columns], rows)
-        merge_facts(self._facts, kernel.facts(made.data, made.starts, made.lengths))
+        self._add_columns(columns, rows)
         self._records += rows
         self.rows += batch.num_rows
+
+    def _add_columns(self, columns: Sequence[tuple[Feature, pa.Array]], rows: int) -> None:
+        """Take in columns that are fitted to their features: only steps are written as records."""
+        check_distinct(feature for feature, _ in columns)
+        facts = [column_facts(f, array) for f, array in columns if not f.sequence]
+        merge_facts(self._facts, (one for one in facts if one is not None))
+        steps = [from_arrow(f.name, array) for f, array in columns if f.sequence]
+        if steps:
+            made = kernel.encode(steps, rows)
+            merge_facts(self._facts, kernel.facts(made.data, made.starts, made.lengths))
 
     def _note_rounded(self, name: str, array: pa.Array) -> None:
         told = self._told[name]
