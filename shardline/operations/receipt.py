@@ -33,7 +33,8 @@ class Receipt:
 
     `shard` is None if no row gave a record. `refused` are the rows that gave none, as spans of
     first and last; so many of them are `damaged`, and `quarantine` is the file they are in. `told`
-    are the first reasons. `last` says that the source ends here. `found` is not written: it says
+    are the first reasons. `last` says that the source ends here. `functions` are the source digests
+    of the functions that computed the records. `found` is not written: it says
     that the shard was made before, by whoever was stopped or is at the same work. `sidecars` is not
     written either: the digests of the receipt and of the files written with it, by their names.
     """
@@ -46,6 +47,7 @@ class Receipt:
     damaged: int = 0
     quarantine: str | None = None
     told: tuple[str, ...] = field(default=(), repr=False)
+    functions: tuple[str, ...] = ()
     found: bool = field(default=False, compare=False)
     sidecars: Json = field(default_factory=dict, compare=False, repr=False)
 
@@ -70,6 +72,8 @@ class Receipt:
             "quarantine": self.quarantine,
             "told": list(self.told),
         }
+        if self.functions:
+            told["functions"] = list(self.functions)
         told["digest"] = canonical.sha256(told)
         return canonical.encode(told) + b"\n"
 
@@ -128,6 +132,7 @@ def _decode(data: bytes) -> Receipt:
         fields.count("damaged"),
         fields.nullable("quarantine", str),
         fields.texts("told"),
+        fields.texts("functions"),
     )
     fields.end()
     return receipt
