@@ -121,14 +121,14 @@ def _decode(data: bytes) -> Receipt:
     fields = Fields("a receipt", told)
     if fields.take("format", int) != _FORMAT:
         raise ValueError("it is of another format")
-    ((first, end),) = _spans([fields.take("rows", list)])
+    ((first, end),) = parse_spans([fields.take("rows", list)])
     shard = fields.nullable("shard", dict)
     receipt = Receipt(
         first,
         end,
         fields.take("last", bool),
         None if shard is None else Shard.take(Fields("a shard", shard)),
-        _spans(fields.take("refused", list)),
+        parse_spans(fields.take("refused", list)),
         fields.count("damaged"),
         fields.nullable("quarantine", str),
         fields.texts("told"),
@@ -138,7 +138,7 @@ def _decode(data: bytes) -> Receipt:
     return receipt
 
 
-def _spans(told: Sequence[object]) -> tuple[tuple[int, int], ...]:
+def parse_spans(told: Sequence[object]) -> tuple[tuple[int, int], ...]:
     """Return pairs of row numbers. Raises ValueError if they are anything else."""
     spans = []
     for span in told:
