@@ -27,6 +27,7 @@ from shardline.operations.erasing.plan import (
     ErasePlan,
     ShardErasure,
     VersionErasure,
+    bases_first,
     plan_erase,
     plan_late,
 )
@@ -164,6 +165,7 @@ def carry_out(
     """Do what was planned: write all shards, then commit version by version; see `erase`."""
     engine = engine or Threads()
     work = _Work(plan, request, secrets.token_hex(16), quarantine, limits, engine, progress)
+    unchecked = plan.unchecked
     done: list[ErasedVersion] = []
     committed: list[str] = []
     with after_commit("erase", committed):
@@ -176,15 +178,24 @@ def carry_out(
     holders = [one for one in plan.holders if not quarantine or one.kind != "quarantine"]
     if done:
         holders += _done_late(work, done)
-    checks = _checked(work, done) if check else {}
+    checks = _checked(work, done, unchecked) if check else {}
     return EraseReport(plan, work.erasure, tuple(done), lines, tuple(holders), checks)
 
 
-def _checked(work: _Work, done: Iterable[ErasedVersion]) -> dict[str, CheckReport]:
-    """Check the newest snapshot that the erase made of each version, so that it is published."""
-    made = {one.plan.version: one.snapshot for one in done if one.snapshot is not None}
+def _checked(
+    work: _Work, done: Iterable[ErasedVersion], unchecked: Mapping[str, int]
+) -> dict[str, CheckReport]:
+    """Check the newest snapshot that the erase made of each version, so that it is published.
+
+    Those `unchecked` that a stopped erase made are checked as well.
+    """
+    erased = {one.plan.version: one.snapshot for one in done if one.snapshot is not None}
+    made = {**unchecked, **erased}
+    # An overlay needs what its base passed.
+    ordered = [one.name for one in bases_first(work.plan.history) if one.name in made]
     reports = {}
-    for name, snapshot in made.items():  # bases first: an overlay needs what they passed
+    for name in ordered:
+        snapshot = made[name]
         version = Version(work.plan.history.store, name)
         task = CheckTask.of(version, version.snapshot(snapshot), work.limits)
         (reports[name],) = work.engine.run(run_check, [task], work.progress)
