@@ -18,7 +18,8 @@ from tests.sampling import (
     sample_seed,
     sampled,
     sweep_variable_problem,
-    torture_minutes,
+    take_cases,
+    torture_end,
 )
 from tests.storage.servers import careless_s3_root, rclone, s3_root, seaweedfs
 
@@ -33,6 +34,7 @@ os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
 os.environ[SEED_VARIABLE] = sample_seed()  # the same in every worker, also at midnight
 
 TESTS = Path(__file__).parent
+CASES = "cases"
 _MEMORY = Path("/dev/shm")  # noqa: S108 - a folder of its own is made in it
 _MEMORY_NEEDED = 4 * 2**30
 
@@ -72,20 +74,37 @@ def pytest_collection_modifyitems(
     if left_out:
         config.hook.pytest_deselected(items=left_out)
         items[:] = [item for item in items if item not in left_out]
-    if torture_minutes() is not None:
+    if torture_end() is not None:
         random.Random(sample_seed()).shuffle(items)
-
-
-_START = float(os.environ.setdefault("SHARDLINE_TORTURE_START", str(time.time())))
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Skip the cases of sweeps that no longer fit into the time budget of `make torture`."""
-    minutes = torture_minutes()
-    if minutes is None or item.get_closest_marker("sweep") is None:
+    end = torture_end()
+    if end is None or item.get_closest_marker("sweep") is None:
         return
-    if time.time() > _START + 60 * minutes:
+    if time.time() > end:
         pytest.skip("the time budget is used up")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None]:
+    """Report how many cases a test ran that counts them."""
+    take_cases()
+    try:
+        return (yield)
+    finally:
+        if count := take_cases():
+            item.user_properties.append((CASES, count))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Show how many cases all tests ran that count them."""
+    reports = [report for reports in terminalreporter.stats.values() for report in reports]
+    called = [report for report in reports if getattr(report, "when", "") == "call"]
+    count = sum(value for one in called for name, value in one.user_properties if name == CASES)
+    if count:
+        terminalreporter.write_line(f"cases in sweeps: {count:,}")
 
 
 def items_left_out(items: list[pytest.Item]) -> set[pytest.Item]:

@@ -1,8 +1,22 @@
 """Samples of sweeps: stable for a seed, whole in `make torture`."""
 
+import time
+
 import pytest
 
-from tests.sampling import SEED_VARIABLE, SWEEP_VARIABLE, drawn, sampled, sweep_variable_problem
+from tests.sampling import (
+    MINUTES_VARIABLE,
+    SEED_VARIABLE,
+    SHARES,
+    START_VARIABLE,
+    SWEEP_VARIABLE,
+    WORKERS_VARIABLE,
+    drawn,
+    sampled,
+    sweep_variable_problem,
+    torture_end,
+    torture_seconds,
+)
 
 CASES = range(1000)
 
@@ -55,3 +69,21 @@ def test_torture_refuses_what_would_skip_every_sweep(
 ) -> None:
     monkeypatch.setenv(SWEEP_VARIABLE, value)
     assert sweep_variable_problem() is not None
+
+
+def test_torture_without_budget_runs_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(MINUTES_VARIABLE, raising=False)
+    assert torture_end() is None
+    assert torture_seconds() is None
+
+
+def test_torture_budget_is_shared(monkeypatch: pytest.MonkeyPatch) -> None:
+    start = time.time()
+    monkeypatch.setenv(START_VARIABLE, str(start))
+    monkeypatch.setenv(MINUTES_VARIABLE, str(SHARES))
+    monkeypatch.setenv(WORKERS_VARIABLE, "2")
+    assert torture_end() == start + 60 * SHARES
+    assert torture_seconds() == 2 * 60
+    assert torture_seconds(10) == 10 * 2 * 60
+    monkeypatch.setenv(START_VARIABLE, str(start - 60 * SHARES))
+    assert torture_seconds() == 0

@@ -140,14 +140,15 @@ def erase(
     if not as_json:
         print_plan(plan)
     nothing = plan.idle and not (quarantine and plan.quarantine)
-    if dry_run or nothing:
+    stopped = nothing and not no_check and bool(plan.unchecked)  # an erase, before its checks
+    if dry_run or (nothing and not stopped):
         if as_json:
             tell_json(plan_json(plan, dry_run=dry_run))
         elif not nothing:
             print_not_done()
         left = any(one.open for one in plan.holders) and not dry_run
         raise SystemExit(1 if left else 0)
-    if not yes and not _confirmed():
+    if not yes and not stopped and not _confirmed():
         click.echo("Nothing was changed.")
         raise SystemExit(0)
     options = {"request": request, "quarantine": quarantine, "check": not no_check}

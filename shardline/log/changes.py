@@ -20,11 +20,11 @@ from shardline.errors import (
 from shardline.hints import Hint
 from shardline.log.facts import Added, Attestation, Checks, Hold, Input, Json, Shard, Source
 from shardline.log.schema_diff import compare
-from shardline.log.state import MAX_CHECKS, REJECTION, RESERVED_CHECKS
+from shardline.log.state import MAX_CHECKS, REJECTION, RESERVED_CHECKS, name_key
 from shardline.wording import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from shardline.log.schema import Schema
     from shardline.log.state import State
@@ -198,15 +198,23 @@ class Derive:
 
 @dataclass(frozen=True, slots=True)
 class RewriteSidecars:
-    """Commit the digests that sidecars will have once an erase has rewritten them."""
+    """Commit the digests that sidecars will have once an erase has rewritten them.
+
+    `since` has, of files that were read for that, the entries with the digests they had then; None
+    for the entry that the shard landed with.
+    """
 
     sidecars: Json
     parameters: Json
+    since: Mapping[str, int | None] = field(default_factory=dict)
 
-    def on(self, state: State) -> Draft | None:  # noqa: ARG002 - fits every head
-        """Keep both."""
+    def on(self, state: State) -> Draft | None:
+        """Fail if another entry has a digest of such a file meanwhile."""
         if not self.sidecars:
             return None
+        for name, number in self.since.items():
+            if state.sidecars.get(name_key(name)) != number:
+                raise ConflictError(f"sidecar {name}: another erase rewrites it meanwhile")
         return Draft(operation="erase", parameters=self.parameters, sidecars=self.sidecars)
 
 

@@ -102,6 +102,21 @@ class Entry:
             return ()
         return tuple("" if one is None else str(one) for one in told)
 
+    @property
+    def rewrites(self) -> dict[str, Json]:
+        """The sidecars that an erase rewrites, by name: `of`, the digest before, and `lines`.
+
+        `lines` are the spans of lines that go from a quarantine file, if they are told.
+        """
+        told = self.parameters.get("rewrites")
+        if not isinstance(told, dict):
+            return {}
+        return {name: one for name, one in told.items() if isinstance(one, dict)}
+
+    def has_sidecar(self, name: str, digest: str) -> bool:
+        """Return True if the entry commits a sidecar with this digest, or rewrites it."""
+        return digest in {self.sidecars.get(name), self.rewrites.get(name, {}).get("of")}
+
     def named_snapshots(self) -> list[int]:
         """The snapshots that the entry points at."""
         told = [self.published, self.rejects, self.restores]

@@ -20,6 +20,7 @@ from shardline.operations.arguments import (
     validate_shard_compression,
     validate_share,
 )
+from shardline.operations.changed_functions import checked_digests
 from shardline.operations.derive import (
     Derivation,
     MadeShards,
@@ -70,7 +71,8 @@ _SMALL_BLOCK_BYTES = 4 * 1024 * 1024
 class ChangeTask:
     """One shard of the base for which a shard is to be made.
 
-    `run` tells one operation from others, where what a function does cannot be told.
+    `run` tells one operation from others, where what a function does cannot be told. `functions`
+    are source digests of functions.
     """
 
     store: Store
@@ -85,6 +87,7 @@ class ChangeTask:
     limits: Limits
     quarantined: bool = False
     run: str = ""
+    functions: tuple[str, ...] = ()
     attempt: int = 0
 
     @property
@@ -122,6 +125,7 @@ class ChangeTask:
             self.compression,
             shown=self.records.path,
             base=Base(self.shard.name, content) if self.mode == "overlay" else None,
+            functions=self.functions,
         )
 
     def at(self, attempt: int) -> ChangeTask:
@@ -309,6 +313,7 @@ class ShardChange:
         features = None if self.mode == "rewrite" else makers.reads()
         self.into.refresh()
         remembered = shard_compression(self.into, self.compression)
+        functions = checked_digests(self.transform.fields)
         tasks = [
             ChangeTask(
                 self.into.store,
@@ -323,6 +328,7 @@ class ShardChange:
                 self.limits,
                 quarantined=self.quarantine_share > 0,
                 run=run,
+                functions=functions,
             )
             for shard, records in zip(
                 self.snapshot.shards, records_of(self.snapshot, features), strict=True

@@ -31,6 +31,12 @@ def describe_functions(makers: Iterable[Fields]) -> list[Json]:
     return told
 
 
+def checked_digests(makers: Iterable[Fields]) -> tuple[str, ...]:
+    """Return the source digests of the functions whose source is compared."""
+    checked = [maker for maker in makers if getattr(maker, "check_source", True)]
+    return tuple(one["source"] for one in describe_functions(checked))
+
+
 def refuse_changed_functions(into: Version, operation: str, makers: Sequence[Fields]) -> None:
     """Raise FieldsError if the latest results of a version came from another source text.
 

@@ -17,7 +17,7 @@ from shardline.errors import ConflictError, LogError
 from shardline.execution.engine import Threads
 from shardline.files.reader import DEFAULT_LIMITS
 from shardline.hints import Hint
-from shardline.log.changes import Derive, RewriteSidecars, edit
+from shardline.log.changes import Derive, edit
 from shardline.log.facts import Base
 from shardline.log.version import Version, utc_now
 from shardline.operations.check import CheckTask, run_check
@@ -27,12 +27,13 @@ from shardline.operations.erasing.plan import (
     ErasePlan,
     ShardErasure,
     VersionErasure,
+    bases_first,
     plan_erase,
     plan_late,
 )
-from shardline.operations.erasing.quarantined import Strike, plan_strike
 from shardline.operations.erasing.relations import spans_of
 from shardline.operations.erasing.shards import EraseTask, make_erased
+from shardline.operations.erasing.strikes import strike_out
 from shardline.operations.incomplete import after_commit, entry_label
 from shardline.operations.needs import let_go_of_erased
 from shardline.operations.pins import hold_inputs
@@ -164,28 +165,37 @@ def carry_out(
     """Do what was planned: write all shards, then commit version by version; see `erase`."""
     engine = engine or Threads()
     work = _Work(plan, request, secrets.token_hex(16), quarantine, limits, engine, progress)
+    unchecked = plan.unchecked
     done: list[ErasedVersion] = []
     committed: list[str] = []
     with after_commit("erase", committed):
         for one in work.done():
             done.append(one)
             committed.append(entry_label(one.entry))
-        planned = (plan_strike(plan.history, file, doubtful=quarantine) for file in plan.quarantine)
-        strikes = [strike for strike in planned if strike is not None]
-        work.commit_digests(strikes)
-        lines = sum(strike.carry_out(plan.history.store) for strike in strikes)
+        lines = strike_out(
+            plan.history, plan.quarantine, work.parameters([], []), doubtful=quarantine
+        )
     holders = [one for one in plan.holders if not quarantine or one.kind != "quarantine"]
     if done:
         holders += _done_late(work, done)
-    checks = _checked(work, done) if check else {}
+    checks = _checked(work, done, unchecked) if check else {}
     return EraseReport(plan, work.erasure, tuple(done), lines, tuple(holders), checks)
 
 
-def _checked(work: _Work, done: Iterable[ErasedVersion]) -> dict[str, CheckReport]:
-    """Check the newest snapshot that the erase made of each version, so that it is published."""
-    made = {one.plan.version: one.snapshot for one in done if one.snapshot is not None}
+def _checked(
+    work: _Work, done: Iterable[ErasedVersion], unchecked: Mapping[str, int]
+) -> dict[str, CheckReport]:
+    """Check the newest snapshot that the erase made of each version, so that it is published.
+
+    Those `unchecked` that a stopped erase made are checked as well.
+    """
+    erased = {one.plan.version: one.snapshot for one in done if one.snapshot is not None}
+    made = {**unchecked, **erased}
+    # An overlay needs what its base passed.
+    ordered = [one.name for one in bases_first(work.plan.history) if one.name in made]
     reports = {}
-    for name, snapshot in made.items():  # bases first: an overlay needs what they passed
+    for name in ordered:
+        snapshot = made[name]
         version = Version(work.plan.history.store, name)
         task = CheckTask.of(version, version.snapshot(snapshot), work.limits)
         (reports[name],) = work.engine.run(run_check, [task], work.progress)
@@ -261,25 +271,15 @@ class _Work:
             self.made[part.shard.name] = shard
             self.sidecars.update({shard.name: receipt.sidecars})
 
-    def commit_digests(self, strikes: Sequence[Strike]) -> None:
-        """Commit the digests of sidecars that are about to be rewritten.
-
-        Readers accept both the old and the new file, so that an erase may stop here.
-        """
-        by_owner: dict[str, Json] = {}
-        for strike in strikes:
-            by_owner.setdefault(strike.owner.name, {}).update(strike.digests)
-        parameters: Json = {
+    def parameters(self, of: Sequence[str], records: Sequence[int]) -> Json:
+        """Return what all entries of the erase have: of which shards how many records went."""
+        told: Json = {
             "erasure": self.erasure,
             "features": list(self.plan.features),
-            "of": [],
-            "records": [],
+            "of": list(of),
+            "records": list(records),
         }
-        parameters |= {"request": self.request} if self.request else {}
-        for strike in strikes:
-            sidecars = by_owner.pop(strike.owner.name, {})
-            if sidecars:
-                strike.owner.version.commit(RewriteSidecars(sidecars, parameters))
+        return told | ({"request": self.request} if self.request else {})
 
     def _task(self, version: Version, part: ShardErasure) -> EraseTask:
         shard = part.shard
@@ -330,13 +330,7 @@ class _Work:
         hold_inputs(version, bases)
         old = {shard.name: name for name, shard in new.items()}
         of = [old[place.shard.name] for place in added]
-        parameters: Json = {
-            "erasure": self.erasure,
-            "features": list(self.plan.features),
-            "of": of,
-            "records": [counts[name] for name in of],
-        }
-        parameters |= {"request": self.request} if self.request else {}
+        parameters = self.parameters(of, [counts[name] for name in of])
         refused = sorted({source for file in self.plan.quarantine for source in self._of(file)})
         parameters |= {"refused_of": refused} if refused else {}
         older = self._older(one)

@@ -31,7 +31,8 @@ class Receipt:
 
     `shard` is None if no row gave a record. `refused` are the rows that gave none, as spans of
     first and last; so many of them are `damaged`, and `quarantine` is the file they are in. `told`
-    are the first reasons. `last` says that the source ends here. `found` is not written: it says
+    are the first reasons. `last` says that the source ends here. `functions` are the source digests
+    of the functions that computed the records. `found` is not written: it says
     that the shard was made before, by whoever was stopped or is at the same work. `sidecars` is not
     written either: the digests of the receipt and of the files written with it, by their names.
     """
@@ -44,6 +45,7 @@ class Receipt:
     damaged: int = 0
     quarantine: str | None = None
     told: tuple[str, ...] = field(default=(), repr=False)
+    functions: tuple[str, ...] = ()
     found: bool = field(default=False, compare=False)
     sidecars: Json = field(default_factory=dict, compare=False, repr=False)
 
@@ -68,6 +70,8 @@ class Receipt:
             "quarantine": self.quarantine,
             "told": list(self.told),
         }
+        if self.functions:
+            told["functions"] = list(self.functions)
         return canonical.seal(told)[1] + b"\n"
 
 
@@ -113,23 +117,24 @@ def _decode(data: bytes) -> Receipt:
     fields = Fields("a receipt", told)
     if fields.take("format", int) != _FORMAT:
         raise ValueError("it is of another format")
-    ((first, end),) = _spans([fields.take("rows", list)])
+    ((first, end),) = parse_spans([fields.take("rows", list)])
     shard = fields.nullable("shard", dict)
     receipt = Receipt(
         first,
         end,
         fields.take("last", bool),
         None if shard is None else Shard.take(Fields("a shard", shard)),
-        _spans(fields.take("refused", list)),
+        parse_spans(fields.take("refused", list)),
         fields.count("damaged"),
         fields.nullable("quarantine", str),
         fields.texts("told"),
+        fields.texts("functions"),
     )
     fields.end()
     return receipt
 
 
-def _spans(told: Sequence[object]) -> tuple[tuple[int, int], ...]:
+def parse_spans(told: Sequence[object]) -> tuple[tuple[int, int], ...]:
     """Return pairs of row numbers. Raises ValueError if they are anything else."""
     spans = []
     for span in told:

@@ -51,7 +51,8 @@ class ShardPlan:
     overlay lies, `shown` what people call either, `first` the row at which it begins. `largest`
     says how many bytes it may get, `aside` that a thread may be spent on its sha256, `expected`
     what it should become, if that is known. `suffix` is how its name ends. With `unsynced`, the
-    names of the files that `Store.sync` has to make durable are added to that list.
+    names of the files that `Store.sync` has to make durable are added to that list. `functions` are
+    the source digests of the functions that compute its records.
     """
 
     store: Store
@@ -68,6 +69,7 @@ class ShardPlan:
     base: Base | None = None
     suffix: str = ".tfrecord"
     unsynced: list[str] | None = None
+    functions: tuple[str, ...] = ()
 
     @cached_property
     def stem(self) -> str:
@@ -256,8 +258,7 @@ def make_shard(plan: ShardPlan, filling: Filling, *, attempt: int = 0) -> Receip
     """Make a shard, or find it made."""
     while attempt < _ATTEMPTS:
         receipt = read_receipt(plan.store, plan.path(attempt) + RECEIPT)
-        # One that begins elsewhere was cut by another release or library: its rows are others.
-        if receipt is not None and receipt.first == plan.first:
+        if receipt is not None and _is_planned(plan, receipt):
             _note_found(plan, attempt, receipt)
             return replace(receipt, found=True)
         try:
@@ -269,6 +270,16 @@ def make_shard(plan: ShardPlan, filling: Filling, *, attempt: int = 0) -> Receip
         code="no-free-name",
         version=f"{plan.dataset}/{plan.version}",
     )
+
+
+def _is_planned(plan: ShardPlan, receipt: Receipt) -> bool:
+    """Return True if a shard that was found has the rows and functions of the plan.
+
+    A shard that begins elsewhere was cut by another release or library. A function may have been
+    fixed since: the name of the shard depends on its declared code version alone.
+    """
+    same_functions = not plan.functions or receipt.functions == plan.functions
+    return receipt.first == plan.first and same_functions
 
 
 def _make(plan: ShardPlan, filling: Filling, attempt: int) -> Receipt:
@@ -297,7 +308,15 @@ def _make(plan: ShardPlan, filling: Filling, attempt: int) -> Receipt:
         )
     refused = tuple(part.refused)
     receipt = Receipt(
-        plan.first, part.end, last, shard, refused, part.damaged, quarantine, tuple(part.told)
+        plan.first,
+        part.end,
+        last,
+        shard,
+        refused,
+        part.damaged,
+        quarantine,
+        tuple(part.told),
+        plan.functions,
     )
     digest = hashlib.sha256(receipt.encode()).hexdigest()
     receipt = replace(receipt, sidecars={**part.sidecars, f"{plan.name(named)}{RECEIPT}": digest})

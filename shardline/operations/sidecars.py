@@ -91,8 +91,8 @@ class SidecarReader:
         return found
 
     def is_committed(self, name: str, digest: str) -> bool:
-        """Return True if any entry committed this digest. Reads the whole log."""
-        return any(entry.sidecars.get(name) == digest for entry in self.version.log.entries(1))
+        """Return True if any entry committed or rewrote this digest. Reads the whole log."""
+        return any(entry.has_sidecar(name, digest) for entry in self.version.log.entries(1))
 
     def read(self, names: Sequence[str]) -> list[bytes | None]:
         """Read sidecars; None for each that is missing.

@@ -326,3 +326,16 @@ def test_whoever_asks_for_a_snapshot_that_is_gone_hears_why_and_nothing_is_begun
     assert exported.problem == (2, "object-not-found")
     assert not out.exists()
     assert sorted(root.rglob("*")) == before
+
+
+def test_erase_again_checks_what_a_stopped_erase_left(root: Path) -> None:
+    chosen = ("--key", "id", "--value", "5")
+    assert on(root, "erase", "digits", *chosen, "--yes", "--no-check").code == 0
+    status = on(root, "status", "digits/v1")
+    assert status.shows("check", "digits/v1@2")
+    again = on(root, "erase", "digits", *chosen, "--dry-run")
+    assert again.code == 0
+    assert Version(root, "digits/v1").state.published is None
+    assert on(root, "erase", "digits", *chosen).code == 0
+    for name in ("digits/v1", "digits/v2"):
+        assert Version(root, name).newest().published

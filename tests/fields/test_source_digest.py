@@ -9,11 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from shardline.errors import FieldsError
+from shardline.errors import FieldsError, ShardlineError
+from shardline.execution.engine import Threads
 from shardline.fields.source_digest import source_digest
+from shardline.log.version import Version
 from shardline.operations.combine import combine
 from shardline.operations.extend import extend
 from tests.errors import raises
+from tests.operations.erasures import DyingStore
 from tests.operations.extensions import base_of, grown, version_in
 
 if TYPE_CHECKING:
@@ -147,6 +150,43 @@ def test_extend_changed_function_raises(folder: Path) -> None:
     extend(base, accepted, into)
     again = loaded(folder, ('code="1")\ndef much', 'code="2")\ndef much'))
     assert len(extend(base, again, into).made) == 3
+
+
+def fails_from(number: int) -> tuple[str, str]:
+    """A change: the function fails from this id on."""
+    return ("return {", f'assert record["id"] < {number}\n    return {{')
+
+
+def test_extend_fixed_function_leaves_no_old_results(folder: Path) -> None:
+    base, into = base_of(folder, (0, 5), (5, 9)), version_in(folder)
+    with pytest.raises(ShardlineError):
+        extend(base, loaded(folder, fails_from(5)), into, engine=Threads(1))
+    fixed = loaded(folder, CHANGED["constant"])
+    report = extend(base, fixed, into)
+    assert (len(report.made), report.found) == (2, 0)
+    ids = list(range(9))
+    assert into.newest().take(ids)["much"].to_pylist() == [3 * number for number in ids]
+
+
+def test_extend_stopped_same_function_uses_its_shards(folder: Path) -> None:
+    base, into = base_of(folder, (0, 5), (5, 9)), version_in(folder)
+    with pytest.raises(DyingStore.Died):
+        extend(base, loaded(folder), Version(DyingStore(folder / "root"), into.name))
+    assert extend(base, loaded(folder, SAME["comment"]), into).found == 2
+
+
+def test_combine_fixed_function_leaves_no_old_results(folder: Path) -> None:
+    base, into = base_of(folder, (0, 3), (3, 5)), version_in(folder, "pairs/v1")
+    options: dict[str, Any] = {"on_collision": "prefix", "left_prefix": "l_", "target_bytes": 1}
+    failing = loaded(
+        folder, ('return {"keep"', 'assert record["id"] < 3\n    return {"keep"'), "keep"
+    )
+    with pytest.raises(ShardlineError):
+        combine(base, base, into, where=failing, engine=Threads(1), **options)
+    fixed = loaded(folder, (">= 0", "> 0"), "keep")
+    report = combine(base, base, into, where=fixed, **options)
+    assert report.found == 0
+    assert into.newest().records == 5 * 4
 
 
 def test_combine_changed_function_raises(folder: Path) -> None:

@@ -34,6 +34,7 @@ from shardline.operations.migrate import Steps, migrate
 from shardline.operations.rebuild import rebuild
 from shardline.operations.receipt import parse_receipt
 from shardline.operations.repair import repair
+from shardline.operations.status import status_of
 from shardline.operations.vacuum import vacuum
 from shardline.operations.verify_log import verify_log
 from shardline.operations.verify_version import verify_version
@@ -241,6 +242,23 @@ def test_erase_checks_and_publishes_every_version(tmp_path: Path) -> None:
     }
     for version in map(opened, (v1, v2)):
         assert version.state.published == version.state.snapshot
+
+
+def test_erase_again_checks_what_a_stopped_erase_left(tmp_path: Path) -> None:
+    v1 = landed(tmp_path, (0, 4))
+    v2 = Version(tmp_path / "root", "digits/v2")
+    extend(opened(v1), double, v2)
+    chosen: dict[str, Any] = {"key": "id", "values": [2]}
+    erase(tmp_path / "root", "digits", check=False, **chosen)
+    assert [one.held[-1].obstacles[0].what for one in map(status_of, map(opened, (v1, v2)))] == [
+        "missing",
+        "missing",
+    ]
+    report = erase(tmp_path / "root", "digits", **chosen)
+    assert (report.versions, list(report.checks)) == ((), ["digits/v1", "digits/v2"])
+    for version in map(opened, (v1, v2)):
+        assert version.state.published == version.state.snapshot
+    assert erase(tmp_path / "root", "digits", **chosen).checks == {}
 
 
 def test_shards_that_only_older_snapshots_hold_are_given_up(tmp_path: Path) -> None:

@@ -8,8 +8,10 @@ import gzip
 import hashlib
 import io
 import json
+import shutil
 from dataclasses import replace
-from pathlib import PurePosixPath
+from functools import partial
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -19,6 +21,8 @@ from hypothesis import strategies as st
 
 from shardline.fields import batch_fields
 from shardline.files.reader import DEFAULT_LIMITS
+from shardline.lineage.audit import audit
+from shardline.lineage.catalog import Catalog
 from shardline.log.changes import RewriteSidecars
 from shardline.log.schema import Feature, Schema, Text
 from shardline.log.sidecars import RECEIPT
@@ -36,16 +40,17 @@ from shardline.storage import open_store
 from tests.files.samples import example_of, write_by_tensorflow
 from tests.operations.erasures import DyingStore, emptied, opened
 from tests.sampling import drawn
+from tests.storage.faulty import FaultyStore
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
+    from collections.abc import Callable, Iterator
 
     import pyarrow as pa
 
     from shardline.files.reader import Limits
     from shardline.operations.erase import ErasePlan
     from shardline.operations.erasing.condition import Condition
+    from tests.storage.faulty import Result
 
 SCHEMA = Schema(
     (
@@ -54,6 +59,7 @@ SCHEMA = Schema(
         Feature("score", "float", required=False),
     )
 )
+RELEASE_0_1_0 = Path(__file__).parents[1] / "golden/0.1.0/root"
 HEADER = "id,name,score\n"
 FINE = {"id": 1000, "name": "fine", "score": 0.5}
 
@@ -456,3 +462,121 @@ def _leaves(value: object) -> Iterator[object]:
             yield from _leaves(one)
     else:
         yield value
+
+
+class SteppedStore(FaultyStore):
+    """Does something once, just before the request of a number; `requests` counts them."""
+
+    def __init__(self, root: Path, number: int, act: Callable[[], object]) -> None:
+        super().__init__(open_store(root))
+        self.number, self.act, self.requests = number, act, 0
+
+    def _ask(self, operation: str, request: Callable[[], Result]) -> Result:
+        self.requests += 1
+        if self.requests == self.number:
+            self.act()
+        return super()._ask(operation, request)
+
+
+def die() -> None:
+    raise DyingStore.Died
+
+
+def refused_ids(folder: Path) -> list[int]:
+    (path,) = (folder / "root/digits/quarantine").iterdir()
+    return [json.loads(json.loads(line)["content"])["id"] for line in path.open()]
+
+
+def land_refused(folder: Path) -> Path:
+    """A root in which the rows 5 to 9 are refused."""
+    rows = "".join(json.dumps({"id": number, "name": {}}) + "\n" for number in range(5, 10))
+    source = file_with(folder, "jsonl", rows.encode())
+    land(folder, source)
+    source.unlink()
+    return folder
+
+
+def carried_out(
+    folder: Path, number: int, act: Callable[[], object], dataset: str = "digits", key: int = 6
+) -> int:
+    """Erase a row, and do something before a request of that; returns how many it makes."""
+    plan = plan_erase(folder / "root", dataset, key="id", values=[key])
+    store = SteppedStore(folder / "root", number, act)
+    versions = {
+        name: replace(one, version=Version(store, one.name))
+        for name, one in plan.history.versions.items()
+    }
+    carry_out(replace(plan, history=replace(plan.history, store=store, versions=versions)))
+    return store.requests
+
+
+def findings(folder: Path) -> list[str]:
+    report = audit(Catalog(folder / "root"), sources=False)
+    return [one.kind for one in report.findings]
+
+
+def stopped(template: Path, folder: Path, dataset: str, key: int) -> Iterator[Path]:
+    """Yield copies of a root in which an erase died, at each of its requests."""
+    number, died = 0, True
+    while died:
+        number += 1
+        died = False
+        copy = Path(shutil.copytree(template, folder / str(number)))
+        try:
+            carried_out(copy, number, die, dataset, key)
+        except DyingStore.Died:
+            died = True
+            yield copy
+
+
+def test_erases_of_one_quarantine_file_never_undo_each_other(tmp_path: Path) -> None:
+    template = land_refused(tmp_path / "template")
+    last = carried_out(Path(shutil.copytree(template, tmp_path / "alone")), 0, die)
+    assert refused_ids(tmp_path / "alone") == [5, 7, 8, 9]
+    for number in range(1, last + 1):
+        folder = Path(shutil.copytree(template, tmp_path / str(number)))
+        root = folder / "root"
+        carried_out(folder, number, partial(erase, root, "digits", key="id", values=[8]))
+        assert refused_ids(folder) == [5, 7, 9]
+        assert findings(folder) == []
+
+
+def test_stopped_strike_is_finished_by_any_erase(tmp_path: Path) -> None:
+    stale = 0
+    for folder in stopped(land_refused(tmp_path / "template"), tmp_path, "digits", 6):
+        pending = "stale-sidecar" in findings(folder)
+        stale += pending
+        erase(folder / "root", "digits", key="id", values=[8])
+        assert 8 not in refused_ids(folder)
+        assert not pending or 6 not in refused_ids(folder)
+        erase(folder / "root", "digits", key="id", values=[6])
+        assert refused_ids(folder) == [5, 7, 9]
+        assert findings(folder) == []
+    assert stale
+
+
+class DyingRewrite(FaultyStore):
+    """Dies just before a file with this suffix is replaced."""
+
+    def __init__(self, root: Path, suffix: str) -> None:
+        super().__init__(open_store(root))
+        self.suffix = suffix
+
+    def replace(self, name: str, data: bytes) -> None:
+        if name.endswith(self.suffix):
+            raise DyingStore.Died
+        super().replace(name, data)
+
+
+@pytest.mark.parametrize("suffix", [".receipt", ".jsonl"])
+def test_stopped_strike_of_an_early_release_is_finished(tmp_path: Path, suffix: str) -> None:
+    """Its log has no digests of sidecars before the first strike."""
+    root = Path(shutil.copytree(RELEASE_0_1_0, tmp_path / "root"))
+    with pytest.raises(DyingStore.Died):
+        erase(DyingRewrite(root, suffix), "pets", where="id == 0")
+    kinds = {one.kind for one in audit(Catalog(root), ["pets/v7"], sources=False).findings}
+    assert "stale-sidecar" in kinds
+    assert "changed-sidecar" not in kinds
+    assert erase(root, "pets", where="id == 0").lines == 1
+    kinds = {one.kind for one in audit(Catalog(root), ["pets/v7"], sources=False).findings}
+    assert not kinds & {"stale-sidecar", "changed-sidecar"}

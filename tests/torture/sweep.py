@@ -26,7 +26,8 @@ is left. A sweep of one command is a `Case`, and a test of it is one line:
 
 By itself such a test runs a sample of the points, another one every day: SHARDLINE_SAMPLE_SEED sets
 the seed, which each failure names. SHARDLINE_TORTURE=all runs all points, and
-SHARDLINE_TORTURE='<a label>' the point of that label: each failure is reported with its own.
+SHARDLINE_TORTURE='<a label>' the point of that label: each failure is reported with its own. With
+a time budget, all points are run in random order until the share of this test is used up.
 
 The faults:
 
@@ -42,11 +43,14 @@ synced. Relative paths count from where the command starts: it must not change i
 from __future__ import annotations
 
 import itertools
+import math
 import os
+import random
 import re
 import shlex
 import shutil
 import subprocess
+import time
 import warnings
 from collections import Counter, defaultdict
 from concurrent.futures import ThreadPoolExecutor
@@ -56,7 +60,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.sampling import SEED_VARIABLE, SWEEP_VARIABLE, sample_seed
+from tests.sampling import (
+    SEED_VARIABLE,
+    SWEEP_VARIABLE,
+    count_cases,
+    sample_seed,
+    torture_seconds,
+)
 from tests.torture.calls import (
     EXIT,
     WRITING,
@@ -199,6 +209,7 @@ class Sweep:
         self.case = case
         self.work = work.resolve()
         self.left_out: list[str] = []
+        self.judged: list[Point] = []
         self._numbers = itertools.count(1)
         self._clean: list[Outcome] = []
         self._template = self.work / "template"
@@ -261,10 +272,21 @@ class Sweep:
         """Run the command on a fresh folder with one fault, which must hit the call it is for."""
         return self._traced(point)[0]
 
-    def failures(self, points: Sequence[Point]) -> list[Failure]:
-        """Run and judge these points, and the command without a fault; gives what went wrong."""
+    def failures(self, points: Sequence[Point], seconds: float = math.inf) -> list[Failure]:
+        """Run and judge the command without a fault and these points; return what went wrong.
+
+        Points that do not begin within the seconds are left out. `judged` has the others.
+        """
+        end = time.monotonic() + seconds
         with ThreadPoolExecutor(os.cpu_count()) as pool:
-            return [failure for failure in pool.map(self._judged, [CLEAN, *points]) if failure]
+            judged = pool.map(lambda point: self._judged_before(end, point), [CLEAN, *points])
+            return [failure for failure in judged if failure]
+
+    def _judged_before(self, end: float, point: Point) -> Failure | None:
+        if point != CLEAN and time.monotonic() >= end:
+            return None
+        self.judged.append(point)
+        return self._judged(point)
 
     def _judged(self, point: Point) -> Failure | None:
         try:
@@ -355,12 +377,16 @@ def torture(case: Case, work: Path, *, sampled: int = 3) -> None:
             pytest.skip(f"{case.name} has no point {wanted!r}")
     elif not wanted:
         points = sample(points, sampled, seed)
-    failures = sweep.failures(points)
+    seconds = torture_seconds() if wanted == "all" else None
+    if seconds is not None:
+        random.Random(seed).shuffle(points)
+    failures = sweep.failures(points, math.inf if seconds is None else seconds)
+    count_cases(len(sweep.judged))
     if left_out := sweep.left_out:
         warnings.warn(f"{case.name}: {len(left_out)} left out; {left_out[0]}", stacklevel=2)
     if failures:
         drawn = "" if wanted else f"\n\n{SEED_VARIABLE}={seed} draws the same sample"
-        pytest.fail(report(case, len(points), failures) + drawn, pytrace=False)
+        pytest.fail(report(case, len(sweep.judged), failures) + drawn, pytrace=False)
 
 
 def report(case: Case, count: int, failures: Sequence[Failure]) -> str:

@@ -9,6 +9,7 @@ import platform
 import shutil
 import signal
 import sys
+import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -426,6 +427,22 @@ def test_all_points_a_sample_or_a_single_one_are_run(
     monkeypatch.setenv("SHARDLINE_TORTURE", "rename 2 nothing: kill")
     with pytest.raises(pytest.skip.Exception, match="has no point"):
         torture(case, tmp_path / "none")
+
+
+@pytest.mark.parametrize("minutes", ["0", "100000"])
+def test_time_budget_limits_the_points(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, minutes: str
+) -> None:
+    judged: list[str] = []
+    case = dataclasses.replace(
+        case_of(SOUND), judge=lambda _, outcome: judged.append(outcome.point.label)
+    )
+    every = [point.label for point in sweep_of(SOUND, tmp_path).points()]
+    monkeypatch.setenv("SHARDLINE_TORTURE", "all")
+    monkeypatch.setenv("SHARDLINE_TORTURE_START", str(time.time()))
+    monkeypatch.setenv("SHARDLINE_TORTURE_MINUTES", minutes)
+    torture(case, tmp_path / "budget")
+    assert sorted(judged) == sorted(["no fault", *every] if int(minutes) else ["no fault"])
 
 
 def test_failure_of_sample_names_seed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -76,7 +76,9 @@ class History:
         self.times.append(entry.time)
         self.hosts.append(entry.maker.host)
         for name, digest in entry.sidecars.items():
-            self.sidecars.setdefault(name, []).append((entry.number, digest))
+            before = entry.rewrites.get(name, {}).get("of")
+            found = self.sidecars.setdefault(name, [] if before is None else [(0, before)])
+            found.append((entry.number, digest))
         if entry.changes_data:
             self.data.append(entry)
             if entry.operation == "repair":

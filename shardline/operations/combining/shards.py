@@ -107,7 +107,7 @@ class CombineTask:
 
     It has all pairs of left and right that the rule wants, or the first of them, `limit`; or those
     of the records of these `numbers`. `largest` is an estimate that it is not larger than, if there
-    is one.
+    is one. `functions` are source digests of functions.
     """
 
     store: Store
@@ -124,6 +124,7 @@ class CombineTask:
     limit: int | None = None
     numbers: tuple[IntArray, IntArray] | None = None
     largest: Estimate | None = None
+    functions: tuple[str, ...] = ()
     attempt: int = 0
 
     step = "combining"
@@ -148,6 +149,7 @@ class CombineTask:
             self.identity,
             self.compression,
             largest=None if self.largest is None else self._most(self.largest),
+            functions=self.functions,
         )
 
     def _most(self, found: Estimate) -> int:

@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, TypeAlias
 
 from shardline.fields.bound import maker_told
+from shardline.operations.changed_functions import checked_digests
 from shardline.operations.combining.budget import Estimate
 from shardline.operations.combining.grid import Grid
 from shardline.operations.combining.kept import OPERATION, keep
@@ -82,6 +83,11 @@ class Targets:
         left, right = (origin.snapshot for origin in self.origins)
         names = self.recipe.names
         return shards_of(left, names.left), shards_of(right, names.right)
+
+    @cached_property
+    def functions(self) -> tuple[str, ...]:
+        """The source digests of the functions that choose or compute."""
+        return checked_digests(self.recipe.rule.makers)
 
     @cached_property
     def grid(self) -> Grid:
@@ -235,6 +241,7 @@ class Targets:
             limit,
             numbers,
             self._largest(cover) if numbers is None else None,
+            self.functions,
         )
 
     def _largest(self, cover: Cover) -> Estimate | None:

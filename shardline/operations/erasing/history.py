@@ -37,9 +37,10 @@ class VersionHistory:
         return SidecarReader(self.version, self._entry)
 
     def _entry(self, number: int) -> Entry:
-        """Return an entry by its number; `entries` may begin after the first."""
+        """Return an entry by its number; `entries` may lack the first, and the latest."""
         index = number - self.entries[0].number if self.entries else -1
-        return self.entries[index] if index >= 0 else self.version.log.entry(number)
+        is_known = 0 <= index < len(self.entries)
+        return self.entries[index] if is_known else self.version.log.entry(number)
 
     @cached_property
     def shards(self) -> dict[str, Shard]:

@@ -11,7 +11,7 @@ from shardline.errors import SchemaMismatchError, VersionMissingError
 from shardline.execution.engine import Threads
 from shardline.files.reader import DEFAULT_LIMITS
 from shardline.operations.erasing.condition import Keys, condition_of
-from shardline.operations.erasing.history import read_history
+from shardline.operations.erasing.history import ERASE, read_history
 from shardline.operations.erasing.holders import (
     Holder,
     descendants,
@@ -107,6 +107,20 @@ class ErasePlan:
     def idle(self) -> bool:
         """Whether it would do nothing, but for lines of which it cannot be told what they are."""
         return not self.versions and not any(file.meant for file in self.quarantine)
+
+    @property
+    def unchecked(self) -> dict[str, int]:
+        """The latest snapshots that an earlier erase made, and that wait for checks, by version."""
+        states = {one.name: one.version.state for one in self.history.versions.values()}
+        return {
+            name: state.snapshot
+            for name, state in states.items()
+            if state.snapshot != (state.published or 0) and self._is_erased(name, state.snapshot)
+        }
+
+    def _is_erased(self, name: str, snapshot: int) -> bool:
+        version = self.history.versions[name.split("/")[1]].version
+        return version.log.entry(version.snapshot(snapshot).entry).operation == ERASE
 
     @property
     def records(self) -> int:
@@ -228,7 +242,7 @@ def _refuse_unknown(history: DatasetHistory, condition: Condition, *, searched: 
 
 def _planned(history: DatasetHistory, rows: Rows, unreadable: set[str]) -> Iterator[VersionErasure]:
     """What is to be done in each version, those first that others lie beside."""
-    for one in _bases_first(history):
+    for one in bases_first(history):
         live = {shard.name for shard in one.live}
         anew = tuple(
             ShardErasure(shard, rows[shard.name])
@@ -258,7 +272,7 @@ def _unread(versions: Sequence[VersionErasure], rows: Rows) -> set[str]:
     return {name for name in given_up if name not in rows}
 
 
-def _bases_first(history: DatasetHistory) -> list[VersionHistory]:
+def bases_first(history: DatasetHistory) -> list[VersionHistory]:
     """The versions, each behind those whose shards its overlays lie beside."""
     ordered: dict[str, VersionHistory] = {}
 

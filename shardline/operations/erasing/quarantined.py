@@ -9,28 +9,24 @@ from __future__ import annotations
 
 import hashlib
 from contextlib import closing
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from shardline.errors import ConflictError
-from shardline.files.hashed import hash_object
+from shardline.errors import ConflictError, StorageError
 from shardline.hints import Hint
-from shardline.log.sidecars import RECEIPT
 from shardline.log.version import Version
 from shardline.operations.erasing.history import VersionHistory
 from shardline.operations.erasing.holders import Holder
 from shardline.operations.erasing.row_search import RowSearch, guess_format, parse_line
 from shardline.operations.erasing.search import views_of
-from shardline.operations.receipt import parse_receipt
 from shardline.storage import object_uri
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence
 
     from shardline.log.entry import Entry
-    from shardline.log.facts import Json
     from shardline.log.schema import Schema
     from shardline.operations.erasing.condition import Condition
     from shardline.operations.erasing.history import DatasetHistory
@@ -73,7 +69,7 @@ def look_through(
     for file in history.store.list(f"{history.dataset}/quarantine"):
         if file.name not in history.quarantine or not file.size:
             continue
-        stem = _stem(file.name)
+        stem = quarantine_stem(file.name)
         owner = history.versions.get(stem.split(".", 1)[0])
         made = makers.get(file.name) or makers.get(f"{stem}.tfrecord") or _Made()
         if owner is None:
@@ -87,12 +83,13 @@ def look_through(
 
 def look_at_uncommitted(history: DatasetHistory, name: str, condition: Condition) -> QuarantineFile:
     """What a quarantine file holds that no entry names; its version must have a log."""
-    owner = history.versions[_stem(name).split(".", 1)[0]]
+    owner = history.versions[quarantine_stem(name).split(".", 1)[0]]
     with closing(_Asking(history, owner, _Made(), [condition], {}, ())) as asking:
         return _looked_at(history.store, name, asking)
 
 
-def _stem(name: str) -> str:
+def quarantine_stem(name: str) -> str:
+    """Return the name of a quarantine file without its folder and suffix."""
     return name.rpartition("/")[2].removesuffix(".jsonl")
 
 
@@ -103,7 +100,7 @@ def _looked_at(store: Store, name: str, asking: _Asking) -> QuarantineFile:
         parsed = [parse_line(line) for line in lines]
         for line, row, verdict in zip(lines, parsed, asking.verdicts(parsed), strict=True):
             if verdict is not False:
-                (meant if verdict else doubtful).add(_digest(line))
+                (meant if verdict else doubtful).add(line_digest(line))
                 sources[bool(verdict)] |= set() if row is None else {row.source}
     return QuarantineFile(
         name,
@@ -115,11 +112,19 @@ def _looked_at(store: Store, name: str, asking: _Asking) -> QuarantineFile:
 
 
 def line_groups(store: Store, name: str) -> Iterator[list[bytes]]:
-    """The lines of an object with their ends, as many at a time as fit into a few megabytes."""
+    """The lines of an object with their ends, as many at a time as fit into a few megabytes.
+
+    Raises ConflictError if the object becomes shorter meanwhile.
+    """
     info = store.info(name)
     size, left = 0 if info is None else info.size, b""
     for offset in range(0, size, _READ_BYTES):
-        (data,) = store.read_ranges(name, [(offset, min(_READ_BYTES, size - offset))])
+        try:
+            (data,) = store.read_ranges(name, [(offset, min(_READ_BYTES, size - offset))])
+        except StorageError as error:
+            if error.code != "object-mismatch":
+                raise
+            raise rewritten_meanwhile(store, name) from error
         lines = (left + data).split(b"\n")
         left = lines.pop()
         if lines:
@@ -128,7 +133,15 @@ def line_groups(store: Store, name: str) -> Iterator[list[bytes]]:
         yield [left]
 
 
-def _digest(line: bytes) -> bytes:
+def rewritten_meanwhile(store: Store, name: str) -> ConflictError:
+    """Build the error for a quarantine file that another erase rewrites."""
+    path = object_uri(store, name)
+    hint = Hint.of("erase again; if the other erase was stopped, run that first")
+    return ConflictError(f"{path}: another erase rewrites the file", hint=hint, path=path)
+
+
+def line_digest(line: bytes) -> bytes:
+    """Return the digest by which a line is known."""
     return hashlib.sha256(line).digest()
 
 
@@ -267,81 +280,3 @@ def doubtful_holder(history: DatasetHistory, file: QuarantineFile) -> Holder:
         (("erase", history.dataset, "--where", "PREDICATE", "--quarantine"),),
         certain=False,
     )
-
-
-@dataclass(frozen=True, slots=True)
-class Strike:
-    """Lines to take out of a quarantine file, and the receipts without the reasons they quote.
-
-    `before` and `after` are the digests of the file with and without these lines.
-    """
-
-    owner: VersionHistory
-    path: str
-    gone: frozenset[bytes]
-    before: str
-    after: str
-    receipts: dict[str, bytes]
-
-    @property
-    def digests(self) -> Json:
-        """The digests of what is new, by the names of the sidecars."""
-        found = {name: hashlib.sha256(data).hexdigest() for name, data in self.receipts.items()}
-        found[self.path.rpartition("/")[2]] = self.after
-        known = self.owner.sidecars.digests(found)
-        return {name: digest for name, digest in found.items() if known.get(name) != digest}
-
-    def carry_out(self, store: Store) -> int:
-        """Replace the files, whose new digests are committed; returns the number of lines.
-
-        The receipts go first: whoever finishes a stopped erase knows by the lines that are left
-        what is to be done. Raises ConflictError if the file changed since it was planned.
-        """
-        if hash_object(store, self.path) != self.before:
-            raise ConflictError(
-                f"{object_uri(store, self.path)}: rewritten by another erase meanwhile",
-                hint=Hint.of("erase again"),
-                path=object_uri(store, self.path),
-            )
-        for name, data in self.receipts.items():
-            with store.writer(self.owner.sidecars.path(name), overwrite=True) as file:
-                file.write(data)
-        count = 0
-        with store.writer(self.path, overwrite=True) as file:
-            for lines in line_groups(store, self.path):
-                kept = [line for line in lines if _digest(line) not in self.gone]
-                file.write(b"".join(kept))
-                count += len(lines) - len(kept)
-        return count
-
-
-def plan_strike(history: DatasetHistory, file: QuarantineFile, *, doubtful: bool) -> Strike | None:
-    """Plan to take the lines that are meant out of a quarantine file; None if there are none.
-
-    Raises SidecarMismatchError for a receipt that differs from the committed file.
-    """
-    gone = file.meant | (file.doubtful if doubtful else frozenset())
-    if not gone:
-        return None
-    owner = history.owner(file.name.rpartition("/")[2])
-    before, after = hashlib.sha256(), hashlib.sha256()
-    for lines in line_groups(history.store, file.name):
-        before.update(b"".join(lines))
-        after.update(b"".join(line for line in lines if _digest(line) not in gone))
-    receipts = dict(_cleared_receipts(owner, file.name))
-    return Strike(owner, file.name, gone, before.hexdigest(), after.hexdigest(), receipts)
-
-
-def _cleared_receipts(owner: VersionHistory, quarantine: str) -> Iterator[tuple[str, bytes]]:
-    """Yield the receipts that name a quarantine file, without the reasons that they quote from it.
-
-    What a function raised may contain what it was given. There may be two receipts: on an object
-    store a large shard has a name that was drawn, and its receipt is also where others look for it.
-    """
-    stem = _stem(quarantine)
-    first = ".".join(stem.split(".")[:2])
-    names = [f"{one}.tfrecord{RECEIPT}" for one in dict.fromkeys((stem, first))]
-    for name, data in zip(names, owner.sidecars.read(names), strict=True):
-        receipt = parse_receipt(data)
-        if receipt is not None and receipt.told and receipt.quarantine == quarantine:
-            yield name, replace(receipt, told=()).encode()
