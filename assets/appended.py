@@ -10,6 +10,7 @@ from zoneinfo import available_timezones
 import dagster as dg
 from pydantic import Field
 
+from assets.column_schema import schema_metadata
 from assets.declared import DeclaredVersion, declaring, gate_of
 from assets.metadata import Made
 from assets.progress import logging_engine
@@ -104,6 +105,7 @@ def appended_version(
         description=(description or f"`{name}`, appended to by what lands.") + landing_of,
         owners=list(owners),
         tags={**(tags or {}), "shardline/made_by": "append"},
+        metadata=schema_metadata(schema),
         code_version=code_version,
         output_required=False,
     )

@@ -21,6 +21,14 @@ def column_schema(schema: "Schema") -> dg.TableSchema:
     return dg.TableSchema(columns=[_column(feature) for feature in schema.features])
 
 
+def schema_metadata(schema: "Schema") -> dict[str, dg.TableSchemaMetadataValue]:
+    """The metadata of an asset's definition that its declared schema gives.
+
+    The asset page shows it also when the latest materialization is too small an event to have it.
+    """
+    return {"dagster/column_schema": dg.MetadataValue.table_schema(column_schema(schema))}
+
+
 def column_lineage(origins: "Mapping[str, FieldOrigin]") -> dg.TableColumnLineage:
     """Each column with those that it is made of; one that is made of none is left out."""
     found = {

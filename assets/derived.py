@@ -53,7 +53,7 @@ def derived_asset(
         owners=list(owners),
         tags={**(tags or {}), "shardline/made_by": made_by},
         code_version=code_version,
-        automation_condition=follows_published(*inputs),
+        automation_condition=follows_published(),
         output_required=False,
     )
 

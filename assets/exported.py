@@ -23,7 +23,7 @@ def exported(name: str, path: Path, owners: Sequence[str] = ()) -> dg.AssetsDefi
         description=f"What `{name}` has published, as one file: `{path}`.",
         owners=list(owners),
         tags={"shardline/made_by": "export"},
-        automation_condition=follows_published(name),
+        automation_condition=follows_published(),
         output_required=False,
     )
     def export_file(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import dagster as dg
 
-from assets.column_schema import column_lineage, column_schema, lineage_table
+from assets.column_schema import column_lineage, lineage_table, schema_metadata
 from assets.pictures import picture
 from assets.reading import command, fenced, read_it
 from shardline.errors import ShardlineError
@@ -33,7 +33,7 @@ class Made:
     that could not be landed, `duplicates` those whose content was there. `counts` are more numbers,
     which only some kinds of version have; each of a kind tells the same. `seconds` is how long the
     work took, 0 if nothing was done. `adopted` says that another run committed the snapshot and
-    could not report it.
+    could not report it. `is_known` says that nothing is new: the snapshot was reported before.
     """
 
     snapshot: "Snapshot"
@@ -47,18 +47,47 @@ class Made:
     counts: Mapping[str, int] = field(default_factory=dict)
     seconds: float = 0.0
     adopted: bool = False
+    is_known: bool = False
 
 
-def snapshot_metadata(version: "Version", made: Made, *, drawn: bool = True) -> Metadata:
-    """All that is shown of a snapshot; the picture, which costs a second, only if it is `drawn`."""
+def brief_metadata(version: "Version", made: Made) -> Metadata:
+    """The numbers and digests of a snapshot, for an event that brings nothing new.
+
+    No shard is read, and no other log.
+    """
+    snapshot = made.snapshot
+    given = {"set_aside": int(made.set_aside), "duplicates": int(made.duplicates)}
+    return {
+        "dagster/row_count": int(snapshot.records),
+        **published_numbers(version),
+        "snapshot": int(snapshot.number),
+        "bytes": int(snapshot.bytes),
+        "shards": int(snapshot.totals.shards),
+        "added_rows": int(made.added_rows),
+        **{name: count for name, count in given.items() if count},
+        "dagster/uri": _place(snapshot.store, version.name),
+        "digest": snapshot.content,
+        "entry_digest": version.log.entry(snapshot.entry).digest,
+    }
+
+
+def published_numbers(version: "Version") -> dict[str, int]:
+    """The published snapshot and its rows, 0 if there is none."""
+    published = version.state.published or 0
+    rows = version.snapshot(published).records if published else 0
+    return {"published_snapshot": int(published), "published_rows": int(rows)}
+
+
+def snapshot_metadata(version: "Version", made: Made) -> Metadata:
+    """All that is shown of a snapshot."""
     snapshot = made.snapshot
     entry = version.log.entry(snapshot.entry)
-    told: Metadata = {"dagster/row_count": int(snapshot.records)}
-    if drawn:
-        told["picture"] = dg.MetadataValue.md(picture(version, snapshot, entry))
-    told |= {
+    told: Metadata = {
+        "dagster/row_count": int(snapshot.records),
+        **published_numbers(version),
+        "picture": dg.MetadataValue.md(picture(version, snapshot, entry)),
         **_numbers(made),
-        "dagster/column_schema": dg.MetadataValue.table_schema(column_schema(snapshot.schema)),
+        **schema_metadata(snapshot.schema),
         "dagster/uri": _place(snapshot.store, version.name),
         "dagster/storage_kind": "tfrecord",
         "digest": snapshot.content,
@@ -68,7 +97,7 @@ def snapshot_metadata(version: "Version", made: Made, *, drawn: bool = True) -> 
     }
     told |= _columns_made_of(snapshot)
     if entry.inputs:
-        told["parents"] = _parents(snapshot.store, entry)
+        told["parents"] = parents_table(snapshot.store, entry)
     if entry.sources and entry.rejects is None:  # a rejection names those that it takes out
         told["sources"] = _sources(entry)
     if made.quarantine:
@@ -126,7 +155,8 @@ def _commands(snapshot: "Snapshot") -> str:
     return fenced("\n".join(lines), "sh")
 
 
-def _parents(store: "Store", entry: "Entry") -> dg.TableMetadataValue:
+def parents_table(store: "Store", entry: "Entry") -> dg.TableMetadataValue:
+    """The snapshots that an entry was made of."""
     columns = [
         dg.TableColumn("version"),
         dg.TableColumn("snapshot", "int"),

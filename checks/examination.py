@@ -1,125 +1,124 @@
-"""One look at one snapshot: each check's verdict, and what is said in the log."""
+"""One look at one snapshot: the verdict of each check, and its attestation in the log."""
 
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, partial
 from pathlib import Path
 
 from checks.judged import EXPECTATIONS, not_judged, suite_detail
-from checks.shard_checks import duplicates_in, shard_verdict, source_findings
+from checks.publication import PUBLISHED, publication_of, published_verdict
+from checks.shard_checks import shard_verdict
 from checks.suite import read_suite
 from checks.verdict import Verdict
 from checks.volume import volume
-from shardline.errors import InvalidArgumentError, ShardlineError
-from shardline.log.entry import Entry
-from shardline.log.facts import Attestation, Shard
+from shardline.errors import DamagedLogError, InvalidArgumentError, ShardlineError
+from shardline.log.facts import Attestation, Checks, Shard
 from shardline.log.snapshot import Snapshot
 from shardline.log.version import Version
 from shardline.operations.check import (
     INTEGRITY,
     SCHEMA,
+    SHARD_CHECKS,
     CheckReport,
     brought_in_by,
     check_version,
     is_in,
+    not_passed,
 )
+from shardline.operations.verify_log import verify_log
 
 DRIFT, VOLUME = "drift", "volume"
-_WARNERS = (DRIFT, VOLUME)
+REPORTING = (DRIFT, VOLUME)
+"""The checks that warn at most, and gate nothing."""
 _MAX_DETAIL = 500
 
 
 @dataclass
 class Examination:
-    """One look at a snapshot: the checks on it share what they read.
+    """One look at a snapshot. The `selected` checks share what they read.
 
-    `refused` are the entries by which this `run` set sources aside; `tell` logs what went wrong in
-    a check.
+    A check writes its own attestation and no other. With `reread`, every shard is read, whatever
+    was attested earlier, and every entry of the log. `declared` are the checks that the version's
+    declaration requires; `tell` logs what went wrong in a check.
     """
 
     version: Version
     snapshot: Snapshot
     suite: Path | None
-    refused: list[Entry]
     reports: Path
     sample_rows: int
-    run: str = ""
+    selected: Collection[str]
+    declared: Checks = Checks()
+    reread: bool = False
     tell: Callable[[str], None] = lambda _: None
     _last: Snapshot | None = field(init=False)
-    _told: list[Attestation] = field(init=False, default_factory=list)
+    _report: CheckReport | None = field(init=False, default=None)
+    _notes: list[Attestation] = field(init=False, default_factory=list)
 
     def __post_init__(self) -> None:
         """Note what was published before any verdict of ours."""
         self._last = last_published(self.version, self.snapshot)
 
     def verdict(self, check: str) -> Verdict:
-        """The verdict of a check. One that cannot be run has failed: it never goes unnoticed."""
+        """Run a check, and attest what it found. A check that cannot be run has failed."""
         runs: dict[str, Callable[[], Verdict]] = {
-            INTEGRITY: partial(self._shards, INTEGRITY),
-            SCHEMA: partial(self._shards, SCHEMA),
+            INTEGRITY: self._integrity,
+            SCHEMA: self._schema,
             EXPECTATIONS: self._expectations,
             DRIFT: self._drift,
             VOLUME: self._volume,
+            PUBLISHED: self._published,
         }
         try:
-            verdict = runs[check]()
+            return runs[check]()
         except Exception as error:  # noqa: BLE001 - a check that raises would leave no trace
             self.tell("".join(traceback.format_exception(error)))
-            # Only our own messages are known to hold no value of the data.
-            why = f"{type(error).__name__}, see the log of the step"
-            if isinstance(error, ShardlineError):
-                why = error.describe()
-            elif isinstance(error, OSError):
-                why = str(error)
-            return Verdict(
-                passed=False,
-                description=f"{self.snapshot} could not be checked: {why}",
-                warns=check in _WARNERS,
-            )
-        if check in _WARNERS:
-            self._told.append(self._attestation(check, verdict, passed=verdict.passed))
-        return verdict
+            return failed_verdict(check, f"{self.snapshot} could not be checked", error)
 
     def finish(self) -> None:
-        """Say in the log what the checks found that never block."""
-        if self._told:
-            self.version.attest(self._told)
-            self._told = []
+        """Attest what the checks found that gate nothing."""
+        if self._notes:
+            self.version.attest(self._notes)
+            self._notes = []
 
-    @property
-    def is_published(self) -> bool:
-        """Whether the snapshot is published now."""
+    def _check_shards(self) -> CheckReport:
+        """Run the selected checks of shards in one pass, once; it attests and rejects."""
+        if self._report is None:
+            self._report = check_version(
+                self.version,
+                str(self.snapshot.number),
+                again=self.reread,
+                look=True,
+                only=[check for check in SHARD_CHECKS if check in self.selected],
+            )
+        return self._report
+
+    def _integrity(self) -> Verdict:
+        if self.reread:
+            problems = verify_log(self.version.log).problems
+            if problems:
+                first = problems[0]
+                raise DamagedLogError(self.version.name, first.entry, first.detail, first.kind)
+        return shard_verdict(INTEGRITY, self.version, self._check_shards(), reread=self.reread)
+
+    def _schema(self) -> Verdict:
+        return shard_verdict(SCHEMA, self.version, self._check_shards(), reread=self.reread)
+
+    def _published(self) -> Verdict:
         self.version.refresh()
-        return self.version.snapshot(self.snapshot.number).published
+        number = self.snapshot.number
+        return published_verdict(self.version, publication_of(self.version, number, self.declared))
 
-    @cached_property
-    def _pass(self) -> CheckReport:
-        """The one pass over the shards that have not passed; it attests and rejects."""
-        return check_version(self.version, str(self.snapshot.number), look=True)
-
-    @property
-    def _is_sound(self) -> bool:
-        """Whether all shards can be read. What the suite said before does not matter here."""
-        return all(shard.ok for shard in self._pass.shards)
-
-    def _shards(self, check: str) -> Verdict:
-        report = self._pass
-        entry = self.version.log.entry(self.snapshot.entry)
-        landed = bool(entry.added) and entry.maker.run == self.run
-        return shard_verdict(
-            check,
-            report,
-            source_findings(self.refused, check),
-            landed=landed,
-            duplicates=duplicates_in(self.refused) if check == INTEGRITY else (),
-        )
+    def _not_passed(self) -> str:
+        """Return the first check of shards that has not passed on the snapshot, or nothing."""
+        missing = not_passed(self.version, self.snapshot)
+        return next((check for check in SHARD_CHECKS if check in missing), "")
 
     def _expectations(self) -> Verdict:
         from checks.judge import judge  # noqa: PLC0415 - loads Great Expectations
 
-        if not self._is_sound:
-            return _not_sound(self.snapshot, warns=False)
+        if self._not_passed():
+            return _not_evaluated(self.snapshot, self._not_passed(), warns=False)
         if self.suite is None:
             raise InvalidArgumentError(
                 f"{self.version.name}: no suite of expectations", version=self.version.name
@@ -166,17 +165,22 @@ class Examination:
         ]
         return [by for by in found if by] if found else [number]
 
-    def _attestation(self, check: str, verdict: Verdict, *, passed: bool) -> Attestation:
-        """A verdict on the snapshot as the log tells it."""
-        detail = "" if passed else verdict.description[:_MAX_DETAIL]
-        return Attestation(check, passed, content=self.snapshot.content, detail=detail)
+    def _noted(self, check: str, verdict: Verdict) -> Verdict:
+        """Note a verdict that gates nothing, for one entry with all of them."""
+        detail = "" if verdict.passed else verdict.description[:_MAX_DETAIL]
+        content = self.snapshot.content
+        self._notes.append(Attestation(check, verdict.passed, content=content, detail=detail))
+        return verdict
 
     def _drift(self) -> Verdict:
+        if self._not_passed():
+            return _not_evaluated(self.snapshot, self._not_passed(), warns=True)
+        return self._noted(DRIFT, self._compare_with_last())
+
+    def _compare_with_last(self) -> Verdict:
         from checks.drift import drift  # noqa: PLC0415 - loads pandas
         from checks.sample import sample  # noqa: PLC0415 - loads pandas
 
-        if not self._is_sound:
-            return _not_sound(self.snapshot, warns=True)
         if self._last is None:
             return Verdict(passed=True, description="nothing was published before to compare with")
         before = {shard.name for shard in self._last.shards}
@@ -189,7 +193,7 @@ class Examination:
         )
 
     def _volume(self) -> Verdict:
-        return volume(self.version, self.snapshot)
+        return self._noted(VOLUME, volume(self.version, self.snapshot))
 
 
 def last_published(version: Version, snapshot: Snapshot) -> Snapshot | None:
@@ -204,9 +208,27 @@ def last_published(version: Version, snapshot: Snapshot) -> Snapshot | None:
     return None
 
 
-def _not_sound(snapshot: Snapshot, *, warns: bool) -> Verdict:
+def failed_verdict(check: str, what: str, error: Exception) -> Verdict:
+    """Return the verdict of a check that an error kept from a result."""
+    # Only our own messages are known to hold no value of the data.
+    why = f"{type(error).__name__}, see the log of the step"
+    metadata = {}
+    if isinstance(error, ShardlineError):
+        why, metadata = error.describe(), {"error_code": error.code}
+    elif isinstance(error, OSError):
+        why = str(error)
     return Verdict(
         passed=False,
-        description=f"{snapshot} is not sound, so its rows were not looked at",
+        description=f"{what}: {why}",
+        metadata=metadata,
+        warns=check in REPORTING,
+    )
+
+
+def _not_evaluated(snapshot: Snapshot, missing: str, *, warns: bool) -> Verdict:
+    return Verdict(
+        passed=False,
+        description=f"{snapshot}: not evaluated, {missing} has not passed",
+        metadata={"not_evaluated": missing},
         warns=warns,
     )

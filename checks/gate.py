@@ -1,34 +1,59 @@
 """The checks of a version, as one step: what passes is published, what fails is rejected.
 
-Blocking in Dagster acts within one run only. So every verdict goes into the log as an attestation,
+Blocking in Dagster acts within one run only. So every result goes into the log as an attestation,
 and readers take the newest published snapshot: in this run, in another one, and outside Dagster.
+The check `published` runs last and brings what the log says back to Dagster.
+
+| check          | blocks | a failure                                                           |
+|----------------|--------|---------------------------------------------------------------------|
+| `integrity`    | yes    | is an error                                                         |
+| `schema`       | yes    | is an error                                                         |
+| `expectations` | no     | is an error or a warning; after an error, `published` fails as well |
+| `drift`        | no     | is a warning                                                        |
+| `volume`       | no     | is a warning                                                        |
+| `published`    | yes    | is an error                                                         |
 """
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import dagster as dg
+from pydantic import Field
 
-from checks.examination import DRIFT, VOLUME, Examination
+from checks.examination import DRIFT, VOLUME, Examination, failed_verdict
 from checks.judged import EXPECTATIONS
-from checks.shard_checks import set_aside_by
+from checks.publication import PUBLISHED
 from checks.subject import subject
 from checks.verdict import Verdict
-from dagster_project.automation import published_tag
 from dagster_project.naming import asset_key, asset_name
 from dagster_project.resources import ShardlineResource
+from shardline.errors import ShardlineError
 from shardline.log.facts import Checks
 from shardline.operations.check import INTEGRITY, SCHEMA
 
+BLOCKING = (INTEGRITY, SCHEMA, PUBLISHED)
 _ABOUT = {
     INTEGRITY: "Every shard is there and is the file that was committed: length, count, sha256, "
-    "and both checksums of every record.",
+    "and both checksums of every record. Shards that passed before are not read again unless "
+    "`reread` is set.",
     SCHEMA: "Every record fits the version's schema.",
     EXPECTATIONS: "The Great Expectations suite of the version holds on its columns.",
     DRIFT: "The new rows look like those of the last published snapshot. A warning at most.",
     VOLUME: "About as many rows came as usual. A warning at most.",
+    PUBLISHED: "The log says that downstream may read the snapshot: every required check passed, "
+    "and no shard that it depends on was removed or replaced.",
 }
+
+
+class CheckConfig(dg.Config):
+    """What can be set when checks are executed by hand."""
+
+    reread: bool = Field(
+        default=False,
+        description="Read every shard of the snapshot and every entry of the log, also what was "
+        "attested earlier.",
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +61,7 @@ class Gate:
     """Which checks a version has. `suite` is its file of expectations.
 
     `grows` says that rows come to it batch by batch, so that a batch can be unusual. `sample_rows`
-    bounds what the drift check reads; no blocking check looks at a sample.
+    bounds what the drift check reads; no check that gates looks at a sample.
     """
 
     version: str
@@ -46,14 +71,15 @@ class Gate:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The checks in the order in which they run."""
+        """The checks in the order in which they run; `published` is the last."""
         suites = (EXPECTATIONS,) if self.suite is not None else ()
-        return (INTEGRITY, SCHEMA, *suites, *((DRIFT, VOLUME) if self.grows else ()))
+        growing = (DRIFT, VOLUME) if self.grows else ()
+        return (INTEGRITY, SCHEMA, *suites, *growing, PUBLISHED)
 
     @property
     def required(self) -> Checks:
         """What the log has to say before a snapshot is published."""
-        return Checks((INTEGRITY, SCHEMA), (EXPECTATIONS,) if self.suite is not None else ())
+        return required_checks(self.names)
 
     def definition(self) -> dg.AssetChecksDefinition:
         """The checks as Dagster knows them."""
@@ -64,41 +90,64 @@ class Gate:
             description=f"Check a snapshot of {self.version}, and publish or reject it.",
             specs=[
                 dg.AssetCheckSpec(
-                    name, asset=key, blocking=name not in {DRIFT, VOLUME}, description=_ABOUT[name]
+                    name, asset=key, blocking=name in BLOCKING, description=_ABOUT[name]
                 )
                 for name in self.names
             ],
             can_subset=True,
         )
         def checks(
-            context: dg.AssetCheckExecutionContext, shardline: ShardlineResource
+            context: dg.AssetCheckExecutionContext,
+            config: CheckConfig,
+            shardline: ShardlineResource,
         ) -> Iterator[dg.AssetCheckResult]:
-            asked = {one.name for one in context.selected_asset_check_keys}
-            run_id = context.run.run_id
-            version = shardline.version(self.version, run=run_id)
-            snapshot = subject(version, context.instance, run_id, key)
-            if snapshot is None:
-                nothing = f"{self.version} has no snapshot yet: nothing to check"
-                for name in sorted(asked):
-                    yield Verdict(passed=True, description=nothing).result(key, name)
-                return
-            examination = Examination(
-                version,
-                snapshot,
-                self.suite,
-                set_aside_by(version, run_id),
-                Path(shardline.reports),
-                self.sample_rows,
-                run_id,
-                context.log.error,
-            )
-            for name in self.names:
-                if name in asked:
-                    verdict = examination.verdict(name)
-                    context.log.info("%s: %s", name, verdict.description)
-                    yield verdict.result(key, name)
-            examination.finish()
-            if examination.is_published:
-                context.instance.add_run_tags(run_id, {published_tag(self.version): "yes"})
+            selected = {check.name for check in context.selected_asset_check_keys}
+            for name, verdict in self._verdicts(context, config, shardline, selected):
+                context.log.info("%s: %s", name, verdict.description)
+                yield verdict.result(key, name)
 
         return checks
+
+    def _verdicts(
+        self,
+        context: dg.AssetCheckExecutionContext,
+        config: CheckConfig,
+        shardline: ShardlineResource,
+        selected: set[str],
+    ) -> Iterator[tuple[str, Verdict]]:
+        """Yield the verdict of each selected check, in order."""
+        names = [name for name in self.names if name in selected]
+        run_id = context.run.run_id
+        try:
+            version = shardline.version(self.version, run=run_id)
+            snapshot = subject(version, context.instance, run_id, asset_key(self.version))
+        except (ShardlineError, OSError) as error:
+            # Without a log nothing is known to be sound: every check fails, and says why.
+            for name in names:
+                yield name, failed_verdict(name, f"{self.version} could not be opened", error)
+            return
+        if snapshot is None:
+            nothing = f"{self.version} has no snapshot yet"
+            for name in names:
+                yield name, Verdict(passed=name != PUBLISHED, description=nothing)
+            return
+        examination = Examination(
+            version,
+            snapshot,
+            self.suite,
+            Path(shardline.reports),
+            self.sample_rows,
+            names,
+            self.required,
+            config.reread,
+            context.log.error,
+        )
+        for name in names:
+            yield name, examination.verdict(name)
+            # A check that only reports goes here, and into `names` before `published`.
+        examination.finish()
+
+
+def required_checks(names: Collection[str]) -> Checks:
+    """Return which of a version's checks the log requires before a snapshot is published."""
+    return Checks((INTEGRITY, SCHEMA), (EXPECTATIONS,) if EXPECTATIONS in names else ())

@@ -1,19 +1,20 @@
-"""What the integrity and the schema check tell: shard by shard, and source by source.
+"""What the integrity and the schema check report: shard by shard.
 
-Both come of one pass over the shards that have not passed before. A source that could not land
-in this run is told here too, under the check that its shards would have failed.
+Selected together, both are one pass over the shards that have not passed before. Sources that could
+not land are not in the snapshot, and neither check is about them.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import dagster as dg
 
 from checks.verdict import Verdict
-from shardline.cli.wording import counted
+from shardline.cli.wording import counted, human_bytes
 from shardline.log.entry import Entry
 from shardline.log.version import Version
-from shardline.operations.check import INTEGRITY, SCHEMA, CheckReport
+from shardline.operations.check import INTEGRITY, SCHEMA, CheckReport, is_in
 
 SHOWN = 20
 _LOOKED_BACK = 200
@@ -102,52 +103,67 @@ def source_findings(entries: Sequence[Entry], check: str) -> list[Finding]:
 
 
 def shard_verdict(
-    check: str,
-    report: CheckReport,
-    refused: Sequence[Finding],
-    *,
-    landed: bool,
-    duplicates: Sequence[str] = (),
+    check: str, version: Version, report: CheckReport, *, reread: bool = False
 ) -> Verdict:
-    """The verdict of the integrity or the schema check.
+    """Return the verdict of the integrity or the schema check: what was read, and what was not.
 
-    Sources that could not land are a warning if others `landed`: what landed is sound. So are
-    `duplicates`, which were skipped: the check passes, and says so.
+    A shard that was not read has an attestation in the log, whose entry and time are given.
     """
-    found = shard_findings(report, check)
     snapshot = report.snapshot
-    told = [*found, *refused]
-    read = sum(shard.shard.bytes for shard in report.shards)
-    if found:
-        description = f"{snapshot}: {found[0]}"
-    elif refused:
-        description = f"set aside, and not in {snapshot}: {refused[0]}"
-    else:
-        shards = counted(len(snapshot.shards), "shard")
-        description = (
-            f"{snapshot}: {shards}, all as committed"
-            if check == INTEGRITY
-            else f"{snapshot}: {counted(snapshot.records, 'record')} in {shards} fit the schema"
-        )
-    more = f" (and {len(told) - 1} more)" if len(told) > 1 else ""
-    if duplicates:
-        more += f"; warning: {counted(len(duplicates), 'duplicate')} skipped"
+    found = shard_findings(report, check)
+    unread = _unread(version, report) if check == SCHEMA else []
+    read = len(report.shards)
+    read_bytes = sum(shard.shard.bytes for shard in report.shards)
+    metadata: dict[str, Any] = {
+        "snapshot": snapshot.number,
+        "shards": snapshot.totals.shards,
+        "shards_read": read,
+        "bytes_read": read_bytes,
+        "shards_attested": snapshot.totals.shards - read,
+        "problems": len(found) + len(unread),
+    }
+    extent = f"{counted(read, 'shard')} ({human_bytes(read_bytes)}) {'re' if reread else ''}read"
+    if read < snapshot.totals.shards:
+        rest = counted(snapshot.totals.shards - read, "shard")
+        entry = last_attestation(version, check, {shard.name for shard in snapshot.shards})
+        extent += f", {rest} attested earlier"
+        if entry is not None:
+            extent += f" (latest in entry {entry.number}, {entry.time:%Y-%m-%d %H:%M} UTC)"
+            metadata["attested_entry"] = entry.number
+            metadata["attested_time"] = dg.MetadataValue.timestamp(entry.time)
+    problems = [*found, *unread]
+    if problems:
+        metadata["first_problems"] = _table(check, problems)
+        more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
+        description = f"{snapshot}: {problems[0]}{more}; {extent}"
+        return Verdict(passed=False, description=description, metadata=metadata)
+    held = "match the log" if check == INTEGRITY else "fit the schema"
+    amount = f"{counted(snapshot.records, 'record')} in {counted(snapshot.totals.shards, 'shard')}"
     return Verdict(
-        not told,
-        description + more,
-        {
-            "snapshot": snapshot.number,
-            "shards": len(snapshot.shards),
-            "shards_read": len(report.shards),
-            "bytes_read": read,
-            "problems": len(told),
-            "sources_set_aside": len(refused),
-            "duplicates_skipped": len(duplicates),
-            **({"duplicates": "\n".join(duplicates[:SHOWN])} if duplicates else {}),
-            **({"first_problems": _table(check, told)} if told else {}),
-        },
-        warns=bool(refused) and not found and landed,
+        passed=True, description=f"{snapshot}: {amount} {held}; {extent}", metadata=metadata
     )
+
+
+def _unread(version: Version, report: CheckReport) -> list[Finding]:
+    """List the shards whose schema is unknown: they were not read to their end, now or earlier."""
+    names = [one.shard.name for one in report.shards if not one.read and not one.violations]
+    known = version.state.stays.named(names) if names else {}
+    return [
+        Finding(name, "not evaluated: the shard cannot be read")
+        for name in names
+        if not is_in(version, known[name].passed, SCHEMA)
+    ]
+
+
+def last_attestation(version: Version, check: str, shards: Collection[str]) -> Entry | None:
+    """Return the latest of the newest entries that attests that one of these shards passed."""
+    latest = version.state.number
+    for number in range(latest, max(0, latest - _LOOKED_BACK), -1):
+        entry = version.log.entry(number)
+        for told in entry.attestations:
+            if told.check == check and told.passed and not set(told.shards).isdisjoint(shards):
+                return entry
+    return None
 
 
 def _table(check: str, findings: Sequence[Finding]) -> dg.TableMetadataValue:

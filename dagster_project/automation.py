@@ -1,14 +1,10 @@
-"""When a derived version is made anew: an input has other content, and all passed their checks."""
+"""When a derived version is requested: an input has other content, and all passed their checks."""
 
 import os
-from collections.abc import Sequence
-from functools import reduce
-from operator import and_
 from typing import Any
 
 import dagster as dg
 
-from dagster_project.naming import asset_key, asset_name
 from shardline.errors import InvalidArgumentError
 
 FOLLOW = "follow_published"
@@ -16,17 +12,13 @@ FOLLOW_SECONDS_VARIABLE = "SHARDLINE_FOLLOW_SECONDS"
 _FOLLOW_SECONDS = "30"
 
 
-def published_tag(version: str) -> str:
-    """The tag of a run whose snapshot of a version was published."""
-    return f"shardline/published_{asset_name(version)}"
+def follows_published() -> dg.AutomationCondition[Any]:
+    """Return the condition of an asset that is derived from published versions.
 
-
-def follows_published(*inputs: str) -> dg.AutomationCondition[Any]:
-    """The condition of a version that is made of others, or of an export.
-
-    Like `eager`, but an input that is reported again with the same content is no reason, and one
-    whose blocking checks have not passed holds it back, whichever run they ran in. A check that
-    only warns has not passed for Dagster, and publishes all the same: the run's tag tells.
+    Like `eager`, but an input that is reported again with the same content is no reason. Dagster's
+    own blocking checks hold it back, whichever run they ran in: `published` is one of them, so each
+    input has a published snapshot, and the blocking checks of a user count as well. An input that
+    lacks some partitions is no obstacle.
     """
     condition = dg.AutomationCondition
     moved = condition.any_deps_match(
@@ -38,27 +30,10 @@ def follows_published(*inputs: str) -> dg.AutomationCondition[Any]:
     handled = condition.newly_requested() & ~moved
     return (
         (condition.newly_missing() | moved).since(condition.initial_evaluation() | handled)
-        & ~condition.any_deps_missing()
         & ~condition.any_deps_in_progress()
         & ~condition.in_progress()
-        & _published(inputs)
+        & condition.all_deps_blocking_checks_passed()
     ).with_label("its input was published with other content")
-
-
-def _published(inputs: Sequence[str]) -> dg.AutomationCondition[Any]:
-    """Whether each input passed its blocking checks, or its run saw it published all the same."""
-    condition = dg.AutomationCondition
-    passed = condition.all_checks_match(
-        condition.check_passed() | condition.will_be_requested(), blocking_only=True
-    )
-    each: list[dg.AutomationCondition[Any]] = [
-        condition.asset_matches(
-            asset_key(name),
-            passed | condition.executed_with_tags(tag_keys={published_tag(name)}),
-        )
-        for name in inputs
-    ]
-    return reduce(and_, each)
 
 
 def follow_sensor() -> dg.AutomationConditionSensorDefinition:

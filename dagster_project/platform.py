@@ -7,7 +7,7 @@ import dagster as dg
 from assets.declared import DeclarationError, DeclaredVersion
 from dagster_project.auditing import AUDIT, AUDIT_JOB, audit_asset, audit_schedule
 from dagster_project.automation import follow_sensor
-from dagster_project.commits import commits_sensor
+from dagster_project.reconciler import Reconciled, reconciler_sensor
 from dagster_project.resources import ShardlineResource, shardline_resource
 from dagster_project.upkeep import vacuum_job, verify_job, verify_schedule
 from shardline.hints import Hint
@@ -36,14 +36,22 @@ def platform(
         sensors=[
             *(sensor for version in declared for sensor in version.sensors),
             follow_sensor(),
-            commits_sensor(
-                {version.name: sorted(version.checks.check_keys) for version in declared}
-            ),
+            reconciler_sensor([reconciled(version) for version in declared]),
         ],
         jobs=[verify, vacuum_job(names), AUDIT_JOB],
         resources={**(resources or {}), "shardline": shardline or shardline_resource()},
         # Few, large steps: the engine runs shards side by side, so a process per step buys nothing.
         executor=dg.in_process_executor,
+    )
+
+
+def reconciled(version: DeclaredVersion) -> Reconciled:
+    """Return what the reconciler has to know of a declared version."""
+    return Reconciled(
+        version.name,
+        tuple(spec.name for spec in version.checks.check_specs),
+        version.inputs,
+        tuple(asset.key for asset in version.assets[1:]),
     )
 
 

@@ -148,6 +148,10 @@ class Stays:
         """The name of each row's shard."""
         return self._fold()[1]["name"]
 
+    def bases(self) -> pa.ChunkedArray:
+        """The name of each row's base, null for a shard that is not an overlay."""
+        return self._fold()[1]["base"]
+
     def rows_at(self, snapshot: int) -> NDArray[np.int64]:
         """The rows of a snapshot's shards, in order."""
         numbers, _ = self._fold()

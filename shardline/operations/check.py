@@ -15,7 +15,7 @@ from shardline.log.version import refuse_no_version
 from shardline.operations.inspect import inspect_shard, look_at_shard
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Collection, Iterable
 
     from shardline.execution.engine import Running
     from shardline.log.facts import Shard
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from shardline.operations.inspect import ShardReport
 
 INTEGRITY, SCHEMA = "integrity", "schema"
+SHARD_CHECKS = (INTEGRITY, SCHEMA)
 MAX_DETAIL = 500
 
 
@@ -59,14 +60,16 @@ def check_version(
     *,
     again: bool = False,
     look: bool = False,
+    only: Collection[str] = SHARD_CHECKS,
     limits: Limits = DEFAULT_LIMITS,
     workers: int | None = None,
     progress: Callable[[Shard, int], None] | None = None,
 ) -> CheckReport:
     """Run the checks on the shards of a snapshot that have not passed them, or `again` on all.
 
-    With `look`, those that have passed are seen to be there and as long as they should be; one
-    that is not is read again. An overlay must belong to its base, whose file is seen to be there:
+    Of the checks of shards, those in `only` are run and attested, and no other. With `look`, shards
+    that have passed integrity are seen to be there and as long as they should be; one that is not
+    is read again. An overlay must belong to its base, whose file is seen to be there:
     whether that is sound is for the checks of its own version to say, and what they said counts.
 
     A shard that fails its first check has the snapshot that brought it in rejected. One that had
@@ -76,9 +79,9 @@ def check_version(
     """
     refuse_no_version(version=version)
     snapshot = version.find(which)
-    needed = version.state.checks_of(snapshot.number).shard
-    left = shards_to_check(version, snapshot, again=again)
-    if look and not again:
+    needed = set(version.state.checks_of(snapshot.number).shard) & set(only)
+    left = shards_to_check(version, snapshot, again=again, only=only)
+    if look and not again and INTEGRITY in only:
         left += _gone_or_cut(version, snapshot, left)
     what = f"snapshot {snapshot.number} cannot be checked: "
     refuse_condemned(version.state, [stay.shard for stay in left], what)
@@ -100,14 +103,15 @@ def check_version(
     asked = tuple(stay.shard for stay in left)
     stacks = stacks_of(replace(snapshot, list_shards=lambda: asked))
     reports = list(run_tasks(check_one, stacks, workers=workers))
-    attestations = tuple(_attestations(reports, with_schema=SCHEMA in needed))
+    attested = {SCHEMA} & needed | {INTEGRITY} & set(only)
+    attestations = tuple(one for one in _attestations(reports) if one.check in attested)
     fresh = [
         stay
         for stay, report in zip(left, reports, strict=True)
-        if any(not is_in(version, stay.once, check) for check in _failed(report))
+        if any(not is_in(version, stay.once, check) for check in attested & set(_failed(report)))
     ]
     rejected = _attest(version, fresh, attestations)
-    open_checks = sorted(_not_passed(version, snapshot) - {INTEGRITY, SCHEMA})
+    open_checks = sorted(not_passed(version, snapshot) - set(SHARD_CHECKS))
     failed = tuple(check for check in open_checks if _has_failed(version, snapshot, check))
     return CheckReport(
         snapshot,
@@ -160,10 +164,16 @@ def run_check(task: CheckTask, running: Running) -> CheckReport:
     )
 
 
-def shards_to_check(version: Version, snapshot: Snapshot, *, again: bool = False) -> list[Stay]:
+def shards_to_check(
+    version: Version,
+    snapshot: Snapshot,
+    *,
+    again: bool = False,
+    only: Collection[str] = SHARD_CHECKS,
+) -> list[Stay]:
     """The shards of a snapshot that have not passed what is checked here; all of them `again`."""
     stays = version.state.stays.at(snapshot.number)
-    needed = [c for c in version.state.checks_of(snapshot.number).shard if c in {INTEGRITY, SCHEMA}]
+    needed = [c for c in version.state.checks_of(snapshot.number).shard if c in only]
     return [s for s in stays if again or not all(is_in(version, s.passed, c) for c in needed)]
 
 
@@ -198,8 +208,8 @@ def _problems_below(version: Version, stack: Stack) -> Iterable[str]:
             yield f"its base {layer.shard.name} has failed {INTEGRITY!r} in {layer.version}"
 
 
-def _not_passed(version: Version, snapshot: Snapshot) -> set[str]:
-    """The checks that a snapshot needs and that have not passed, on a shard or on itself."""
+def not_passed(version: Version, snapshot: Snapshot) -> set[str]:
+    """Return the checks that a snapshot needs and that have not passed, on a shard or on itself."""
     state = version.state
     needed, moment = state.checks_of(snapshot.number), state.timeline.moment(snapshot.number)
     passed = [stay.passed for stay in state.stays.at(snapshot.number)]
@@ -220,13 +230,13 @@ def is_in(version: Version, bits: int, check: str) -> bool:
     return bit is not None and bool(bits >> bit & 1)
 
 
-def _attestations(reports: list[ShardReport], *, with_schema: bool) -> Iterable[Attestation]:
+def _attestations(reports: list[ShardReport]) -> Iterable[Attestation]:
     """Passes together, each failure with its reason. A shard not read to its end has no schema."""
     sound = tuple(report.shard.name for report in reports if not report.problems)
     fitting = tuple(r.shard.name for r in reports if r.read and not r.violations)
     if sound:
         yield Attestation(INTEGRITY, passed=True, shards=sound)
-    if fitting and with_schema:
+    if fitting:
         yield Attestation(SCHEMA, passed=True, shards=fitting)
     for report in reports:
         name = (report.shard.name,)

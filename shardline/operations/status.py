@@ -118,10 +118,11 @@ def _duplicates(version: Version) -> Iterator[Duplicate]:
 
 
 def _held(version: Version, number: int) -> Held:
-    return Held(version.snapshot(number), tuple(_obstacles(version, number)))
+    return Held(version.snapshot(number), tuple(obstacles_of(version, number)))
 
 
-def _obstacles(version: Version, number: int) -> Iterator[Obstacle]:
+def obstacles_of(version: Version, number: int) -> Iterator[Obstacle]:
+    """Yield each reason why a snapshot is not published."""
     state = version.state
     moment = state.timeline.moment(number)
     if moment.rejected:

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 NUMBERS = {
     "dagster/row_count",
+    "published_snapshot",
+    "published_rows",
     "snapshot",
     "entry",
     "bytes",

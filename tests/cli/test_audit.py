@@ -166,7 +166,7 @@ def test_dagster_home_is_compared_with(root: Path, tmp_path: Path) -> None:
         version = Version(root, "digits/v1")
         for number in (1, 2):
             event = materialization(
-                asset_key("digits/v1"), version, version.snapshot(number), added_rows=0, drawn=False
+                asset_key("digits/v1"), version, version.snapshot(number), added_rows=0
             )
             instance.report_runless_asset_event(event)
     result = on(root, "audit", "--dagster-home", home)

@@ -73,14 +73,43 @@ class Platform:
             raise_on_error=raise_on_error,
         )
 
+    def check(
+        self,
+        instance: dg.DagsterInstance,
+        *names: str,
+        key: dg.AssetKey = GROWING,
+        assets: Sequence[dg.AssetKey] = (),
+        config: dict[str, Any] | None = None,
+    ) -> dg.ExecuteInProcessResult:
+        """Execute some checks of an asset, all of them unless named, after these assets."""
+        job = self.defs.resolve_implicit_global_asset_job_def()
+        known = {k for k in job.asset_layer.asset_graph.asset_check_keys if k.asset_key == key}
+        chosen = {one for one in known if not names or one.name in names}
+        subset = job.get_subset(asset_selection=set(assets), asset_check_selection=chosen)
+        ops = {f"{key.to_user_string()}_checks": {"config": config}} if config else {}
+        return subset.execute_in_process(
+            instance=instance, run_config={**QUIET, "ops": ops}, raise_on_error=False
+        )
+
+    def commit_unchecked(self, instance: dg.DagsterInstance) -> None:
+        """Append what has landed in a run that selects no check."""
+        job = self.defs.resolve_implicit_global_asset_job_def()
+        subset = job.get_subset(asset_selection={GROWING}, asset_check_selection=set())
+        assert subset.execute_in_process(instance=instance, run_config=QUIET).success
+
 
 def make_platform(
     folder: Path,
     *others: DeclaredVersion,
     suite: Path | None = None,
     quarantine_share: float = 0.0,
+    own_checks: Sequence[dg.AssetChecksDefinition] = (),
+    resource: ShardlineResource | None = None,
 ) -> Platform:
-    """A platform in a folder, with a suite for the version that grows, and other versions."""
+    """A platform in a folder, with a suite for the version that grows, and other versions.
+
+    `own_checks` are those of a user, who merges them with the platform.
+    """
     (folder / "landing").mkdir(exist_ok=True)
     growing = appended_version(
         "notes/v1",
@@ -92,8 +121,13 @@ def make_platform(
         quarantine_share=quarantine_share,
     )
     rebuilt = rebuilt_version("notes/single", of=growing, export=folder / "notes.tfrecord")
-    resource = ShardlineResource(root=str(folder / "root"), reports=str(folder / "reports"))
-    return Platform(folder, platform(growing, rebuilt, *others, shardline=resource), resource)
+    resource = resource or ShardlineResource(
+        root=str(folder / "root"), reports=str(folder / "reports")
+    )
+    defs = platform(growing, rebuilt, *others, shardline=resource)
+    if own_checks:
+        defs = dg.Definitions.merge(defs, dg.Definitions(asset_checks=list(own_checks)))
+    return Platform(folder, defs, resource)
 
 
 def verdicts(result: dg.ExecuteInProcessResult) -> dict[str, dg.AssetCheckEvaluation]:

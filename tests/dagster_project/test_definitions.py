@@ -67,7 +67,7 @@ def definitions() -> dict[str, Any]:
         },
         "checks": {
             f"{spec.asset_key.to_user_string()}:{spec.name}": (
-                "blocking" if spec.blocking else "a warning at most"
+                "blocking" if spec.blocking else "not blocking"
             )
             for spec in checks
         },

@@ -562,7 +562,7 @@ def report(instance: dg.DagsterInstance, root: Root, name: str) -> None:
     version = root.version(name)
     for number in range(1, version.state.snapshot + 1):
         snapshot = version.snapshot(number)
-        event = materialization(asset_key(name), version, snapshot, added_rows=0, drawn=False)
+        event = materialization(asset_key(name), version, snapshot, added_rows=0)
         instance.report_runless_asset_event(event)
 
 
@@ -624,7 +624,7 @@ def test_a_log_that_is_gone_altogether_is_told_by_the_dagster_record(
 
 def test_an_event_without_a_snapshot_is_named(root: Root, instance: dg.DagsterInstance) -> None:
     version = root.version()
-    event = materialization(asset_key(BASE), version, version.newest(), added_rows=0, drawn=False)
+    event = materialization(asset_key(BASE), version, version.newest(), added_rows=0)
     told = {**event.metadata, "snapshot": dg.MetadataValue.int(99)}
     instance.report_runless_asset_event(event._replace(metadata=told))
     (found,) = root.findings(instance=instance)

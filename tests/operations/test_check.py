@@ -116,3 +116,24 @@ def test_a_check_that_failed_elsewhere_is_no_success(tmp_path: Path) -> None:
     version.attest([Attestation("drift", passed=False, content=content)])
     report = check_version(version)
     assert (report.ok, report.failed, report.missing) == (False, ("drift",), ())
+
+
+def test_check_only_integrity_attests_nothing_else(tmp_path: Path) -> None:
+    version = make_version(tmp_path)
+    land(version, "misfit", MISFIT)
+    report = check_version(version, only=("integrity",))
+    assert {one.check for one in report.attestations} == {"integrity"}
+    assert (report.rejected, report.published) == ((), None)
+    assert check_version(version, only=("integrity",)).shards == []
+    report = check_version(version, only=("schema",))
+    assert [(one.check, one.passed) for one in report.attestations] == [("schema", False)]
+    assert report.rejected == (1,)
+
+
+def test_check_only_schema_attests_no_corruption(tmp_path: Path) -> None:
+    version = make_version(tmp_path)
+    land(version, "a")
+    damage(file_of(tmp_path, "a"))
+    report = check_version(version, only=("schema",))
+    assert report.shards[0].problems
+    assert (report.attestations, report.rejected) == ((), ())
