@@ -41,7 +41,7 @@ def platform(
             ),
         ],
         jobs=[verify, vacuum_job(names), AUDIT_JOB],
-        resources={**(resources or {}), "shardline": shardline or shardline_resource()},
+        resources={**(resources or {}), "shardline": (shardline or shardline_resource()).fixed()},
         # Few, large steps: the engine runs shards side by side, so a process per step buys nothing.
         executor=dg.in_process_executor,
     )
