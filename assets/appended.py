@@ -3,32 +3,38 @@
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from os import PathLike
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TypeAlias
 from zoneinfo import available_timezones
 
 import dagster as dg
 from pydantic import Field
 
 from assets.column_schema import schema_metadata
-from assets.declared import DeclaredVersion, declaring, gate_of
+from assets.declared import DeclaredVersion, declaring, gate_of, parse_target
 from assets.metadata import Made
+from assets.plan import DryRun, VersionPlan
 from assets.progress import logging_engine
 from assets.reporting import result, standing
 from dagster_project.landing import append_schedule, landing_sensor
 from dagster_project.naming import asset_key, group_name
 from dagster_project.resources import ShardlineResource
 from shardline import __version__
-from shardline.errors import InvalidArgumentError, SourceError
+from shardline.cli.wording import counted, human_bytes
+from shardline.errors import InvalidArgumentError, SchemaMismatchError, SourceError
 from shardline.files.compression import Compression
 from shardline.hints import Hint
 from shardline.log.schema import Schema
-from shardline.log.version import Version
-from shardline.operations.append import AppendReport, append
+from shardline.log.version import Version, refuse_no_schema
+from shardline.operations.append import AppendReport, append, validate_declared
 from shardline.operations.arrivals import Arrival, Arrivals, LandingFolder, look, remember
 from shardline.operations.landing import TARGET_BYTES, LandingOptions
 from shardline.operations.source_choice import OnChanged, OnDuplicate, SourceRules
+from shardline.paths import each_of
 from shardline.sources import RecordSource, as_source
+
+Landing: TypeAlias = LandingFolder | str | PathLike[str]
 
 _MEGABYTE = 1024 * 1024
 _SHOWN = 20
@@ -61,14 +67,13 @@ class AppendConfig(dg.Config):
         description="A path that has landed and now has other content: reject it, append it as "
         "well, or replace its records. Empty: as declared.",
     )
-    dry_run: bool = Field(default=False, description="Only tell what would be appended.")
 
 
 def appended_version(
     name: str,
     *,
     schema: Schema,
-    landing: LandingFolder | Sequence[LandingFolder],
+    landing: Landing | Sequence[Landing],
     cron: str | None = None,
     timezone: str = "UTC",
     watch_seconds: int | None = None,
@@ -76,7 +81,7 @@ def appended_version(
     on_duplicate: OnDuplicate = "skip",
     on_changed: OnChanged = "reject",
     expectations: str | Path | None = None,
-    target_bytes: int = TARGET_BYTES,
+    target_bytes: int | str = TARGET_BYTES,
     compression: str = "none",
     description: str = "",
     owners: Sequence[str] = (),
@@ -85,14 +90,19 @@ def appended_version(
 ) -> DeclaredVersion:
     """Declare a version, `digits/v1`, that grows by what lands in its folders.
 
+    `landing` is a LandingFolder or the path of a folder, or several of them. `target_bytes` is a
+    number, or a size such as "128MB".
+
     It is appended to at the times of `cron`, and soon after a file lands if the folders are looked
     into every `watch_seconds`; nothing runs where nothing is new. Up to `quarantine_share` of the
     rows of a source may not fit the schema. `on_duplicate` and `on_changed` are those of `append`.
     `expectations` is the file of its suite in `checks/expectations/`.
     """
-    folders = (landing,) if isinstance(landing, LandingFolder) else tuple(landing)
     with declaring(name):
-        LandingOptions(target_bytes, Compression(compression), quarantine_share)
+        folders = _folders(landing)
+        refuse_no_schema(schema, name)
+        target = parse_target("target_bytes", target_bytes)
+        LandingOptions(target, Compression(compression), quarantine_share)
         SourceRules(on_duplicate, on_changed)
         _refuse_times(timezone, watch_seconds)
     gate = gate_of(name, expectations, grows=True)
@@ -113,11 +123,9 @@ def appended_version(
         context: dg.AssetExecutionContext, config: AppendConfig, shardline: ShardlineResource
     ) -> Iterator[dg.MaterializeResult[None]]:
         version = shardline.version(name, run=context.run.run_id, code=code_version)
+        _validate_schema(version, schema)
         found = _chosen(version, look(version, folders), config)
         _tell(context, name, found)
-        if config.dry_run:
-            _tell_plan(context, found)
-            return
         if version.exists:
             version.require(gate.required)
         began = time.perf_counter()
@@ -126,7 +134,7 @@ def appended_version(
             [_opened(arrival, folders) for arrival in found.new],
             schema=schema,
             checks=gate.required,
-            target_bytes=config.target_shard_mb * _MEGABYTE or target_bytes,
+            target_bytes=config.target_shard_mb * _MEGABYTE or target,
             compression=compression,
             quarantine_share=quarantine_share,
             set_aside=True,
@@ -154,12 +162,36 @@ def appended_version(
         aside, same = len(report.set_aside), len(report.duplicates)
         yield result(version, replace(made, set_aside=aside, duplicates=same))
 
+    def plan(shardline: ShardlineResource, config: AppendConfig) -> VersionPlan:
+        version = shardline.version(name)
+        _validate_schema(version, schema)
+        return _plan(_chosen(version, look(version, folders), config))
+
     return DeclaredVersion(
         name,
         (appended,),
         gate.definition(),
+        suite=gate.suite,
+        dry_run=DryRun(AppendConfig, plan),
+        derive_schema=lambda _: schema,
         schedules=[append_schedule(name, folders, cron, timezone)] if cron else [],
         sensors=[landing_sensor(name, folders, watch_seconds)] if watch_seconds else [],
+    )
+
+
+def _folders(landing: Landing | Sequence[Landing]) -> tuple[LandingFolder, ...]:
+    """Return the folders, of which each may be given by its path."""
+    one = isinstance(landing, LandingFolder | str | PathLike)
+    given = [landing] if one else list(each_of(landing, "landing"))
+    if not given:
+        raise InvalidArgumentError(
+            "landing: no folder given",
+            code="missing-argument",
+            hint=Hint.of("name the folder in which sources arrive"),
+        )
+    return tuple(
+        folder if isinstance(folder, LandingFolder) else LandingFolder(folder)  # type: ignore[arg-type] # checked there
+        for folder in given
     )
 
 
@@ -174,6 +206,22 @@ def _refuse_times(timezone: str, watch_seconds: int | None) -> None:
             code="unknown-timezone",
             hint=Hint.of("use a name such as Europe/Berlin"),
         )
+
+
+def _validate_schema(version: Version, schema: Schema) -> None:
+    """Raise SchemaMismatchError if the log has another schema: name the factory that migrates."""
+    try:
+        validate_declared(version, schema)
+    except SchemaMismatchError as error:
+        raise error.set_hint(_migrate(version.name)) from None
+
+
+def _migrate(name: str) -> Hint:
+    return Hint.of(
+        f"keep the schema of {name}, and declare the new schema as a version of its own: "
+        f"`migrated_version('DATASET/VERSION', of='{name}', rename=..., drop=..., cast=..., "
+        "default=...)`"
+    )
 
 
 def _chosen(version: Version, found: Arrivals, config: AppendConfig) -> Arrivals:
@@ -238,26 +286,27 @@ def _tell(context: dg.AssetExecutionContext, name: str, found: Arrivals) -> None
         context.log.info("written to just now, and left to settle: %s", paths)
 
 
-def _tell_plan(context: dg.AssetExecutionContext, found: Arrivals) -> None:
+def _plan(found: Arrivals) -> VersionPlan:
     rows = [
         dg.TableRecord({"source": arrival.path, "bytes": arrival.size}) for arrival in found.new
     ]
     columns = dg.TableSchema([dg.TableColumn("source"), dg.TableColumn("bytes", "int")])
-    context.log_event(
-        dg.AssetObservation(
-            asset_key=context.asset_key,
-            description="A dry run: this would be appended.",
-            metadata={
-                "would_append": len(rows),
-                "sources": dg.MetadataValue.table(rows[:_SHOWN], columns),
-            },
-        )
+    size = sum(arrival.size for arrival in found.new)
+    return VersionPlan(
+        f"{counted(len(rows), 'source')} to append, {human_bytes(size)}; {found.known} known, "
+        f"{len(found.settling)} left to settle",
+        {
+            "would_append": len(rows),
+            "sources": dg.MetadataValue.table(rows[:_SHOWN], columns),
+        },
     )
 
 
 def _tell_report(context: dg.AssetExecutionContext, report: AppendReport) -> None:
     for refusal in report.set_aside:
         context.log.error("set aside: %s", refusal.why)
+    if any(refusal.code == SchemaMismatchError.code for refusal in report.set_aside):
+        context.log.info("hint: %s", _migrate(report.version))
     for skipped in report.skipped:
         log = context.log.warning if skipped.code == "duplicate" else context.log.info
         log("skipped %s: %s", skipped.source.path, skipped.why)

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import get_args
 
@@ -10,9 +10,17 @@ import dagster as dg
 from pydantic import Field
 
 from assets.column_schema import column_schema
-from assets.declared import DeclaredVersion, declaring, gate_of, refuse_itself
+from assets.declared import (
+    DeclaredVersion,
+    Schemas,
+    declaring,
+    gate_of,
+    parse_target,
+    refuse_itself,
+)
 from assets.derived import chosen_input, derived, derived_asset, require_declared
 from assets.makers import DeclaredMakers, LateMakers, Makers
+from assets.plan import DryRun, VersionPlan
 from assets.progress import logging_engine
 from assets.reporting import result
 from dagster_project.resources import ShardlineResource
@@ -22,6 +30,9 @@ from shardline.errors import InvalidArgumentError
 from shardline.fields.bound import Fields
 from shardline.fields.functions import FunctionFields
 from shardline.hints import Hint, Option
+from shardline.log.schema import Schema
+from shardline.log.snapshot import Snapshot
+from shardline.log.version import Version
 from shardline.operations.change_shards import packing
 from shardline.operations.combine import (
     CombineMode,
@@ -31,7 +42,8 @@ from shardline.operations.combine import (
     plan_combine,
 )
 from shardline.operations.combining.names import OnCollision
-from shardline.operations.combining.rule import How, On, Options, make_rule
+from shardline.operations.combining.recipe import make_recipe
+from shardline.operations.combining.rule import How, On, Options, Rule, declare_rule
 from shardline.operations.landing import TARGET_BYTES
 
 
@@ -44,7 +56,6 @@ class CombineConfig(dg.Config):
     right_snapshot: int = Field(
         default=0, ge=0, description="Take this snapshot of the right; 0: the newest published."
     )
-    dry_run: bool = Field(default=False, description="Only tell how many pairs would be made.")
 
 
 def combined_version(
@@ -64,8 +75,8 @@ def combined_version(
     seed: int = 0,
     once: bool = False,
     mode: CombineMode = "materialized",
-    target_bytes: int = TARGET_BYTES,
-    budget_bytes: int | None = None,
+    target_bytes: int | str = TARGET_BYTES,
+    budget_bytes: int | str | None = None,
     compression: str | None = None,
     expectations: str | Path | None = None,
     description: str = "",
@@ -79,7 +90,8 @@ def combined_version(
     `right` may be the same: with `once`, each two different records are paired once. `fields` may
     be a function without arguments that gives them when it runs. With mode "virtual" only a plan is
     written, by which readers make all pairs. It follows both by itself, and makes the pairs of what
-    is new in them; with `limit` or `sample`, all of them each time.
+    is new in them; with `limit` or `sample`, all of them each time. `target_bytes` and
+    `budget_bytes` are numbers, or sizes such as "128MB".
     """
     first, second = (one if isinstance(one, str) else one.name for one in (left, right))
     inputs = tuple(dict.fromkeys((first, second)))
@@ -99,7 +111,8 @@ def combined_version(
     with declaring(name):
         declared = DeclaredMakers.of(fields)
         _refuse_rule(options, declared, mode)
-        _refuse_sizes(target_bytes, budget_bytes)
+        target = parse_target("target_bytes", target_bytes)
+        budget = None if budget_bytes is None else parse_target("budget_bytes", budget_bytes)
         packing(compression)
         if once and first != second:
             raise InvalidArgumentError(
@@ -108,6 +121,17 @@ def combined_version(
                 hint=Hint.of("name one version for both sides, or leave out ", Option("once")),
             )
     gate = gate_of(name, expectations, grows=False)
+
+    def opened(shardline: ShardlineResource, config: CombineConfig, run: str = "") -> _Opened:
+        versions = {one: shardline.version(one, run=run, code=code_version) for one in inputs}
+        left_one = chosen_input(versions[first], config.left_snapshot, "left_snapshot")
+        right_one = (
+            left_one
+            if once and not config.right_snapshot
+            else chosen_input(versions[second], config.right_snapshot, "right_snapshot")
+        )
+        into = shardline.version(name, run=run, code=code_version)
+        return _Opened(versions[first], versions[second], into, left_one, right_one)
 
     @derived_asset(
         name,
@@ -121,40 +145,19 @@ def combined_version(
     def combined(
         context: dg.AssetExecutionContext, config: CombineConfig, shardline: ShardlineResource
     ) -> Iterator[dg.MaterializeResult[None]]:
-        run = context.run.run_id
-        opened = {one: shardline.version(one, run=run, code=code_version) for one in inputs}
-        version = shardline.version(name, run=run, code=code_version)
-        left_one = chosen_input(opened[first], config.left_snapshot, "left_snapshot")
-        right_one = (
-            left_one
-            if once and not config.right_snapshot
-            else chosen_input(opened[second], config.right_snapshot, "right_snapshot")
-        )
-        makers = declared.settled()
-        sides = (opened[first], opened[second], version)
-        rule = Options(**options, fields=makers)
-        if config.dry_run:
-            plan = plan_combine(
-                *sides,
-                which_left=left_one.number,
-                which_right=right_one.number,
-                target_bytes=target_bytes,
-                mode=mode,
-                compression=compression,
-                **rule,
-            )
-            _tell_plan(context, plan)
-            return
+        work = opened(shardline, config, context.run.run_id)
+        version = work.into
+        rule = Options(**options, fields=declared.settled())
         require_declared(version, gate)
         began = time.perf_counter()
         report = combine(
-            *sides,
-            which_left=left_one.number,
-            which_right=right_one.number,
-            target_bytes=target_bytes,
+            *(work.left, work.right, version),
+            which_left=work.left_snapshot.number,
+            which_right=work.right_snapshot.number,
+            target_bytes=target,
             mode=mode,
             compression=compression,
-            budget_bytes=budget_bytes,
+            budget_bytes=budget,
             checks=gate.required,
             engine=logging_engine(context.log),
             **rule,
@@ -162,12 +165,52 @@ def combined_version(
         _tell_report(context, report)
         made = derived(version, report, time.perf_counter() - began, context)
         if made is None:
-            context.log.info("there is no pair of %s and %s", left_one, right_one)
+            sides = (work.left_snapshot, work.right_snapshot)
+            context.log.info("there is no pair of %s and %s", *sides)
             return
         pairs = {"pairs": made.snapshot.records, "computed_pairs": report.records}
         yield result(version, replace(made, counts={**made.counts, **pairs}))
 
-    return DeclaredVersion(name, (combined,), gate.definition(), inputs=inputs)
+    def plan(shardline: ShardlineResource, config: CombineConfig) -> VersionPlan:
+        work = opened(shardline, config)
+        return _plan(
+            plan_combine(
+                *(work.left, work.right, work.into),
+                which_left=work.left_snapshot.number,
+                which_right=work.right_snapshot.number,
+                target_bytes=target,
+                mode=mode,
+                compression=compression,
+                **Options(**options, fields=declared.settled()),
+            )
+        )
+
+    def derive_schema(schemas: Schemas) -> Schema | None:
+        sides = (schemas[first], schemas[second])
+        if sides[0] is None or sides[1] is None:
+            return None
+        return _pairs_schema(sides[0], sides[1], options, declared)
+
+    return DeclaredVersion(
+        name,
+        (combined,),
+        gate.definition(),
+        inputs=inputs,
+        suite=gate.suite,
+        dry_run=DryRun(CombineConfig, plan),
+        derive_schema=derive_schema,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Opened:
+    """The versions of a combination, and the snapshots of the inputs to read."""
+
+    left: Version
+    right: Version
+    into: Version
+    left_snapshot: Snapshot
+    right_snapshot: Snapshot
 
 
 def _refuse_rule(options: Options, declared: DeclaredMakers, mode: str) -> None:
@@ -186,46 +229,48 @@ def _refuse_rule(options: Options, declared: DeclaredMakers, mode: str) -> None:
             code="conflicting-arguments",
             hint=Hint.of(f"leave out {', '.join(asked)}, or write the pairs with ", write),
         )
+    _declared_rule(options, declared.functions)
+
+
+def _declared_rule(options: Options, fields: Sequence[Fields]) -> Rule:
+    """Return the rule with these fields, and without a filter that is not a function."""
     where = options["where"]
     known = where if isinstance(where, FunctionFields) else None
-    make_rule(**Options(**{**options, "where": known}, fields=declared.functions))
+    return declare_rule(**Options(**{**options, "where": known}, fields=fields))
 
 
-def _refuse_sizes(target: int, budget: int | None) -> None:
-    if target < 1:
-        raise InvalidArgumentError(
-            f"invalid target of {target} bytes: expected 1 or more", code="out-of-range"
-        )
-    if budget is not None and budget < 1:
-        raise InvalidArgumentError(
-            f"invalid budget of {budget} bytes: expected 1 or more", code="out-of-range"
-        )
+def _pairs_schema(
+    left: Schema, right: Schema, options: Options, declared: DeclaredMakers
+) -> Schema | None:
+    """Return the schema of the pairs, None if the features of a maker are not known yet."""
+    rule = _declared_rule(options, ())
+    recipe, pairs = make_recipe(rule, left, right)
+    recipe.refuse_same_names()
+    if isinstance(rule.where, FunctionFields):
+        rule.where.validate(pairs)
+    declared.validate(pairs)
+    if declared.declared is None:
+        return None
+    recipe, schema = make_recipe(replace(rule, fields=declared.declared), left, right)
+    recipe.refuse_same_names()
+    return schema
 
 
-def _tell_plan(context: dg.AssetExecutionContext, plan: CombinePlan) -> None:
-    context.log.info(
-        "a dry run: of %s and %s, %s would be computed, in %s; %s reused",
-        plan.left,
-        plan.right,
-        plan.estimate,
-        counted(plan.compute, "shard"),
-        counted(plan.reuse, "shard"),
-    )
-    context.log_event(
-        dg.AssetObservation(
-            asset_key=context.asset_key,
-            description="A dry run: this would be computed.",
-            metadata={
-                "pairs_to_compute": plan.estimate.pairs,
-                "bytes_to_write": plan.estimate.bytes,
-                "at_most": plan.estimate.most,
-                "would_compute": plan.compute,
-                "would_reuse": plan.reuse,
-                "would_drop": plan.drop,
-                "incremental": plan.incremental,
-                "columns": dg.MetadataValue.table_schema(column_schema(plan.schema)),
-            },
-        )
+def _plan(plan: CombinePlan) -> VersionPlan:
+    compute, reuse = counted(plan.compute, "shard"), counted(plan.reuse, "shard")
+    return VersionPlan(
+        f"{plan.estimate} of {plan.left} and {plan.right} to compute, in {compute}; {reuse} to "
+        "reuse",
+        {
+            "pairs_to_compute": plan.estimate.pairs,
+            "bytes_to_write": plan.estimate.bytes,
+            "at_most": plan.estimate.most,
+            "would_compute": plan.compute,
+            "would_reuse": plan.reuse,
+            "would_drop": plan.drop,
+            "incremental": plan.incremental,
+            "columns": dg.MetadataValue.table_schema(column_schema(plan.schema)),
+        },
     )
 
 

@@ -1,16 +1,23 @@
 """A version as it is declared: its asset, its checks and its automation, together."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeAlias
 
 import dagster as dg
 
+from assets.plan import DryRun
 from checks.gate import Gate
 from checks.suite import SUITES, SuiteError, read_suite
 from shardline.errors import ShardlineError
 from shardline.hints import Hint
+from shardline.log.schema import Schema
+from shardline.operations.arguments import parse_size, validate_minimum
+
+Schemas: TypeAlias = Mapping[str, Schema | None]
+"""The declared schemas of versions by name, None if it cannot be known before a run."""
 
 
 class DeclarationError(ShardlineError):
@@ -37,7 +44,10 @@ class DeclarationError(ShardlineError):
 class DeclaredVersion:
     """What a factory gives: first the asset of the version, then what comes with it.
 
-    `inputs` are the versions that it is made of.
+    `inputs` are the versions that it is made of. `dry_run` plans its next materialization.
+    `derive_schema` returns its schema, given those of its inputs, None if the schema cannot be
+    known before a run. It raises ValueError if a schema contradicts the declaration. `suite` is
+    the file of its expectations, `exports` are the files that it writes outside the root.
     """
 
     name: str
@@ -46,6 +56,10 @@ class DeclaredVersion:
     inputs: tuple[str, ...] = ()
     schedules: Sequence[dg.ScheduleDefinition] = ()
     sensors: Sequence[dg.SensorDefinition] = ()
+    suite: Path | None = None
+    exports: tuple[Path, ...] = ()
+    dry_run: DryRun = field(kw_only=True)
+    derive_schema: Callable[[Schemas], Schema | None] = field(kw_only=True)
 
     @property
     def key(self) -> dg.AssetKey:
@@ -72,6 +86,13 @@ def declaring(name: str) -> Iterator[None]:
         yield
     except ValueError as error:
         raise DeclarationError.of(name, error) from None
+
+
+def parse_target(name: str, value: int | str) -> int:
+    """Return a size in bytes, given as a number or as text such as 128MB."""
+    size = parse_size(value) if isinstance(value, str) else value
+    validate_minimum(name, size, 1)
+    return size
 
 
 def refuse_itself(name: str, inputs: Sequence[str]) -> None:

@@ -11,12 +11,14 @@ from assets.reporting import standing
 from checks.gate import Gate
 from dagster_project.automation import follows_published
 from dagster_project.naming import asset_key, group_name
+from shardline.cli.wording import counted
 from shardline.errors import SnapshotMissingError
 from shardline.hints import Command, Hint
 from shardline.log.entry import Entry
 from shardline.log.facts import Shard
 from shardline.log.snapshot import Snapshot
 from shardline.log.version import Version
+from shardline.operations.change_shards import ChangeReport
 
 
 class Report(Protocol):
@@ -112,3 +114,15 @@ def derived(
 def _counted(made: Made, computed: int) -> Made:
     reused = made.snapshot.totals.shards - computed
     return replace(made, counts={"computed_shards": computed, "reused_shards": reused})
+
+
+def log_change(context: dg.AssetExecutionContext, report: ChangeReport) -> None:
+    """Log what an extension or a migration did."""
+    context.log.info(
+        "%s: %s computed, %s reused",
+        report.version,
+        counted(len(report.made), "shard"),
+        counted(len(report.reused), "shard"),
+    )
+    if report.refused:
+        context.log.warning("%s went to quarantine", counted(report.refused, "record"))

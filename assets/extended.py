@@ -9,19 +9,28 @@ from typing import get_args
 import dagster as dg
 from pydantic import Field
 
-from assets.column_schema import column_schema
-from assets.declared import DeclaredVersion, declaring, gate_of, refuse_itself
-from assets.derived import chosen_input, derived, derived_asset, require_declared
+from assets.declared import DeclaredVersion, Schemas, declaring, gate_of, refuse_itself
+from assets.derived import (
+    chosen_input,
+    derived,
+    derived_asset,
+    log_change,
+    require_declared,
+)
 from assets.makers import DeclaredMakers, LateMakers, Makers
+from assets.plan import DryRun, VersionPlan, plan_of_change
 from assets.progress import logging_engine
 from assets.reporting import result
 from dagster_project.resources import ShardlineResource
 from shardline import __version__
-from shardline.cli.wording import counted, human_bytes
 from shardline.errors import InvalidArgumentError
 from shardline.hints import Hint, Option
-from shardline.operations.change_shards import ChangePlan, ChangeReport, Mode, packing
-from shardline.operations.extend import planned_extend
+from shardline.log.schema import Schema
+from shardline.log.version import Version
+from shardline.operations.change_shards import Mode, ShardChange, packing
+from shardline.operations.extend import extension, planned_extend
+from shardline.operations.same_names import refuse_doubling
+from shardline.paths import each_of
 
 _REWRITE = Option("mode", "rewrite")
 _OPTIONAL = Option("required", value=False)
@@ -33,7 +42,6 @@ class ExtendConfig(dg.Config):
     input_snapshot: int = Field(
         default=0, ge=0, description="Extend this snapshot of the input; 0: the newest published."
     )
-    dry_run: bool = Field(default=False, description="Only tell what would be computed.")
 
 
 def extended_version(
@@ -63,6 +71,8 @@ def extended_version(
     source = of if isinstance(of, str) else of.name
     refuse_itself(name, [source])
     with declaring(name):
+        for option, names in (("drop", drop), ("replaces", replaces)):
+            each_of(names, option)
         _refuse_mode(name, source, mode, drop=drop, replaces=replaces)
         declared = DeclaredMakers.of(fields)
         if declared.given == ():
@@ -74,6 +84,21 @@ def extended_version(
         _refuse_share(mode, quarantine_share, declared)
         packing(compression)
     gate = gate_of(name, expectations, grows=False)
+
+    def planned(base: Version, version: Version, config: ExtendConfig) -> ShardChange:
+        snapshot = chosen_input(base, config.input_snapshot, "input_snapshot")
+        return planned_extend(
+            base,
+            declared.settled(),
+            version,
+            which=snapshot.number,
+            mode=mode,
+            replaces=replaces,
+            drop=drop,
+            compression=compression,
+            quarantine_share=quarantine_share,
+            checks=gate.required,
+        )
 
     @derived_asset(
         name,
@@ -90,27 +115,11 @@ def extended_version(
         run = context.run.run_id
         base = shardline.version(source, run=run, code=code_version)
         version = shardline.version(name, run=run, code=code_version)
-        snapshot = chosen_input(base, config.input_snapshot, "input_snapshot")
-        makers = declared.settled()
-        work = planned_extend(
-            base,
-            makers,
-            version,
-            which=snapshot.number,
-            mode=mode,
-            replaces=replaces,
-            drop=drop,
-            compression=compression,
-            quarantine_share=quarantine_share,
-            checks=gate.required,
-        )
-        if config.dry_run:
-            _tell_plan(context, work.plan())
-            return
+        work = planned(base, version, config)
         require_declared(version, gate)
         began = time.perf_counter()
         report = work.done(logging_engine(context.log), None)
-        _tell_report(context, report)
+        log_change(context, report)
         made = derived(version, report, time.perf_counter() - began, context)
         if made is None:
             context.log.info("%s has no record to extend", source)
@@ -118,7 +127,30 @@ def extended_version(
         refused = replace(made, quarantined_rows=report.refused, quarantine=report.quarantine)
         yield result(version, refused)
 
-    return DeclaredVersion(name, (extended,), gate.definition(), inputs=(source,))
+    def plan(shardline: ShardlineResource, config: ExtendConfig) -> VersionPlan:
+        work = planned(shardline.version(source), shardline.version(name), config)
+        return plan_of_change(work.plan())
+
+    def derive_schema(schemas: Schemas) -> Schema | None:
+        base = schemas[source]
+        if base is None:
+            return None
+        declared.validate(base)
+        if declared.declared is None:
+            return None
+        transform = extension(base, declared.declared, replaces=replaces, drop=drop)
+        refuse_doubling(transform)
+        return transform.after
+
+    return DeclaredVersion(
+        name,
+        (extended,),
+        gate.definition(),
+        inputs=(source,),
+        suite=gate.suite,
+        dry_run=DryRun(ExtendConfig, plan),
+        derive_schema=derive_schema,
+    )
 
 
 def _refuse_mode(
@@ -161,38 +193,3 @@ def _refuse_share(mode: str, share: float, declared: DeclaredMakers) -> None:
                     hint=Hint.of("declare it with ", _OPTIONAL, ", or use ", _REWRITE),
                     feature=feature.name,
                 )
-
-
-def _tell_plan(context: dg.AssetExecutionContext, plan: ChangePlan) -> None:
-    context.log.info(
-        "a dry run: %s of %s would be computed, %s reused; that reads %s of %s",
-        counted(plan.compute, "shard"),
-        plan.source,
-        counted(plan.reuse, "shard"),
-        human_bytes(plan.reads),
-        counted(plan.records, "record"),
-    )
-    context.log_event(
-        dg.AssetObservation(
-            asset_key=context.asset_key,
-            description="A dry run: this would be computed.",
-            metadata={
-                "would_compute": plan.compute,
-                "would_reuse": plan.reuse,
-                "rows_to_read": plan.records,
-                "bytes_to_read": plan.reads,
-                "columns": dg.MetadataValue.table_schema(column_schema(plan.schema)),
-            },
-        )
-    )
-
-
-def _tell_report(context: dg.AssetExecutionContext, report: ChangeReport) -> None:
-    context.log.info(
-        "%s: %s computed, %s reused",
-        report.version,
-        counted(len(report.made), "shard"),
-        counted(len(report.reused), "shard"),
-    )
-    if report.refused:
-        context.log.warning("%s went to quarantine", counted(report.refused, "record"))

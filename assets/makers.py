@@ -11,7 +11,9 @@ from typing import TypeAlias
 from shardline.errors import InvalidArgumentError
 from shardline.fields.bound import Fields
 from shardline.fields.functions import FunctionFields
+from shardline.fields.joins import JoinedFields
 from shardline.hints import Hint
+from shardline.log.schema import Schema
 
 Makers: TypeAlias = Fields | Iterable[Fields]
 LateMakers: TypeAlias = Callable[[], Makers]
@@ -46,6 +48,24 @@ class DeclaredMakers:
         """Those that tell what they make before anything is read."""
         given = () if callable(self.given) else self.given
         return tuple(one for one in given if isinstance(one, FunctionFields))
+
+    @property
+    def declared(self) -> tuple[Fields, ...] | None:
+        """All makers, None if the features of one are not known before a run."""
+        given = () if callable(self.given) else self.given
+        known = tuple(
+            one
+            for one in given
+            if isinstance(one, FunctionFields)
+            or (isinstance(one, JoinedFields) and one.declared is not None)
+        )
+        return None if callable(self.given) or len(known) < len(given) else known
+
+    def validate(self, schema: Schema) -> None:
+        """Raise ValueError if records of this schema lack what a maker reads."""
+        for one in () if callable(self.given) else self.given:
+            if isinstance(one, FunctionFields | JoinedFields):
+                one.validate(schema)
 
     def settled(self) -> tuple[Fields, ...]:
         """All of them, with what lies outside of this process read, once."""

@@ -7,13 +7,17 @@ from pathlib import Path
 import dagster as dg
 from pydantic import Field
 
-from assets.declared import DeclaredVersion, gate_of, refuse_itself
+from assets.declared import DeclaredVersion, declaring, gate_of, parse_target, refuse_itself
 from assets.derived import chosen_input, derived, derived_asset, require_declared
 from assets.exported import exported
+from assets.plan import DryRun, VersionPlan
 from assets.progress import logging_engine
 from assets.reporting import result
 from dagster_project.resources import ShardlineResource
 from shardline import __version__
+from shardline.cli.wording import counted
+from shardline.log.snapshot import Snapshot
+from shardline.operations.change_shards import packing
 from shardline.operations.rebuild import rebuild
 
 _MEGABYTE = 1024 * 1024
@@ -28,14 +32,13 @@ class RebuildConfig(dg.Config):
     target_shard_mb: int = Field(
         default=0, ge=0, description="Shards of so many MB; 0 for the declared size."
     )
-    dry_run: bool = Field(default=False, description="Only tell what would be rebuilt.")
 
 
 def rebuilt_version(
     name: str,
     *,
     of: str | DeclaredVersion,
-    target_bytes: int | None = None,
+    target_bytes: int | str | None = None,
     compression: str | None = None,
     export: str | Path | None = None,
     expectations: str | Path | None = None,
@@ -46,11 +49,14 @@ def rebuilt_version(
 ) -> DeclaredVersion:
     """Declare a version, `digits/single`, that holds what `of` has published, rebuilt.
 
-    It becomes one file, or files of `target_bytes`; `export` is a path at which the newest
-    published state also lies as one file, replaced whole. It follows `of` by itself.
+    It becomes one file, or files of `target_bytes`, such as "128MB"; `export` is a path at which
+    the newest published state also lies as one file, replaced whole. It follows `of` by itself.
     """
     source = of if isinstance(of, str) else of.name
     refuse_itself(name, [source])
+    with declaring(name):
+        target = None if target_bytes is None else parse_target("target_bytes", target_bytes)
+        packing(compression)
     gate = gate_of(name, expectations, grows=False)
 
     @derived_asset(
@@ -69,22 +75,13 @@ def rebuilt_version(
         base = shardline.version(source, run=run, code=code_version)
         version = shardline.version(name, run=run, code=code_version)
         snapshot = chosen_input(base, config.input_snapshot, "input_snapshot")
-        if config.dry_run:
-            context.log.info(
-                "a dry run: %s@%d would be rebuilt, %d records in %d shards",
-                source,
-                snapshot.number,
-                snapshot.records,
-                len(snapshot.shards),
-            )
-            return
         require_declared(version, gate)
         began = time.perf_counter()
         report = rebuild(
             base,
             snapshot.number,
             into=version,
-            target_bytes=config.target_shard_mb * _MEGABYTE or target_bytes,
+            target_bytes=config.target_shard_mb * _MEGABYTE or target,
             compression=compression,
             checks=gate.required,
             engine=logging_engine(context.log),
@@ -95,9 +92,30 @@ def rebuilt_version(
             return
         yield result(version, made)
 
+    def plan(shardline: ShardlineResource, config: RebuildConfig) -> VersionPlan:
+        base = shardline.version(source)
+        return _plan(chosen_input(base, config.input_snapshot, "input_snapshot"))
+
     return DeclaredVersion(
         name,
         (rebuilt, *([exported(name, Path(export), owners)] if export is not None else [])),
         gate.definition(),
         inputs=(source,),
+        suite=gate.suite,
+        exports=() if export is None else (Path(export),),
+        dry_run=DryRun(RebuildConfig, plan),
+        derive_schema=lambda schemas: schemas[source],
+    )
+
+
+def _plan(snapshot: Snapshot) -> VersionPlan:
+    shards, records = snapshot.totals.shards, snapshot.records
+    return VersionPlan(
+        f"{snapshot} to rebuild, {counted(records, 'record')} in {counted(shards, 'shard')}",
+        {
+            "input_snapshot": snapshot.number,
+            "shards_to_read": int(shards),
+            "rows_to_read": int(records),
+            "bytes_to_read": int(snapshot.bytes),
+        },
     )

@@ -5,7 +5,7 @@ A file has one expectation on each line and no ids, so that a change of one show
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -132,6 +132,21 @@ def read_suite(path: Path, version: str = "DATASET/VERSION") -> Suite:
     return Suite(name, tuple(read), meta)
 
 
+def validate_columns(path: Path, suite: Suite, columns: Collection[str]) -> None:
+    """Raise SuiteError for an expectation on a column that the version does not have."""
+    for place, expected in enumerate(suite.expectations, 1):
+        for column in expected.columns:
+            if column not in columns:
+                raise SuiteError(
+                    f"expectation {place} ({expected.type}): unknown column {column!r}",
+                    path=path,
+                    code="unknown-column",
+                    hint=Hint.nearest(column, columns, "columns"),
+                    expectation=place,
+                    rule=expected.type,
+                )
+
+
 def _expected(path: Path, place: int, told: object) -> Expected:
     if not isinstance(told, dict) or not isinstance(told.get("type"), str):
         raise SuiteError(
@@ -172,7 +187,7 @@ def _refuse_unsupported(path: Path, place: int, expected: Expected) -> None:
             f"{what}: unknown type",
             path=path,
             code="unknown-expectation",
-            hint=Hint.of("correct its name, or remove it"),
+            hint=Hint.nearest(expected.type, EVALUATIONS, "types"),
             expectation=place,
             rule=expected.type,
         )

@@ -7,6 +7,8 @@ import dagster as dg
 from assets.declared import DeclarationError, DeclaredVersion
 from dagster_project.auditing import AUDIT, AUDIT_JOB, audit_asset, audit_schedule
 from dagster_project.automation import follow_sensor
+from dagster_project.declared_schemas import validate_exports, validate_schemas
+from dagster_project.dry_run import dry_run_job
 from dagster_project.reconciler import Reconciled, reconciler_sensor
 from dagster_project.resources import ShardlineResource, shardline_resource
 from dagster_project.upkeep import vacuum_job, verify_job, verify_schedule
@@ -38,8 +40,8 @@ def platform(
             follow_sensor(),
             reconciler_sensor([reconciled(version) for version in declared]),
         ],
-        jobs=[verify, vacuum_job(names), AUDIT_JOB],
-        resources={**(resources or {}), "shardline": shardline or shardline_resource()},
+        jobs=[dry_run_job(declared), verify, vacuum_job(names), AUDIT_JOB],
+        resources={**(resources or {}), "shardline": (shardline or shardline_resource()).fixed()},
         # Few, large steps: the engine runs shards side by side, so a process per step buys nothing.
         executor=dg.in_process_executor,
     )
@@ -56,7 +58,7 @@ def reconciled(version: DeclaredVersion) -> Reconciled:
 
 
 def refuse_mistakes(declared: tuple[DeclaredVersion, ...]) -> None:
-    """Refuse names that collide, and inputs that nobody declares."""
+    """Refuse names that collide, inputs that nobody declares, and what schemas contradict."""
     known: dict[dg.AssetKey, str] = {dg.AssetKey(AUDIT): "the audit"}
     for version in declared:
         for asset in version.assets:
@@ -85,3 +87,5 @@ def refuse_mistakes(declared: tuple[DeclaredVersion, ...]) -> None:
                     hint=Hint.of(f"declare {given}, or name one of {', '.join(sorted(names))}"),
                     version=version.name,
                 )
+    validate_exports(declared)
+    validate_schemas(declared)

@@ -24,6 +24,19 @@ class ShardlineResource(dg.ConfigurableResource[None]):
         """Open a version; `run` and `code` are told in the entries that are committed by it."""
         return Version(open_store(self.root), name, run=run, code=code)
 
+    def fixed(self) -> dg.ResourceDefinition:
+        """Return the definition of this resource for all runs: the launchpad cannot change it.
+
+        The fields of a ConfigurableResource are part of the run config, so that a run could write
+        to another root while Dagster shows its assets as those of this root.
+        """
+        return dg.ResourceDefinition(
+            resource_fn=lambda _: self.process_config_and_initialize(),
+            config_schema={},
+            description="The root of the datasets. It is set where the platform is declared, or by "
+            f"{ROOT_VARIABLE}, and is the same for all runs.",
+        )
+
 
 def shardline_resource() -> ShardlineResource:
     """The resource as the environment says: SHARDLINE_ROOT, or else the folder of the demo."""

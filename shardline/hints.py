@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import shlex
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 if TYPE_CHECKING:
@@ -69,6 +70,15 @@ class Hint:
     def run(cls, *arguments: str) -> Hint:
         """Build the hint to run a single command."""
         return cls(("run ", Command(arguments)))
+
+    @classmethod
+    def nearest(cls, name: str, known: Iterable[str], label: str) -> Hint:
+        """Build the hint for an unknown name: the closest known name, or all of them."""
+        names = list(dict.fromkeys(known))
+        close = get_close_matches(name, names, 1)
+        if close:
+            return cls((f"did you mean {close[0]!r}?",))
+        return cls((f"{label}: {', '.join(map(repr, names)) or 'none'}",))
 
     @classmethod
     def join(cls, separator: str, hints: Iterable[Hint]) -> Hint:

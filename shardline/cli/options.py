@@ -14,6 +14,7 @@ from click.core import ParameterSource
 
 from shardline.cli.errors import AS_JSON, GIVEN_ROOT, UsageError
 from shardline.cli.skipped import note_skipped
+from shardline.errors import InvalidArgumentError
 from shardline.file_names import RECORD_SUFFIXES, is_record_name, is_sidecar_name
 from shardline.hints import Hint
 
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
 
 Command = TypeVar("Command", bound="Callable[..., Any]")
 
-_SIZE = re.compile(r"(\d{1,30})\s*(|[kmgt])i?b?", re.IGNORECASE)
 _SHARE = re.compile(r"(\d{1,3}(?:\.\d{1,9})?)%|(0(?:\.\d{1,12})?)", re.ASCII)
 _DURATION = re.compile(r"0|(\d{1,9})([wdhms])", re.ASCII)
 _SECONDS = {"w": 604_800, "d": 86_400, "h": 3_600, "m": 60, "s": 1}
@@ -48,11 +48,12 @@ class Size(click.ParamType):  # type: ignore[type-arg]  # generic in the newest 
         """Read a size from the command line."""
         if isinstance(value, int):
             return value
-        match = _SIZE.fullmatch(str(value).strip())
-        if match is None:
-            self.fail(f"invalid size {value!r}: expected 1000000, 64KB or 256MB", param, ctx)
-        power = " kmgt".index(match[2].lower() or " ")
-        size = int(match[1]) * int(1024**power)
+        from shardline.operations.arguments import parse_size
+
+        try:
+            size = parse_size(str(value))
+        except InvalidArgumentError as error:
+            self.fail(error.message, param, ctx)
         if size < self._least:
             self.fail(f"invalid size {value!r}: expected at least {self._least}", param, ctx)
         return size

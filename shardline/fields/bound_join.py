@@ -77,17 +77,21 @@ class BoundJoin(Bound):
         }
 
 
-def keys_of(held: HeldTable, column: str, key: Feature, doubled: Doubled) -> Lookup:
-    """The rows of a table by their keys, which are as those of the records: FieldsError if not."""
-    where = f"{held.shown}, column {column!r}"
+def validate_key(shown: str, key: Feature) -> None:
+    """Raise FieldsError for a feature that cannot be the key to a table."""
     if key.shape or key.sequence or key.kind == "float":
         steps = " in each step" if key.sequence else ""
         raise FieldsError(
-            f"{held.shown}: unsupported key {key.name!r} ({key.kind} of shape {key.shape}{steps})",
+            f"{shown}: unsupported key {key.name!r} ({key.kind} of shape {key.shape}{steps})",
             code="key-mismatch",
             hint=Hint.of("use a key that is a single int64 or bytes value"),
             feature=key.name,
         )
+
+
+def keys_of(held: HeldTable, column: str, key: Feature, doubled: Doubled) -> Lookup:
+    """The rows of a table by their keys, which are as those of the records: FieldsError if not."""
+    where = f"{held.shown}, column {column!r}"
     large = held.large(column) if key.kind == "int64" else None
     if large is not None:
         raise FieldsError(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from shardline.errors import FieldsError, SchemaMismatchError
 from shardline.hints import Hint, Option
 from shardline.log.meanings import check_text
-from shardline.log.schema import Feature
+from shardline.log.schema import Feature, unknown_feature
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -106,11 +106,11 @@ def found_features(shown: str, reads: tuple[str, ...] | None, schema: Schema) ->
     for name in reads:
         feature = known.get((False, name)) or known.get((True, name))
         if feature is None:
-            has = ", ".join(repr(feature.name) for feature in schema.features) or "none"
+            unknown = unknown_feature(name, schema)
             raise SchemaMismatchError(
-                f"{shown}: unknown feature {name!r}",
-                code="unknown-feature",
-                hint=Hint.of(f"the schema has {has}"),
+                f"{shown}: {unknown.message}",
+                code=unknown.code,
+                hint=unknown.hint,
                 feature=name,
             )
         found.append(feature)

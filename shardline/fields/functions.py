@@ -112,6 +112,10 @@ class FunctionFields(ABC):
     def bind(self, schema: Schema) -> Bound:
         """The function for records of this schema."""
 
+    def validate(self, schema: Schema) -> None:
+        """Raise SchemaMismatchError if records of this schema lack what it reads."""
+        self._found(schema)
+
     def _found(self, schema: Schema) -> list[Feature]:
         return found_features(self.shown, self.reads, schema)
 

@@ -10,7 +10,13 @@ from typing import TYPE_CHECKING, get_args
 import pyarrow as pa
 
 from shardline.errors import FieldsError
-from shardline.fields.bound_join import BoundJoin, Missing, column_of, keys_of
+from shardline.fields.bound_join import (
+    BoundJoin,
+    Missing,
+    column_of,
+    keys_of,
+    validate_key,
+)
 from shardline.fields.declared import checked_features, found_features
 from shardline.fields.functions import told_features
 from shardline.fields.lookup import Doubled
@@ -130,9 +136,19 @@ class JoinedFields:
 
     @property
     def features(self) -> tuple[Feature, ...]:
-        """The columns that become fields."""
+        """The columns that become fields. The table is read only if they are not declared."""
+        if self.declared is not None:
+            return self.declared
         with add_path(self._path):
             return self._settled()[1]
+
+    @property
+    def declared(self) -> tuple[Feature, ...] | None:
+        """The columns that become fields, None if the table has to be read to know them."""
+        features = [feature for feature in self.chosen or () if isinstance(feature, Feature)]
+        if not features or len(features) < len(self.chosen or ()):
+            return None
+        return tuple(self._as_made(features))
 
     def settled(self) -> JoinedFields:
         """The same, with the table read."""
@@ -157,11 +173,20 @@ class JoinedFields:
             "defaults": defaults,
         }
 
+    def validate(self, schema: Schema) -> None:
+        """Raise SchemaMismatchError or FieldsError if no record of this schema has such a key."""
+        self._key(schema)
+
+    def _key(self, schema: Schema) -> Feature:
+        (key,) = found_features(self.shown, self.reads, schema)
+        validate_key(self.shown, key)
+        return key
+
     def bind(self, schema: Schema) -> Bound:
         """The table for records of this schema."""
         with add_path(self._path):
             held, features = self._settled()
-        (key,) = found_features(self.shown, self.reads, schema)
+        key = self._key(schema)
         with add_path(held.path):
             keys = keys_of(held, self.column, key, self.doubled)
             columns = {feature: column_of(held, feature) for feature in features}
@@ -200,9 +225,13 @@ class JoinedFields:
                 hint=Hint.of("declare the columns as features, e.g. `Feature('area', 'int64')`"),
             )
         features = [found[f] if isinstance(f, str) else f for f in chosen]
-        if self.missing == "absent":
-            features = [replace(feature, required=False) for feature in features]
-        return held, checked_features(self.shown, features)
+        return held, checked_features(self.shown, self._as_made(features))
+
+    def _as_made(self, features: Sequence[Feature]) -> list[Feature]:
+        """Return the features with what `missing` makes of them."""
+        if self.missing != "absent":
+            return list(features)
+        return [replace(feature, required=False) for feature in features]
 
     def _read(self) -> HeldTable:
         wanted = None if self.chosen is None else {self.column, *map(_name, self.chosen)}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from difflib import get_close_matches
 from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
@@ -284,13 +283,10 @@ class Schema:
 
 def unknown_feature(name: str, schema: Schema) -> SchemaMismatchError:
     """Build the error for a feature that a schema does not have."""
-    names = list(dict.fromkeys(feature.name for feature in schema.features))
-    close = get_close_matches(name, names, 1)
-    known = ", ".join(map(repr, names)) or "none"
     return SchemaMismatchError(
         f"unknown feature {name!r}",
         code="unknown-feature",
-        hint=Hint.of(f"did you mean {close[0]!r}?" if close else f"features: {known}"),
+        hint=Hint.nearest(name, (feature.name for feature in schema.features), "features"),
         feature=name,
     )
 

@@ -404,16 +404,21 @@ def _schema(version: Version, declared: Schema | None, sources: Sequence[RecordS
     """The schema of the version; of a new one, what was declared or what the sources suggest."""
     if declared is not None:
         refuse_no_schema(declared, version.name)
-    if not version.exists:
-        return declared if declared is not None else _inferred(version, sources)
-    if declared is not None and declared.fingerprint != version.schema.fingerprint:
+        validate_declared(version, declared)
+    if version.exists:
+        return version.schema
+    return declared if declared is not None else _inferred(version, sources)
+
+
+def validate_declared(version: Version, declared: Schema) -> None:
+    """Raise SchemaMismatchError if the version exists with another schema."""
+    if version.exists and declared.fingerprint != version.schema.fingerprint:
         raise SchemaMismatchError(
             f"{version.name}: declared schema differs from the schema of the version:\n"
             f"{compare(version.schema, declared)}",
             hint=Hint.of("append to a new version"),
             version=version.name,
         )
-    return version.schema
 
 
 def _inferred(version: Version, sources: Sequence[RecordSource]) -> Schema:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numbers
+import re
 from typing import TYPE_CHECKING
 
 from shardline.errors import InvalidArgumentError, InvalidTypeError
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from shardline.log.version import Version
+
+_SIZE = re.compile(r"(\d{1,30})\s*(|[kmgt])i?b?", re.IGNORECASE)
 
 
 def validate_files_differ(files: Iterable[Path]) -> None:
@@ -61,6 +64,21 @@ def validate_number(name: str, value: object, kind: type = numbers.Integral) -> 
     if not isinstance(value, kind) or isinstance(value, bool):
         what = "an integer" if kind is numbers.Integral else "a number"
         raise InvalidTypeError(f"{name}: expected {what}, got {type(value).__name__}")
+
+
+def parse_size(text: str) -> int:
+    """Return a number of bytes. Raises InvalidArgumentError if the text is not a size.
+
+    Example:
+        parse_size("128MB")  # 134217728: units are powers of 1024
+    """
+    match = _SIZE.fullmatch(text.strip())
+    if match is None:
+        raise InvalidArgumentError(
+            f"invalid size {text!r}: expected 1000000, 64KB or 256MB", code="invalid-argument"
+        )
+    power = " kmgt".index(match[2].lower() or " ")
+    return int(match[1]) * int(1024**power)
 
 
 def validate_share(name: str, value: float) -> None:

@@ -11,10 +11,11 @@ import time
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from math import ceil
+from os import PathLike, fspath
 from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
-from shardline.errors import InvalidArgumentError, SourceError
+from shardline.errors import InvalidArgumentError, InvalidTypeError, SourceError
 from shardline.hints import Hint
 from shardline.log import canonical
 from shardline.sources.choose import Format
@@ -59,8 +60,22 @@ class LandingFolder:
     format: Format | None = None
     settle_seconds: float = 10.0
 
+    if TYPE_CHECKING:
+
+        def __init__(
+            self,
+            where: str | PathLike[str],
+            pattern: str = "*",
+            format: Format | None = None,  # noqa: A002 - the word that people expect
+            settle_seconds: float = 10.0,
+        ) -> None: ...
+
     def __post_init__(self) -> None:
         """Refuse what cannot be looked into."""
+        if isinstance(self.where, PathLike):
+            object.__setattr__(self, "where", fspath(self.where))
+        if not isinstance(self.where, str):
+            raise InvalidTypeError(f"where: expected a path, got {type(self.where).__name__}")
         if self.format is not None and self.format not in get_args(Format):
             raise InvalidArgumentError(
                 f"{self.where}: invalid format {self.format!r}: expected "

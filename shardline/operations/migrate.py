@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from shardline.fields.bound import Fields
     from shardline.files.compression import Compression
     from shardline.files.reader import Limits
-    from shardline.log.facts import Json
+    from shardline.log.facts import Checks, Json
     from shardline.log.schema import Feature, Kind, Schema
     from shardline.log.version import Version
     from shardline.operations.change_shards import ChangeReport
@@ -79,6 +79,7 @@ def migrate(
     which: str | int = "published",
     compression: Compression | str | None = None,
     quarantine_share: float = 0.0,
+    checks: Checks | None = None,
     limits: Limits = DEFAULT_LIMITS,
     engine: Engine | None = None,
     progress: Listener | None = None,
@@ -87,7 +88,8 @@ def migrate(
 
     What is there already is not made again, so that the new version can follow the old one. A
     value that the new kind cannot hold stops it with BadRecordsError, and nothing is committed; or
-    up to a share of such records go to quarantine, and are missing in the new version.
+    up to a share of such records go to quarantine, and are missing in the new version. A new
+    version gets `checks`, or those of the base.
     """
     work = planned_migration(
         base,
@@ -96,6 +98,7 @@ def migrate(
         which=which,
         compression=compression,
         quarantine_share=quarantine_share,
+        checks=checks,
         limits=limits,
     )
     return work.done(engine or Threads(), progress)
@@ -109,6 +112,7 @@ def planned_migration(
     which: str | int = "published",
     compression: Compression | str | None = None,
     quarantine_share: float = 0.0,
+    checks: Checks | None = None,
     limits: Limits = DEFAULT_LIMITS,
 ) -> ShardChange:
     """The same, ready to be done: its `plan` tells what it would do."""
@@ -126,6 +130,7 @@ def planned_migration(
         quarantine_share,
         limits,
         steps.to_json(),
+        checks,
     )
 
 
@@ -135,24 +140,7 @@ def migration(schema: Schema, steps: Steps) -> Transform:
         raise SchemaMismatchError(
             "opaque records have no features to migrate", code="opaque-records"
         )
-    if not isinstance(steps, Steps):
-        raise InvalidTypeError(f"steps: expected Steps, got {type(steps).__name__}")
-    if not steps.lines():
-        raise InvalidArgumentError(
-            "nothing to migrate",
-            code="missing-argument",
-            hint=Hint.of(
-                "set ",
-                Option("rename"),
-                ", ",
-                Option("drop"),
-                ", ",
-                Option("cast"),
-                " or ",
-                Option("default"),
-            ),
-        )
-    _refuse_contradictions(steps)
+    validate_steps(steps)
     names = unchanged(schema)
     after = {feature.key: feature for feature in schema.features}
     fields: list[Fields] = []
@@ -178,7 +166,25 @@ def migration(schema: Schema, steps: Steps) -> Transform:
     return Transform(schema, replace(schema, features=tuple(after.values())), names, tuple(fields))
 
 
-def _refuse_contradictions(steps: Steps) -> None:
+def validate_steps(steps: Steps) -> None:
+    """Raise ValueError for steps that change nothing, or that contradict each other."""
+    if not isinstance(steps, Steps):
+        raise InvalidTypeError(f"steps: expected Steps, got {type(steps).__name__}")
+    if not steps.lines():
+        raise InvalidArgumentError(
+            "nothing to migrate",
+            code="missing-argument",
+            hint=Hint.of(
+                "set ",
+                Option("rename"),
+                ", ",
+                Option("drop"),
+                ", ",
+                Option("cast"),
+                " or ",
+                Option("default"),
+            ),
+        )
     for old, new in steps.rename.items():
         if not new:
             raise SchemaMismatchError(

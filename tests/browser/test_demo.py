@@ -17,7 +17,7 @@ EXTENDED, PAIRS = "digits_v2", "digit_pairs_v1"
 OF_DIGITS = (GROWING, SINGLE, EXPORT, EXTENDED)
 CHECKS = ["drift", "expectations", "integrity", "schema", "volume"]
 PLOTTED = ["snapshot", "dagster/row_count", "added_rows", "bytes"]
-LAUNCHPAD = ["dry_run", "files", "limit", "reland", "target_shard_mb"]
+LAUNCHPAD = ["files", "limit", "reland", "target_shard_mb"]
 
 
 @pytest.mark.slow

@@ -150,23 +150,6 @@ def test_of_a_virtual_version_only_the_plan_of_what_is_new_is_written(
     assert sorted(found) == [(a, b) for a in range(5) for b in range(a + 1, 5)]
 
 
-def test_a_dry_run_tells_pairs_and_bytes_and_changes_nothing(
-    tmp_path: Path, instance: dg.DagsterInstance
-) -> None:
-    notes = among_themselves(tmp_path)
-    notes.land("a", range(10))
-    notes.run(instance, GROWING)
-    result = notes.run(instance, PAIRS, config={"dry_run": True})
-    assert result.success
-    assert not notes.version("pairs/v1").exists
-    (event,) = result.get_asset_observation_events()
-    plan = event.asset_observation_data.asset_observation.metadata
-    assert plan["pairs_to_compute"].value == 45
-    assert isinstance(plan["bytes_to_write"].value, int)
-    assert plan["bytes_to_write"].value > 45 * 2 * len("note 1")
-    assert (plan["would_compute"].value, plan["would_reuse"].value) == (1, 0)
-
-
 def test_it_follows_either_input_and_waits_until_both_are_published(
     tmp_path: Path, instance: dg.DagsterInstance
 ) -> None:

@@ -118,25 +118,6 @@ def test_each_column_is_made_of_those_that_its_maker_reads(
     ]
 
 
-def test_a_dry_run_tells_what_it_would_compute_and_changes_nothing(
-    tmp_path: Path, instance: dg.DagsterInstance
-) -> None:
-    notes = extending(tmp_path)
-    notes.land("a", range(5))
-    notes.land("b", range(5, 9))
-    notes.run(instance, GROWING)
-    result = notes.run(instance, EXTENDED, config={"dry_run": True, "input_snapshot": 1})
-    assert result.success
-    assert not notes.version("notes/v2").exists
-    (event,) = result.get_asset_observation_events()
-    plan = event.asset_observation_data.asset_observation.metadata
-    assert (plan["would_compute"].value, plan["would_reuse"].value) == (2, 0)
-    assert plan["rows_to_read"].value == 9
-    columns = plan["columns"]
-    assert isinstance(columns, dg.TableSchemaMetadataValue)
-    assert "length" in {column.name for column in columns.schema.columns}
-
-
 def test_it_is_followed_by_itself_once_its_base_was_published_with_other_content(
     tmp_path: Path, instance: dg.DagsterInstance
 ) -> None:

@@ -253,20 +253,6 @@ def test_materializing_with_nothing_new_reports_the_snapshot_that_stands(
     assert first.metadata["added_rows"].value == 0
 
 
-def test_a_dry_run_tells_what_it_would_append_and_changes_nothing(
-    notes: Platform, instance: dg.DagsterInstance
-) -> None:
-    path = notes.land("a", range(5))
-    result = notes.run(instance, GROWING, config={"dry_run": True})
-    assert result.success
-    assert not notes.version().exists
-    (event,) = result.get_asset_observation_events()
-    observed = event.asset_observation_data.asset_observation
-    assert observed.metadata["would_append"].value == 1
-    (row,) = table_rows(observed.metadata["sources"])
-    assert row["source"] == str(path.resolve())
-
-
 def test_files_and_a_limit_can_be_asked_for(notes: Platform, instance: dg.DagsterInstance) -> None:
     paths = [notes.land(name, range(n, n + 1)) for n, name in enumerate("abc")]
     notes.run(instance, GROWING, config={"files": [str(paths[1])]})

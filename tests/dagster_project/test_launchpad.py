@@ -58,15 +58,6 @@ def test_a_snapshot_of_the_input_that_is_not_published_is_refused(
     assert caught.value.hint.commands == (Command.of("status", "notes/v1"),)
 
 
-def test_a_dry_run_of_a_rebuild_changes_nothing(
-    notes: Platform, instance: dg.DagsterInstance
-) -> None:
-    notes.land("a", range(5))
-    notes.run(instance, GROWING)
-    assert rebuild(notes, instance, dry_run=True).success
-    assert not notes.version("notes/single").exists
-
-
 def test_a_target_size_makes_shards_of_that_size(
     notes: Platform, instance: dg.DagsterInstance
 ) -> None:

@@ -185,7 +185,12 @@ def refuse_unknown(function: Callable[..., object], options: Iterable[str]) -> N
 
 
 def make_rule(**options: Unpack[Options]) -> Rule:
-    """The rule of these options. Raises ValueError if they make none."""
+    """The rule of these options, with its tables read. Raises ValueError if they make none."""
+    return declare_rule(**options).settled()
+
+
+def declare_rule(**options: Unpack[Options]) -> Rule:
+    """Return the rule of these options, with no table read. Raises ValueError if they make none."""
     given = options.get("fields", ())
     fields: Sequence[Fields] = given if isinstance(given, list | tuple) else (given,)
     return Rule(
@@ -202,7 +207,7 @@ def make_rule(**options: Unpack[Options]) -> Rule:
         sample=options.get("sample"),
         seed=options.get("seed", 0),
         once=options.get("once", False),
-    ).settled()
+    )
 
 
 def _pairs(on: object) -> tuple[tuple[str, str], ...]:
@@ -257,10 +262,11 @@ def key_columns(rule: Rule, left: Schema, right: Schema) -> KeyColumns:
 def _key(side: str, schema: Schema, name: str) -> Feature:
     feature = schema.find(name, sequence=False)
     if feature is None:
-        known = ", ".join(repr(one.name) for one in schema.features if not one.sequence) or "none"
+        known = (one.name for one in schema.features if not one.sequence)
         raise SchemaMismatchError(
-            f"unknown feature {name!r} of the {side} (known: {known})",
+            f"unknown feature {name!r} of the {side}",
             code="unknown-feature",
+            hint=Hint.nearest(name, known, "features"),
             feature=name,
         )
     if feature.kind not in _KEY_KINDS or feature.shape:
