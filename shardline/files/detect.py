@@ -24,7 +24,7 @@ _HEAD_BYTES = 128 * 1024
 
 def detect(file: OpenFile) -> Compression:
     """Tell how a file is packed by its first bytes."""
-    if _begins_with_header(file.pread(_GLANCE_BYTES, 0)):  # most do, and need no more
+    if begins_with_record(file.pread(_GLANCE_BYTES, 0)):  # most do, and need no more
         return Compression.NONE
     head = file.pread(_HEAD_BYTES, 0)
     size = file.size
@@ -35,14 +35,15 @@ def detect(file: OpenFile) -> Compression:
     return Compression.NONE
 
 
-def _begins_with_header(data: bytes) -> bool:
+def begins_with_record(data: bytes) -> bool:
+    """Return True if these are the first bytes of a plain TFRecord file."""
     search = kernel.scan(data[:HEADER_BYTES], max_record_bytes=2**64 - 1, final=False)
     return len(data) >= HEADER_BYTES and search.fault is None
 
 
 def _unpacks_to_header(head: bytes) -> bool:
     try:
-        return _begins_with_header(zlib.decompressobj().decompress(head, HEADER_BYTES))
+        return begins_with_record(zlib.decompressobj().decompress(head, HEADER_BYTES))
     except zlib.error:
         return False
 
@@ -55,7 +56,7 @@ def _plausible_length(head: bytes, size: int) -> bool:
 def _leads_to_record(file: OpenFile, head: bytes, size: int) -> bool:
     """Whether the first bytes, read as a length, lead to another record or to the end."""
     end = int.from_bytes(head[:8], "little") + FRAME_BYTES
-    return end == size or (end < size and _begins_with_header(file.pread(HEADER_BYTES, end)))
+    return end == size or (end < size and begins_with_record(file.pread(HEADER_BYTES, end)))
 
 
 def open_stream(

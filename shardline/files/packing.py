@@ -6,7 +6,8 @@ files as usual. Where members end depends on the records alone, not on how they 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from isal import igzip_lib, isal_zlib
@@ -38,7 +39,10 @@ class Packer:
         self._put = put
         self._member = bytearray()
         self._base = 0
-        self._zlib = isal_zlib.compressobj(_LEVEL)
+
+    @cached_property
+    def _zlib(self) -> Any:  # noqa: ANN401 - isal has no types
+        return isal_zlib.compressobj(_LEVEL)  # allocates hundreds of KB
 
     @property
     def room(self) -> int:

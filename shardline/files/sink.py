@@ -46,6 +46,26 @@ class _NoHash:
         return ""
 
 
+class MemoryWriter:
+    """A file that is small enough to be written in memory."""
+
+    def __init__(self) -> None:
+        self._data = bytearray()
+
+    def write(self, data: Buffer) -> None:
+        """Add bytes at the end."""
+        self._data += data
+
+    def rewrite(self, offset: int, data: bytes) -> None:
+        """Write over the bytes at `offset`."""
+        self._data[offset : offset + len(data)] = data
+
+    @property
+    def content(self) -> bytes:
+        """What was written."""
+        return bytes(self._data)
+
+
 class RecordSink:
     """A TFRecord file being written to `file`, and its index to `index` if that is given.
 

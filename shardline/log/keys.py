@@ -75,6 +75,8 @@ class Keys:
     def _place(self, key: bytes) -> tuple[int, bool]:
         """Where a key stands or would stand, and whether it does."""
         prefixes, keys, _ = self._sorted()
+        if not len(prefixes):
+            return 0, False
         prefix = np.uint64(int.from_bytes(key[:8], "big"))
         row = int(np.searchsorted(prefixes, prefix))
         while row < len(prefixes) and prefixes[row] == prefix:

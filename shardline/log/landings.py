@@ -57,6 +57,8 @@ class Landings:
     def find(self, hashed: int) -> list[int]:
         """Return the entries in which a source of this hash may have landed, oldest first."""
         hashes, entries = self._sorted()
+        if not len(hashes):
+            return list(self._new.get(hashed, ()))
         key = np.uint64(hashed)
         first = last = int(hashes.searchsorted(key))
         if first < len(hashes) and hashes[first] == key:

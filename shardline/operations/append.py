@@ -22,6 +22,7 @@ from shardline.errors import (
     name_version,
 )
 from shardline.execution.engine import Threads
+from shardline.execution.groups import run_grouped
 from shardline.files.compression import Compression
 from shardline.files.reader import DEFAULT_LIMITS
 from shardline.hints import Hint, Option
@@ -36,6 +37,7 @@ from shardline.operations.landing import (
     LandingOptions,
     LandingTask,
     land,
+    land_together,
 )
 from shardline.operations.replacing import exchange_for
 from shardline.operations.set_aside import Refusal, land_or_refuse, open_or_refuse, split_refused
@@ -177,7 +179,7 @@ def append(
         set_aside=set_aside,
     )
     tasks = [_IdentifyTask(source) for source in opened]
-    identified = list(work.engine.run(_identify, tasks, progress))
+    identified = list(run_grouped(work.engine, _identify, tasks, progress))
     for left in reversed(range(_ROUNDS)):
         version.refresh()
         plan = _planned(work, identified, refused)
@@ -465,7 +467,7 @@ def _execute(
     )
     while True:
         tasks = [_with_fresh_name(version, task) for task in tasks]
-        made = list(engine.run(work, tasks, progress))
+        made = list(run_grouped(engine, work, tasks, progress, together=land_together))
         stale = {
             one.source.key
             for one in made
@@ -480,8 +482,8 @@ def _execute(
 
 
 def _with_fresh_name(version: Version, task: LandingTask) -> LandingTask:
-    attempt = fresh_attempt(version.state, [task.plan(0, 0)], task.attempt)
-    return replace(task, attempt=attempt)
+    attempt = fresh_attempt(version.state, [task.first_plan], task.attempt)
+    return task if attempt == task.attempt else replace(task, attempt=attempt)
 
 
 def _change(work: _Work, plan: _Plan, landings: Sequence[Landing], schema: Schema) -> Append:

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from functools import partial
+from threading import Lock
 from typing import TYPE_CHECKING
 
+from shardline.execution.groups import small_groups
 from shardline.execution.threads import run_tasks
+from shardline.files.compression import Compression
 from shardline.files.reader import DEFAULT_LIMITS, Limits
 from shardline.log.changes import refuse_condemned
 from shardline.log.facts import Attestation
 from shardline.log.layers import stacks_of
 from shardline.log.version import refuse_no_version
-from shardline.operations.inspect import inspect_shard, look_at_shard
+from shardline.operations.inspect import inspect_shard, inspect_small_shards, look_at_shard
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable
+    from collections.abc import Callable, Collection, Iterable, Sequence
 
     from shardline.execution.engine import Running
     from shardline.log.facts import Shard
@@ -85,24 +88,12 @@ def check_version(
         left += _gone_or_cut(version, snapshot, left)
     what = f"snapshot {snapshot.number} cannot be checked: "
     refuse_condemned(version.state, [stay.shard for stay in left], what)
-
-    def check_one(stack: Stack) -> ShardReport:
-        layer, shard = stack.top, stack.top.shard
-        report = inspect_shard(
-            version.store,
-            version.shard_name(shard),
-            shard,
-            layer.schema if SCHEMA in needed else None,
-            below=layer.below,
-            limits=limits,
-            progress=None if progress is None else partial(progress, shard),
-        )
-        problems = (*report.problems, *_problems_below(version, stack))
-        return replace(report, problems=problems, read=report.read and layer.schema is not None)
-
     asked = tuple(stay.shard for stay in left)
     stacks = stacks_of(replace(snapshot, list_shards=lambda: asked))
-    reports = list(run_tasks(check_one, stacks, workers=workers))
+    checker = _Checker(version, SCHEMA in needed, limits, progress)
+    groups = [stacks[cut] for cut in small_groups([_joinable_bytes(one.shard) for one in left])]
+    found = run_tasks(checker.check, groups, workers=workers)
+    reports = [report for some in found for report in some]
     attested = {SCHEMA} & needed | {INTEGRITY} & set(only)
     attestations = tuple(one for one in _attestations(reports) if one.check in attested)
     fresh = [
@@ -122,6 +113,53 @@ def check_version(
         version.state.published,
         attestations,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class _Checker:
+    """Checks shards, each with its layers: small ones together, as long as all are sound."""
+
+    version: Version
+    with_schema: bool
+    limits: Limits
+    progress: Callable[[Shard, int], None] | None
+
+    def check(self, stacks: Sequence[Stack]) -> list[ShardReport]:
+        """Check the shards of a group."""
+        reports = self._check_together(stacks) if len(stacks) > 1 else [None]
+        return [
+            self._check_alone(stack) if report is None else report
+            for stack, report in zip(stacks, reports, strict=True)
+        ]
+
+    def _check_together(self, stacks: Sequence[Stack]) -> list[ShardReport | None]:
+        shards = [(self.version.shard_name(one.top.shard), one.top.shard) for one in stacks]
+        schema = stacks[0].top.schema if self.with_schema else None
+        reports = inspect_small_shards(self.version.store, shards, schema, limits=self.limits)
+        for report in reports:
+            if self.progress is not None and report is not None:
+                self.progress(report.shard, report.shard.bytes)
+        return reports
+
+    def _check_alone(self, stack: Stack) -> ShardReport:
+        layer, shard = stack.top, stack.top.shard
+        report = inspect_shard(
+            self.version.store,
+            self.version.shard_name(shard),
+            shard,
+            layer.schema if self.with_schema else None,
+            below=layer.below,
+            limits=self.limits,
+            progress=None if self.progress is None else partial(self.progress, shard),
+        )
+        problems = (*report.problems, *_problems_below(self.version, stack))
+        return replace(report, problems=problems, read=report.read and layer.schema is not None)
+
+
+def _joinable_bytes(shard: Shard) -> int | None:
+    """Return how many bytes a shard has that can be read together with others; None of another."""
+    is_plain = shard.compression == Compression.NONE.value and shard.base is None
+    return shard.bytes if is_plain and not shard.virtual else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,10 +188,14 @@ class CheckTask:
 def run_check(task: CheckTask, running: Running) -> CheckReport:
     """Check a snapshot, and tell how many bytes of all its shards are read."""
     read: dict[str, int] = {}
+    done, lock = 0, Lock()
 
     def tell(shard: Shard, position: int) -> None:
-        read[shard.name] = position
-        running.tell(sum(read.copy().values()), 0)
+        nonlocal done
+        with lock:
+            done += position - read.get(shard.name, 0)
+            read[shard.name] = position
+        running.tell(done, 0)
 
     return check_version(
         task.version,

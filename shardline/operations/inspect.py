@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
+
+from shardline import kernel
 from shardline.errors import DamagedFileError, ObjectMissingError
 from shardline.files.hashed import HashedFile
 from shardline.files.index import IndexCheck, NoIndexCheck
-from shardline.files.reader import DEFAULT_LIMITS, Limits, RecordFile
+from shardline.files.reader import DEFAULT_LIMITS, Block, Limits, RecordFile
 from shardline.files.stored import StoredFile
+from shardline.kernel.types import FOOTER_BYTES
 from shardline.log.conform import Violation, violations
 from shardline.operations.inspect_plan import inspect_plan
 from shardline.wording import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable, Collection, Sequence
 
     from shardline.log.conform import FeatureKey
     from shardline.log.facts import Shard
@@ -118,6 +123,35 @@ def inspect_shard(
             problems.append("its sha256 is not the one that was committed")
         wrong_index = "" if problems else indexed.finish(records_of, end)
     return ShardReport(shard, name, tuple(problems), tuple(misfits), read, damaged_at, wrong_index)
+
+
+def inspect_small_shards(
+    store: Store,
+    shards: Sequence[tuple[str, Shard]],
+    schema: Schema | None,
+    *,
+    limits: Limits = DEFAULT_LIMITS,
+) -> list[ShardReport | None]:
+    """Inspect small plain shards at once; None for all if something is wrong with one of them.
+
+    Then `inspect_shard` tells what. Each shard comes with its name in the store.
+    """
+    contents = store.read_many([name for name, _ in shards])
+    is_same = all(
+        data is not None and hashlib.sha256(data).hexdigest() == shard.sha256
+        for (_, shard), data in zip(shards, contents, strict=True)
+    )
+    data = b"".join([content or b"" for content in contents])
+    scan = kernel.scan(data, max_record_bytes=limits.max_record_bytes)
+    wanted = np.cumsum([(shard.records, shard.bytes) for _, shard in shards], axis=0)
+    ends = np.append(0, scan.starts + scan.lengths + FOOTER_BYTES)
+    is_whole = scan.fault is None and len(ends) == wanted[-1, 0] + 1
+    if not is_same or not is_whole or not np.array_equal(ends[wanted[:, 0]], wanted[:, 1]):
+        return [None] * len(shards)
+    block = Block(memoryview(data), 0, 0, scan.starts, scan.lengths)
+    if schema is not None and any(violations(schema, block, limit=1)):
+        return [None] * len(shards)
+    return [ShardReport(shard, name, read=True) for name, shard in shards]
 
 
 def _wrong_size(size: int, shard: Shard) -> str:

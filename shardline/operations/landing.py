@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 from shardline.errors import BadRecordsError, ShardlineError
@@ -18,7 +18,8 @@ from shardline.operations.arguments import (
 )
 from shardline.operations.row_stream import RowStream
 from shardline.operations.rows_digest import RowsDigest
-from shardline.operations.shards import ShardPlan, make_shard
+from shardline.operations.shards import ShardPlan, build_small_shard, make_shard
+from shardline.sources.small_files import read_together
 from shardline.sources.source import TOO_LARGE_HINT
 from shardline.sources.tfrecord import TFRecordSource
 from shardline.wording import counted_of
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from shardline.operations.shards import Part
     from shardline.sources import Chunk, Frames, RecordSource
     from shardline.storage import Store
+    from shardline.storage.store import NewObject
 
 TARGET_BYTES = 128 * 1024 * 1024
 _TOLD = 10
@@ -95,7 +97,7 @@ def landed_identity(source: str, fingerprint: str, options: LandingOptions) -> J
     }
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class LandingTask:
     """A source to make shards of.
 
@@ -124,6 +126,11 @@ class LandingTask:
     def size(self) -> int | None:
         """How many bytes it reads."""
         return self.source.size
+
+    @cached_property
+    def first_plan(self) -> ShardPlan:
+        """The first of its shards; most sources have no other."""
+        return self.plan(0, 0)
 
     def plan(self, part: int, first: int) -> ShardPlan:
         """One of its shards. The name depends on all that can make a difference to its bytes."""
@@ -189,7 +196,7 @@ def land(task: LandingTask, running: Running) -> Landing:
         while not receipts or not receipts[-1].last:
             first = receipts[-1].end if receipts else 0
             plan = replace(
-                task.plan(len(receipts), first),
+                task.plan(len(receipts), first) if receipts else task.first_plan,
                 aside=running.workers > 1,
                 expected=_expected(task),
                 unsynced=unsynced,
@@ -210,6 +217,45 @@ def land(task: LandingTask, running: Running) -> Landing:
         {name: digest for receipt in receipts for name, digest in receipt.sidecars.items()},
         None if digest is None else digest.hexdigest(),
         tuple(unsynced),
+    )
+
+
+def land_together(tasks: Sequence[LandingTask], running: Running) -> list[Landing | None]:
+    """Do the tasks of small files at once; None for each that `land` has to do.
+
+    It writes the same files as `land`. It leaves a source to `land` where a row does not fit or
+    gives no record, and where a file of its shard exists.
+    """
+    landings: list[Landing | None] = [None] * len(tasks)
+    first = tasks[0]
+    if first.options.compression is not Compression.NONE or first.options.salvage:
+        return landings
+    made: list[tuple[int, Landing, tuple[NewObject, ...]]] = []
+    for at, found in enumerate(read_together([task.source for task in tasks], first.schema)):
+        task = tasks[at]
+        if found is not None and len(found.frames.data) <= task.options.target_bytes:
+            shard = build_small_shard(task.first_plan, task.attempt, found.frames, found.rows)
+            made.append((at, _small_landing(task, found.rows, *shard), shard[1]))
+    running.tell(0, 0)
+    created = first.store.create_many([files for _, _, files in made])
+    done = records = 0
+    for (at, landing, _), is_new in zip(made, created, strict=True):
+        if is_new:
+            landings[at] = landing
+            done, records = done + (landing.source.size or 0), records + landing.records
+    running.tell(done, records)
+    return landings
+
+
+def _small_landing(
+    task: LandingTask, rows: int, receipt: Receipt, files: Sequence[NewObject]
+) -> Landing:
+    return Landing(
+        task.identity,
+        () if receipt.shard is None else (receipt.shard,),
+        rows,
+        sidecars=receipt.sidecars,
+        unsynced=tuple(file.name for file in files if not file.derived),
     )
 
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Protocol
 from shardline.errors import LogError, ObjectExistsError
 from shardline.files.compression import Compression
 from shardline.files.hashed import OtherContentError, hash_object
+from shardline.files.sink import MemoryWriter, RecordSink
 from shardline.files.stored_writer import write_stored
 from shardline.log import canonical
 from shardline.log.facts import Shard
@@ -24,17 +25,18 @@ from shardline.log.sidecars import RECEIPT, ROWS
 from shardline.operations.quarantine import QuarantineWriter
 from shardline.operations.receipt import Receipt, add_row, read_receipt
 from shardline.operations.row_map import RowMapWriter
+from shardline.storage.store import NewObject
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from contextlib import AbstractContextManager
 
     from shardline.files.hashed import Content
-    from shardline.files.sink import RecordSink, Written
+    from shardline.files.sink import Written
     from shardline.kernel.types import IntArray
     from shardline.log.facts import Base, Json
     from shardline.log.state import State
-    from shardline.sources import Refused
+    from shardline.sources import Frames, Refused
     from shardline.storage import Store
     from shardline.storage.store import ObjectWriter
 
@@ -295,17 +297,7 @@ def _make(plan: ShardPlan, filling: Filling, attempt: int) -> Receipt:
     except BaseException as error:
         part.abandon(error)
         raise
-    shard = None
-    if written is not None:
-        shard = Shard(
-            plan.name(named),
-            written.records,
-            written.bytes,
-            written.sha256,
-            plan.compression.value,
-            plan.source,
-            plan.base,
-        )
+    shard = None if written is None else _shard(plan, named, written)
     refused = tuple(part.refused)
     receipt = Receipt(
         plan.first,
@@ -318,24 +310,60 @@ def _make(plan: ShardPlan, filling: Filling, attempt: int) -> Receipt:
         tuple(part.told),
         plan.functions,
     )
-    digest = hashlib.sha256(receipt.encode()).hexdigest()
-    receipt = replace(receipt, sidecars={**part.sidecars, f"{plan.name(named)}{RECEIPT}": digest})
-    _put_receipt(plan, named, receipt)
+    data = receipt.encode()
+    receipt = replace(receipt, sidecars={**part.sidecars, **_digest(plan, named, data)})
+    _put_receipt(plan, named, receipt, data)
     if named != attempt:
         # A name that was drawn is not found again: who looks for the shard finds this one.
         with suppress(ObjectExistsError):
-            _put_receipt(plan, attempt, receipt)
+            _put_receipt(plan, attempt, receipt, data)
     return receipt
 
 
-def _put_receipt(plan: ShardPlan, attempt: int, receipt: Receipt) -> None:
+def _shard(plan: ShardPlan, attempt: int, written: Written) -> Shard:
+    return Shard(
+        plan.name(attempt),
+        written.records,
+        written.bytes,
+        written.sha256,
+        plan.compression.value,
+        plan.source,
+        plan.base,
+    )
+
+
+def _digest(plan: ShardPlan, attempt: int, receipt: bytes) -> Json:
+    return {f"{plan.name(attempt)}{RECEIPT}": hashlib.sha256(receipt).hexdigest()}
+
+
+def build_small_shard(
+    plan: ShardPlan, attempt: int, frames: Frames, rows: int
+) -> tuple[Receipt, tuple[NewObject, ...]]:
+    """Build the only shard of a source in memory, of rows that each gave a record.
+
+    Returns its receipt, and the files that `make_shard` would write, in the same order.
+    """
+    file, index = MemoryWriter(), MemoryWriter()
+    sink = RecordSink(file, plan.compression, index)
+    sink.add(frames.data, frames.starts, frames.lengths)
+    receipt = Receipt(0, rows, last=True, shard=_shard(plan, attempt, sink.finish()))
+    data, path = receipt.encode(), plan.path(attempt)
+    files = (
+        NewObject(path, file.content),
+        NewObject(f"{path}.index", index.content, derived=True),
+        NewObject(f"{path}{RECEIPT}", data),
+    )
+    return replace(receipt, sidecars=_digest(plan, attempt, data)), files
+
+
+def _put_receipt(plan: ShardPlan, attempt: int, receipt: Receipt, data: bytes) -> None:
     name = plan.path(attempt) + RECEIPT
     try:
         if plan.unsynced is None:
-            plan.store.create(name, receipt.encode())
+            plan.store.create(name, data)
         else:
             with plan.writer(name) as file:
-                file.write(receipt.encode())
+                file.write(data)
     except ObjectExistsError:
         if read_receipt(plan.store, name) != receipt:
             raise

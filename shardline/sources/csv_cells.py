@@ -36,10 +36,21 @@ _CODE = r"^[+-]?0[0-9]|^\+[0-9]+$"
 _PLAIN_INTEGER = r"^(?:0|-?[1-9][0-9]{0,17})$"
 _NUMBER_TEXT = f"^(?i:{_NUMBER.pattern})$"
 _WHOLE_TEXT = r"^[+-]?[0-9]+$"
+_PLAIN_CELL = re.compile(r"0|-?[1-9][0-9]{0,5}|-?(?:0|[1-9][0-9]{0,5})\.[0-9]{1,9}")
+"""A number that float32 does not round before the decimal point, whatever stands next to it."""
 _FLOAT64_WHOLE = 2.0**53
 SHORT_COLUMN = 1024
 _MOST_DIGITS = 400
 _INT64 = range(-(2**63), 2**63)
+
+
+def plain_kind(cells: Sequence[str]) -> str | None:
+    """Return what a column of filled cells is, where the schema depends on nothing else."""
+    if all(map(_PLAIN_CELL.fullmatch, cells)):
+        return "int64" if all("." not in cell for cell in cells) else "float"
+    if all(cell and cell[0].isalpha() and not _NUMBER.fullmatch(cell.strip()) for cell in cells):
+        return "text"
+    return None
 
 
 def fit_cells(feature: Feature, texts: pa.Array) -> Fitted:

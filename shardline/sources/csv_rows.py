@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 import pyarrow as pa
@@ -13,16 +13,17 @@ import pyarrow.csv
 from shardline.errors import SourceError
 from shardline.hints import Hint
 from shardline.kernel.types import LARGEST_OFFSET
-from shardline.sources.base import Source, after_a_look
-from shardline.sources.csv_cells import SHORT_COLUMN, CellTally, fit_columns
+from shardline.sources.base import after_a_look
+from shardline.sources.csv_cells import SHORT_COLUMN, CellTally, fit_columns, plain_kind
 from shardline.sources.csv_text import NotCsv, cells, decode_error, row_ends
 from shardline.sources.frames import Reasons, Rows, encoded
 from shardline.sources.mismatch import duplicate_names, refuse_names
+from shardline.sources.small_files import JoinableSource, Joined, SmallFile
 from shardline.sources.source import TOO_LARGE_HINT, Frames, refuse_too_long
-from shardline.sources.text_blocks import longest_row, text_blocks
+from shardline.sources.text_blocks import BYTE_ORDER_MARK, longest_row, text_blocks
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Hashable, Iterator, Sequence
 
     from shardline.files.reader import Limits
     from shardline.kernel.types import IntArray
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from shardline.sources.source import Chunk
 
 
-class CsvSource(Source):
+class CsvSource(JoinableSource):
     """A CSV file, plain or packed by gzip. Rows are counted from 0 behind the header."""
 
     def __init__(self, origin: FileOrigin, limits: Limits) -> None:
@@ -60,6 +61,38 @@ class CsvSource(Source):
                 first = False
             if rows.first + len(rows.ends) > start:
                 yield CellChunk(schema, self._limits, rows.behind(start))
+
+    def _small(self, data: bytes) -> SmallFile | None:
+        data = data.removeprefix(BYTE_ORDER_MARK)
+        is_plain = b'"' not in data and data.count(b"\r") == data.count(b"\r\n")
+        head, _, rows = data.partition(b"\n")
+        if not is_plain or not rows or len(data) > longest_row(self._limits):
+            return None
+        return SmallFile((self._limits, head), rows if rows.endswith(b"\n") else rows + b"\n")
+
+    def join(self, schema: Schema, files: Sequence[SmallFile]) -> Joined:
+        """Return the rows of several files with the same header."""
+        names = self._names(files[0])
+        refuse_names(self.shown, schema, names)
+        rows = CellRows(tuple(names), b"".join([file.data for file in files]), 0, 1, 0)
+        ends = np.cumsum([file.data.count(b"\n") for file in files])
+        return Joined(CellChunk(schema, self._limits, rows), ends)
+
+    def _names(self, file: SmallFile) -> list[str]:
+        _, head = cast("tuple[Limits, bytes]", file.family)
+        return self._header(head)
+
+    def schema_mark(self, file: SmallFile) -> Hashable | None:
+        """Return the names of the columns and what their cells are, if that is plain."""
+        try:
+            names = self._names(file)
+            rows = [line.decode().split(",") for line in file.data.splitlines()]
+        except (SourceError, UnicodeDecodeError):
+            return None
+        if any(len(row) != len(names) for row in rows):
+            return None
+        kinds = tuple(map(plain_kind, zip(*rows, strict=True)))
+        return None if None in kinds else (tuple(names), kinds)
 
     def blocks(self) -> Iterator[CellRows]:
         """Its rows as the cells that they have, some at a time."""

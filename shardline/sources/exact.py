@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
     Mask = NDArray[np.bool_]
 
-_FLOAT32_WHOLE = 2**24
+LARGEST_EXACT = 2**24
+"""Up to this, float32 keeps every whole number."""
 _FLOAT64_WHOLE = 2.0**53
 _END = 2**63
 _FLOAT32_MAX = float(np.finfo(np.float32).max)
@@ -151,14 +152,14 @@ def _rounded(values: pa.Array) -> Mask | None:
     """Mark the numbers that float32 rounds before the point; None if all are small."""
     bounds = pc.min_max(values)
     low, high = bounds["min"].as_py(), bounds["max"].as_py()
-    if low is None or (low >= -_FLOAT32_WHOLE and high <= _FLOAT32_WHOLE):
+    if low is None or (low >= -LARGEST_EXACT and high <= LARGEST_EXACT):
         return None
     plain: NDArray[Any] = np.asarray(pc.fill_null(values, pa.scalar(0, values.type)))
     with np.errstate(over="ignore", invalid="ignore"):
         nearest = plain.astype(np.float32)
         if plain.dtype.kind == "f":
             size = np.abs(plain)
-            large: Mask = (size > _FLOAT32_WHOLE) & (size < _END)
+            large: Mask = (size > LARGEST_EXACT) & (size < _END)
             return np.asarray(large & (nearest != plain))
         end = np.float32(2.0 ** (8 * plain.dtype.itemsize - (plain.dtype.kind == "i")))
         back = np.where(nearest < end, nearest, 0).astype(plain.dtype)

@@ -24,9 +24,10 @@ from shardline.sources.arrow_types import declared_by, meaning_of, taken_apart
 from shardline.sources.column_facts import column_facts
 from shardline.sources.exact import first_rounded, inexact_number
 from shardline.sources.fit import fit
+from shardline.sources.small_files import JoinableSource
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Hashable, Iterable, Sequence
 
     from shardline.kernel.types import Buffer, IntArray
     from shardline.log.inferred import FeatureSchema
@@ -206,7 +207,12 @@ def infer_schema_of(sources: Sequence[RecordSource], *, allow_rounding: bool = F
     """
     merged: Schema | None = None
     first = ""
+    marks: set[Hashable] = set()
     for source in sources:
+        mark = _mark(source)
+        if mark is not None and mark in marks:
+            continue  # to merge the same schema again changes nothing
+        marks.add(mark)
         found = source.infer(allow_rounding=True) if allow_rounding else source.infer()
         if not found.features and found.payload != "opaque":
             continue  # nothing is in it, so it tells nothing
@@ -215,6 +221,15 @@ def infer_schema_of(sources: Sequence[RecordSource], *, allow_rounding: bool = F
         else:
             merged = _merged(merged, found, f"{first} and {source.shown}")
     return merged or Schema()
+
+
+def _mark(source: RecordSource) -> Hashable | None:
+    """Return what decides the schema that a small file suggests; None if that must be inferred."""
+    small = source.read_small() if isinstance(source, JoinableSource) else None
+    if small is None or not isinstance(source, JoinableSource):
+        return None
+    mark = source.schema_mark(small)
+    return None if mark is None else (type(source), mark)
 
 
 def _merged(one: Schema, other: Schema, shown: str) -> Schema:

@@ -21,19 +21,20 @@ from shardline.hints import Hint
 from shardline.kernel.types import LARGEST_OFFSET
 from shardline.log.meanings import Array
 from shardline.sources.arrow_types import depth_of
-from shardline.sources.base import Source, after_a_look
-from shardline.sources.exact import holds_large_floats
+from shardline.sources.base import after_a_look
+from shardline.sources.exact import LARGEST_EXACT, holds_large_floats
 from shardline.sources.fit import fit
 from shardline.sources.frames import Reasons, Rows, encoded
 from shardline.sources.inference import Finder
 from shardline.sources.json_values import NotJson, parsed
 from shardline.sources.mismatch import features_by_name
 from shardline.sources.rows import add_rows, encode_rows
+from shardline.sources.small_files import JoinableSource, Joined, SmallFile
 from shardline.sources.source import Frames, refuse_too_long
-from shardline.sources.text_blocks import longest_row, text_blocks
+from shardline.sources.text_blocks import BYTE_ORDER_MARK, longest_row, text_blocks
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Hashable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
@@ -50,7 +51,7 @@ _FEW_BYTES = 4096
 """Less text than this is read faster by Python than Arrow's reader starts."""
 
 
-class JsonLinesSource(Source):
+class JsonLinesSource(JoinableSource):
     """A file of JSON lines, plain or packed by gzip."""
 
     def __init__(self, origin: FileOrigin, limits: Limits) -> None:
@@ -85,6 +86,36 @@ class JsonLinesSource(Source):
             if lines.first + lines.count > start:
                 yield LineChunk(schema, self._limits, lines.behind(start), too_long=too_long)
 
+    def _small(self, data: bytes) -> SmallFile | None:
+        data = data.removeprefix(BYTE_ORDER_MARK)
+        if len(data) > longest_row(self._limits) or data.lstrip()[:1] in {b"", b"["}:
+            return None
+        return SmallFile(self._limits, data if data.endswith(b"\n") else data + b"\n")
+
+    def join(self, schema: Schema, files: Sequence[SmallFile]) -> Joined:
+        """Return the lines of several files."""
+        features_by_name(self.shown, schema)
+        lines = Lines(b"".join([file.data for file in files]), 0, 0)
+        ends = np.cumsum([file.data.count(b"\n") for file in files])
+        return Joined(LineChunk(schema, self._limits, lines), ends)
+
+    def schema_mark(self, file: SmallFile) -> Hashable | None:
+        """Return the names and types of the values, if each is a plain text or number."""
+        kinds: dict[str, str | None] = {}
+        counts: dict[str, int] = {}
+        lines = file.data.splitlines()
+        for line in lines:
+            try:
+                row = parsed(line)
+            except NotJson:
+                return None
+            for name, value in row.items():
+                kind = _plain_kind(value)
+                if kind is None or kinds.setdefault(name, kind) != kind:
+                    return None
+                counts[name] = counts.get(name, 0) + 1
+        return frozenset((name, kind, counts[name] == len(lines)) for name, kind in kinds.items())
+
     def lines(self) -> Iterator[tuple[Lines, bool]]:
         """Its lines, some at a time, and whether they are one that is too long to be read."""
         first = 0
@@ -103,6 +134,23 @@ class JsonLinesSource(Source):
 
 def _rows_end(data: bytes) -> int:
     return data.rfind(b"\n") + 1
+
+
+def _plain_kind(value: object) -> str | None:
+    """Return the kind of a value whose schema depends on nothing else; None of any other."""
+    kind = type(value)
+    if kind is str:
+        return "text" if _is_unicode(str(value)) else None
+    if kind is float:
+        return "float" if abs(float(value)) < LARGEST_EXACT else None  # type: ignore[arg-type]
+    return {int: "int", bool: "bool"}.get(kind)
+
+
+def _is_unicode(text: str) -> bool:
+    try:
+        return text.isascii() or bool(text.encode())
+    except UnicodeEncodeError:
+        return False
 
 
 @dataclass(frozen=True)

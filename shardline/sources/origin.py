@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import hashlib
 import io
+import os
+import stat
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from shardline import kernel
 from shardline.errors import ObjectMissingError, SourceError, StorageError
+from shardline.execution.groups import SMALL_BYTES
 from shardline.files.compression import Compression
-from shardline.files.detect import detect
+from shardline.files.detect import begins_with_record, detect
 from shardline.files.hashed import Checksum, Content
 from shardline.files.opened import open_regular
 from shardline.files.stored import StoredFile
@@ -152,13 +155,56 @@ class FileOrigin:
         With `records` it is a TFRecord file, and `content` is known after that if it is plain.
         """
         if self._identity is None:
-            self._stamp = self._look()
             sums = BlockChecksums()
-            digest, size = self._digest(progress, sums, records=records)
+            small = self._read_small()
+            if small is None:
+                self._stamp = self._look()
+                digest, size = self._digest(progress, sums, records=records)
+                self.check_unchanged()
+            else:
+                self._stamp, data = small
+                sums.update(memoryview(data))
+                digest, size = hashlib.sha256(data).hexdigest(), len(data)
+                if records and begins_with_record(data):
+                    self._note_content(digest, sums)
+                if progress is not None:
+                    progress(size)
             path = self.file.resolve().as_posix() if isinstance(self.file, Path) else str(self.file)
-            self.check_unchanged()
             self._identity, self._sums = Identity(_utf8(path), size, digest), sums
         return self._identity
+
+    def read_again(self) -> bytes | None:
+        """Return the content that `identity` read; None if the file is large, or has changed.
+
+        Whoever opens the file then reads it in parts, or finds out what is wrong.
+        """
+        small = None if self._sums is None else self._read_small()
+        if small is None or self._sums is None or small[0] != self._stamp:
+            return None
+        data = small[1]
+        is_same = len(data) == self._sums.size and self._sums.match(0, memoryview(data))
+        return data if is_same else None
+
+    def _read_small(self) -> tuple[tuple[object, ...], bytes] | None:
+        """Read a small local file, with few system calls; None if it is another, or changes."""
+        if not isinstance(self.file, Path):
+            return None
+        try:
+            # Where a pipe has the name, opening it must not wait for its writer.
+            descriptor = os.open(self.file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        except OSError:
+            return None
+        try:
+            status = os.fstat(descriptor)
+            if not stat.S_ISREG(status.st_mode) or status.st_size > SMALL_BYTES:
+                return None
+            data = os.read(descriptor, status.st_size + 1)
+            is_same = len(data) == status.st_size and _stamp(os.fstat(descriptor)) == _stamp(status)
+            return (_stamp(status), data) if is_same else None
+        except OSError:
+            return None
+        finally:
+            os.close(descriptor)
 
     def note(self) -> None:
         """Remember how the file is now, unless `identity` did."""
@@ -184,11 +230,9 @@ class FileOrigin:
                     raise source_not_found(self.path)
                 return info.size, info.modified, info.e_tag
         try:
-            status = Path(local or "").stat()
+            return _stamp(Path(local or "").stat())
         except OSError as error:
             raise unreadable_source(self.path, error) from None
-        times = status.st_mtime_ns, status.st_ctime_ns
-        return status.st_size, *times, status.st_ino, status.st_dev
 
     def _digest(
         self, progress: Progress, sums: BlockChecksums, *, records: bool
@@ -196,12 +240,21 @@ class FileOrigin:
         file = self._open()
         try:
             digest, size = digest_of(file, progress, also=sums.update)
-            # Without the compiled kernel a checksum takes longer than the sha256 that it saves.
-            if records and kernel.NAME != "reference" and detect(file) is Compression.NONE:
-                self.content = Content(Checksum(size, sums.joined()), digest)
+            if records and detect(file) is Compression.NONE:
+                self._note_content(digest, sums)
             return digest, size
         finally:
             file.close()
+
+    def _note_content(self, digest: str, sums: BlockChecksums) -> None:
+        # Without the compiled kernel a checksum takes longer than the sha256 that it saves.
+        if kernel.NAME != "reference":
+            self.content = Content(Checksum(sums.size, sums.joined()), digest)
+
+
+def _stamp(status: os.stat_result) -> tuple[object, ...]:
+    times = status.st_mtime_ns, status.st_ctime_ns
+    return status.st_size, *times, status.st_ino, status.st_dev
 
 
 def digest_of(

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from shardline.files.reader import Limits
     from shardline.sources.origin import FileOrigin
 
-_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _STEPS = 16
 _TEXT_PER_RECORD = 8
 """How much longer than its record a row may be: numbers take more room as text."""
@@ -70,7 +70,7 @@ def text_blocks(
 
 def _blocks(stream: Stream, longest: int, rows_end: Callable[[bytes], int]) -> Iterator[TextBlock]:
     first, is_end = _read(stream, CHUNK_BYTES)
-    left = first.removeprefix(_BYTE_ORDER_MARK)
+    left = first.removeprefix(BYTE_ORDER_MARK)
     offset = len(first) - len(left)
     while True:
         end = rows_end(left)

@@ -7,20 +7,24 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from shardline import kernel
+from shardline.errors import ExampleError
+from shardline.files.compression import Compression
 from shardline.files.gaps import Doubt, Gap, note_lost, repeat_gap
 from shardline.files.reader import Block, Damage, RecordFile
-from shardline.kernel.types import HEADER_BYTES
-from shardline.sources.base import Source, after_a_look
+from shardline.kernel.types import FOOTER_BYTES, HEADER_BYTES
+from shardline.sources.base import after_a_look
 from shardline.sources.frames import KEPT_BYTES, Rows, checked
 from shardline.sources.inference import Finder
+from shardline.sources.small_files import JoinableSource, Joined, SmallFile
 from shardline.sources.source import Frames, Refused
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Hashable, Iterator, Sequence
 
-    from shardline.files.compression import Compression
     from shardline.files.hashed import Content
     from shardline.files.reader import Limits, Lost
+    from shardline.kernel.types import Scan
     from shardline.log.facts import Source as Identity
     from shardline.log.schema import Schema
     from shardline.sources.base import OwnSchema
@@ -30,7 +34,7 @@ if TYPE_CHECKING:
 _BLOCK_BYTES = 4 * 1024 * 1024
 
 
-class TFRecordSource(Source):
+class TFRecordSource(JoinableSource):
     """A TFRecord file. With `salvage`, what is damaged in it is refused and the rest kept.
 
     It tells by its first bytes how it is packed, unless `compression` is given.
@@ -69,6 +73,44 @@ class TFRecordSource(Source):
                 if block is not None:
                     finder.add_records(block.data, block.starts, block.lengths)
         return finder.schema()
+
+    def _small(self, data: bytes) -> SmallFile | None:
+        is_plain = not self._salvage and self._compression in {None, Compression.NONE}
+        return SmallFile(self._limits, data) if is_plain else None
+
+    def join(self, schema: Schema, files: Sequence[SmallFile]) -> Joined | None:
+        """Return the records of several files, if each ends with a whole one."""
+        data = b"".join([file.data for file in files])
+        scan = self._scan(data)
+        if scan is None:
+            return None
+        sizes = np.cumsum([len(file.data) for file in files])
+        frame_ends = scan.starts + scan.lengths + FOOTER_BYTES
+        places = np.searchsorted(frame_ends, sizes)
+        if not np.array_equal(frame_ends[places], sizes):
+            return None
+        records = _Records(memoryview(data), 0, 0, scan.starts, scan.lengths, 0)
+        return Joined(RecordChunk(schema, self._limits, records), places + 1)
+
+    def _scan(self, data: bytes) -> Scan | None:
+        """Find the frames of whole files; None if something is wrong with one."""
+        scan = kernel.scan(data, max_record_bytes=self._limits.max_record_bytes)
+        return scan if scan.fault is None else None
+
+    def schema_mark(self, file: SmallFile) -> Hashable | None:
+        """Return what the records show of each feature, without their values."""
+        scan = self._scan(file.data)
+        if scan is None:
+            return None
+        try:
+            facts = kernel.facts(file.data, scan.starts, scan.lengths)
+        except ExampleError:
+            return None
+        count = len(scan.starts)
+        return tuple(
+            (one.sequence, one.name, one.kind, one.lengths, one.present == count, one.nans > 0)
+            for one in facts
+        )
 
     def _read(self, schema: Schema, start: int) -> Iterator[Chunk]:
         chunks = self._chunks(schema, start)
