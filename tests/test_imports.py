@@ -33,3 +33,9 @@ def test_the_definitions_load_neither_tensorflow_nor_great_expectations() -> Non
     modules = loaded_by("import dagster_project.definitions")
     assert {"shardline", "dagster"} <= modules
     assert modules.isdisjoint({"tensorflow", "great_expectations"})
+
+
+def test_append_loads_no_other_operation_on_data() -> None:
+    modules = loaded_by("import shardline.operations.append")
+    packages = {"shardline.fields", "shardline.readers", "shardline.operations.erasing"}
+    assert modules.isdisjoint({*packages, "pyarrow.parquet"})

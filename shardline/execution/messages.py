@@ -1,17 +1,17 @@
 """Messages on pipes between processes: each has several parts, and each part begins with its size.
 
-Only the standard library is imported, so that a small process can use it.
+Almost nothing is imported, so that a small process can use it.
 """
 
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING, Any
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from io import BufferedReader, BufferedWriter
-    from typing import TypeAlias
+    from typing import Any, TypeAlias
 
     Part: TypeAlias = Any
     """An object with a buffer: bytes, a memoryview or a pyarrow.Buffer."""

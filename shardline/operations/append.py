@@ -27,7 +27,7 @@ from shardline.files.compression import Compression
 from shardline.files.reader import DEFAULT_LIMITS
 from shardline.hints import Hint, Option
 from shardline.log.facts import Checks
-from shardline.log.landing import Append, Seen, SetAside
+from shardline.log.landing import Append, Exchange, Seen, SetAside
 from shardline.log.schema_diff import compare
 from shardline.log.version import refuse_no_schema, refuse_no_version
 from shardline.operations.arguments import shard_compression
@@ -39,7 +39,6 @@ from shardline.operations.landing import (
     land,
     land_together,
 )
-from shardline.operations.replacing import exchange_for
 from shardline.operations.set_aside import Refusal, land_or_refuse, open_or_refuse, split_refused
 from shardline.operations.shards import fresh_attempt
 from shardline.operations.source_choice import Skipped, SourceRules, choose
@@ -506,7 +505,11 @@ def _change(work: _Work, plan: _Plan, landings: Sequence[Landing], schema: Schem
             landing.source.key: landing.digest for landing in landings if landing.digest is not None
         },
         seen=plan.seen,
-        exchange=exchange_for(
-            work.version, replaces, work.engine, work.progress, limits=work.limits
-        ),
+        exchange=_exchange(work, replaces) if replaces else Exchange(),
     )
+
+
+def _exchange(work: _Work, replaces: Mapping[str, Sequence[Landed]]) -> Exchange:
+    from shardline.operations.replacing import exchange_for  # noqa: PLC0415 - it builds on much
+
+    return exchange_for(work.version, replaces, work.engine, work.progress, limits=work.limits)

@@ -51,8 +51,6 @@ def exchange_for(
 
     Nothing is committed. Raises LogError where it is not known which records came from a source.
     """
-    if not replaces:
-        return Exchange()
     landings = [one for some in replaces.values() for one in some]
     first = min(one.entry for one in landings)
     entries = tuple(islice(version.log.entries(first), version.state.number - first + 1))

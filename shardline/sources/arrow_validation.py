@@ -1,28 +1,29 @@
 """Validate Arrow data from elsewhere before a value is touched.
 
 Arrow trusts the offsets and indices in a file, so that a wrong number reads memory that belongs
-to others, or ends the process. Only pyarrow is imported: the decoder process uses this module too.
+to others, or ends the process. Only pyarrow is imported: the decoder process uses this module too,
+and starts the faster the less it imports.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
-
 import pyarrow as pa
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
 _LONGEST_DETAIL = 200
 
 
-@dataclass(frozen=True, slots=True)
 class ArrowFault:
     """A column that is not valid Arrow data: its position, and the reason if it has no value."""
 
-    position: int
-    detail: str
+    __slots__ = ("detail", "position")
+
+    def __init__(self, position: int, detail: str) -> None:
+        self.position = position
+        self.detail = detail
 
 
 def find_fault(columns: Iterable[pa.Array | pa.ChunkedArray]) -> ArrowFault | None:

@@ -70,7 +70,10 @@ class Columns(Protocol):
         ...
 
     def batches(self, start: int, schema: Schema | None = None) -> Iterator[Batch]:
-        """The rows from number `start` on, in order; `schema` is what they are read for."""
+        """Yield the rows from number `start` on, in order; `schema` is what they are read for.
+
+        Without a schema they are read to infer one, and the values of bytes may be empty.
+        """
         ...
 
 

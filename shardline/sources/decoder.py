@@ -8,7 +8,7 @@ interpreters, because a fork of this process would lack its threads.
 from __future__ import annotations
 
 import atexit
-import json
+import marshal
 import os
 import signal
 import subprocess
@@ -16,7 +16,7 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -27,6 +27,7 @@ from shardline.files.verified import VerifiedFile
 from shardline.hints import Hint
 from shardline.sources.base import CHUNK_BYTES
 from shardline.sources.columnar import Batch
+from shardline.sources.decoder_fault import PLACE, Fault
 from shardline.sources.source import TOO_LARGE_HINT
 from shardline.sources.valid_batches import GET_AGAIN, corrupt_columns
 
@@ -40,12 +41,14 @@ if TYPE_CHECKING:
     from shardline.sources.origin import FileOrigin
 
     Encoding = Literal["parquet", "arrow"]
+    Want = Literal["types", "shapes", "rows"]
 
 _PROGRAM = """\
-import json, os, signal, sys
-signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that started us
-folder, requests, replies = sys.argv[1], *map(int, sys.argv[3:])
-sys.path[:] = json.loads(sys.argv[2])
+import _signal, gc, os, sys
+_signal.signal(_signal.SIGINT, _signal.SIG_IGN)  # Ctrl-C is for the process that started us
+gc.disable()
+start, folder, requests, replies = sys.argv[1:5]
+sys.path[:] = sys.argv[5:]
 sys.setdlopenflags(os.RTLD_LAZY)  # only a small part of Arrow is used
 for name in ("numpy", "cloudpickle"):  # pyarrow does without them, and starts in half the time
     sys.modules[name] = None
@@ -53,17 +56,43 @@ for name, path in (("shardline", ""), ("shardline.execution", "/execution"),
                    ("shardline.sources", "/sources")):
     module = sys.modules[name] = type(sys)(name)  # a package without what it imports
     module.__path__ = [folder + path]
-from shardline.sources.decoder_child import main
-main(requests, replies)
+unused = "pickle platform queue re signal socket textwrap uuid".split() if start == "fast" else []
+if unused:
+    class Unused(str):
+        __new__ = lambda *arguments: ""
+    class Module(type(sys)):
+        def __getattr__(self, name):
+            if name.startswith("__"):
+                raise AttributeError(name)
+            return Unused
+    for name in unused:  # pyarrow imports them, and decodes without them
+        sys.modules[name] = Module(name)
+try:
+    from shardline.sources.decoder_child import main
+    for name in unused:
+        del sys.modules[name]
+except Exception:
+    if not unused:
+        raise
+    os.execv(sys.executable, [*sys.orig_argv[:4], "plain", *sys.argv[2:]])
+gc.freeze()
+gc.enable()
+main(int(requests), int(replies))
+os._exit(0)  # there is nothing to clean up
 """
+"""The program of a decoder. Most of the time of its start would be modules that it does not use."""
 _ENVIRONMENT = {
     "ARROW_DEFAULT_MEMORY_POOL": "system",
     "MALLOC_MMAP_THRESHOLD_": str(256 * 2**20),
     "MALLOC_TRIM_THRESHOLD_": str(256 * 2**20),
     "MALLOC_ARENA_MAX": "1",
+    "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1",
     "OMP_NUM_THREADS": "1",
 }
-"""Memory is used again rather than given back between batches, and what is used is counted."""
+"""Memory is used again rather than given back between batches, and what is used is counted.
+
+With large pages, the first use of memory takes a third of the time, and so does a short decoding.
+"""
 _GRACE_SECONDS = 2.0
 _COMPARED_BYTES = 4 * 1024 * 1024
 _PIPE_BYTES = 1024 * 1024
@@ -75,20 +104,28 @@ _BYTES_PER_RECORD_BYTE = 8
 
 def decode_types(origin: FileOrigin, encoding: Encoding, limits: Limits) -> pa.Schema:
     """Return the schema of a file."""
-    schema, batches = _decode(origin, encoding, limits, types=True)
+    schema, batches = _decode(origin, encoding, limits, want="types")
     for _ in batches:
         pass
     return schema
 
 
 def decode_batches(
-    origin: FileOrigin, encoding: Encoding, limits: Limits, start: int
+    origin: FileOrigin,
+    encoding: Encoding,
+    limits: Limits,
+    start: int,
+    *,
+    without_bytes: bool = False,
 ) -> Iterator[Batch]:
     """Yield the rows of a file from number `start` on.
 
-    They are valid unless the decoder's memory is damaged: validate them once more.
+    They are valid unless the decoder's memory is damaged: validate them once more. With
+    `without_bytes`, the values of binary columns are empty, which is enough to infer a schema, and
+    the file is not compared with the bytes that were hashed.
     """
-    return _decode(origin, encoding, limits, start=start)[1]
+    want: Want = "shapes" if without_bytes else "rows"
+    return _decode(origin, encoding, limits, start=start, want=want)[1]
 
 
 def largest_row(limits: Limits) -> int:
@@ -97,21 +134,21 @@ def largest_row(limits: Limits) -> int:
 
 
 def _decode(
-    origin: FileOrigin, encoding: Encoding, limits: Limits, *, start: int = 0, types: bool = False
+    origin: FileOrigin, encoding: Encoding, limits: Limits, *, start: int = 0, want: Want
 ) -> tuple[pa.Schema, Iterator[Batch]]:
     """Return the schema of a file, and its rows while a decoder reads them."""
     path = _local_path(origin)
     request = {
         "format": encoding,
-        "path": None if path is None else os.fsencode(path).hex(),
+        "path": None if path is None else os.fsencode(path),
         "size": origin.size,
         "start": start,
-        "types": types,
+        "want": want,
         "chunk": CHUNK_BYTES,
         "row": largest_row(limits),
         "memory": _MEMORY_BYTES + 4 * limits.max_record_bytes,
     }
-    reading = _Reading(origin, limits, json.dumps(request).encode())
+    reading = _Reading(origin, limits, marshal.dumps(request), is_compared=want == "rows")
     return reading.schema(), reading.batches()
 
 
@@ -127,10 +164,13 @@ def _local_path(origin: FileOrigin) -> Path | None:
 class _Reading:
     """A file that a decoder reads."""
 
-    def __init__(self, origin: FileOrigin, limits: Limits, request: bytes) -> None:
+    def __init__(
+        self, origin: FileOrigin, limits: Limits, request: bytes, *, is_compared: bool
+    ) -> None:
         self._origin = origin
         self._limits = limits
         self._request = request
+        self._is_compared = is_compared
         self._decoder, self._first = self._begin()
 
     def _begin(self) -> tuple[_Decoder, Message]:
@@ -168,7 +208,8 @@ class _Reading:
                 if bytes(message[0]) != b"batch":
                     done = True
                     self._raise_fault(message)
-                    self._compare()
+                    if self._is_compared:
+                        self._compare()
                     return
                 yield self._batch(message)
         finally:
@@ -178,7 +219,7 @@ class _Reading:
                 self._decoder.kill()
 
     def _batch(self, message: Message) -> Batch:
-        first, position = json.loads(bytes(message[1]))
+        first, position = PLACE.unpack(message[1])
         with pa.ipc.open_stream(pa.py_buffer(message[2])) as reader:
             rows = reader.read_next_batch()
         return Batch(rows, first, position)
@@ -201,7 +242,7 @@ class _Reading:
     def _answer(self, decoder: _Decoder, request: bytes | None = None) -> Message:
         message = decoder.ask(request)
         while bytes(message[0]) == b"read":
-            offset, size = json.loads(bytes(message[1]))
+            offset, size = PLACE.unpack(message[1])
             message = decoder.ask(self._read(offset, size))
         return message
 
@@ -216,10 +257,9 @@ class _Reading:
         _give_back(self._decoder)
 
     def _raise_fault(self, message: Message) -> None:
-        if bytes(message[0]) != b"fault":
-            return
-        fault: dict[str, Any] = json.loads(bytes(message[1]))
-        raise _error(self._origin.shown, fault, self._limits)
+        if bytes(message[0]) == b"fault":
+            fault = Fault.unpack([bytes(part) for part in message[1:]])
+            raise _error(self._origin.shown, fault, self._limits)
 
     def _died(self, decoder: _Decoder) -> SourceError:
         return SourceError(
@@ -230,31 +270,29 @@ class _Reading:
         )
 
 
-def _error(shown: str, fault: dict[str, Any], limits: Limits) -> SourceError:
+def _error(shown: str, fault: Fault, limits: Limits) -> SourceError:
     """Return the error for what a decoder reports."""
-    part, detail = fault.get("part"), fault["detail"]
-    if fault["code"] == "unsupported-source":
+    if fault.code == "unsupported-source":
         return SourceError(
             f"{shown}: unsupported Feather version 1",
             code="unsupported-source",
             hint=Hint.of("write the file as Feather version 2"),
         )
-    if fault["code"] == "record-too-large":
-        row = fault.get("row")
-        where = f"part {part}" if row is None else f"row {row}"
-        size = f"{fault['size']} bytes" if "size" in fault else "more memory than allowed"
+    if fault.code == "record-too-large":
+        where = f"part {fault.part}" if fault.row is None else f"row {fault.row}"
+        size = "more memory than allowed" if fault.size is None else f"{fault.size} bytes"
         return SourceError(
             f"{shown}, {where}: row too large ({size}, limit {largest_row(limits)})",
             code="record-too-large",
             hint=TOO_LARGE_HINT,
-            record=row,
+            record=fault.row,
         )
-    if fault["code"] == "corrupt-columns":
-        return corrupt_columns(shown, fault.get("column"), detail, part=part)
-    where = "" if part is None else f" (part {part})"
+    if fault.code == "corrupt-columns":
+        return corrupt_columns(shown, fault.column, fault.detail, part=fault.part)
+    where = "" if fault.part is None else f" (part {fault.part})"
     return SourceError(
-        f"{shown}: cannot read{where}: {detail}",
-        code=fault["code"],
+        f"{shown}: cannot read{where}: {fault.detail}",
+        code=fault.code,
         hint=GET_AGAIN,
     )
 
@@ -274,9 +312,9 @@ class _Decoder:
                 ours.append(pipe[1 - place])
             _enlarge(ours[1])
             package = str(Path(__file__).parents[1])
-            paths = json.dumps(sys.path)
+            program = [sys.executable, "-S", "-c", _PROGRAM, "fast", package]
             self._process = subprocess.Popen(  # noqa: S603 - this interpreter, and our own program
-                [sys.executable, "-S", "-c", _PROGRAM, package, paths, *map(str, theirs)],
+                [*program, *map(str, theirs), *sys.path],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,

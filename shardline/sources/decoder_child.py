@@ -6,25 +6,25 @@ little, because it is started for each append, and it ends with the process that
 
 from __future__ import annotations
 
+import _thread
 import io
-import json
+import marshal
 import os
 import resource
 import select
 import stat
-from threading import Thread
-from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from shardline.execution.messages import receive, send
 from shardline.sources.arrow_validation import find_fault, printable
+from shardline.sources.decoder_fault import PLACE, Fault
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from io import BufferedReader, BufferedWriter
-
-    import pyarrow.parquet as pq
+    from typing import Any
 
     Request = dict[str, Any]
 
@@ -39,24 +39,16 @@ _STREAM_BYTES = 4096
 ARROW_MAGIC = b"ARROW1"
 
 
-class Fault(Exception):  # noqa: N818 - it is raised and caught here
-    """A file that cannot be decoded: where, and why."""
-
-    def __init__(self, code: str, detail: str, **where: Any) -> None:  # noqa: ANN401 - any JSON
-        super().__init__(detail)
-        self.fields = {"code": code, "detail": detail, **where}
-
-
 def main(requests: int, replies: int) -> None:
     """Decode files for the process at the other ends of these pipes, until it hangs up."""
     for number in (requests, replies):
         os.set_inheritable(number, False)  # noqa: FBT003 - the system's own
-    Thread(target=_watch, args=[requests], daemon=True).start()
+    _thread.start_new_thread(_watch, (requests,))
     incoming = os.fdopen(requests, "rb", closefd=False)
     outgoing = os.fdopen(replies, "wb", closefd=False)
     while select.select([requests], [], [], IDLE_SECONDS)[0]:
         try:
-            request = json.loads(bytes(receive(incoming)[0]))
+            request = marshal.loads(receive(incoming)[0])  # noqa: S302 - from our own process
         except EOFError:
             return
         try:
@@ -94,22 +86,22 @@ class _Work:
                 for schema, batches in reader(source, self._request):
                     self._limit(len(schema.names))
                     send(self._outgoing, b"schema", schema.serialize())
-                    if not self._request["types"]:
+                    if self._request["want"] != "types":
                         for part, first, position, batch in batches:
                             self._part = part
                             self._send(first, position, batch)
             send(self._outgoing, b"end")
         except (BrokenPipeError, EOFError):
             raise
-        except Fault as error:
-            self._fail(error.fields)
+        except Fault as fault:
+            self._fail(fault)
         except MemoryError:
-            self._fail({"code": "record-too-large", "detail": "", "part": self._part})
+            self._fail(Fault("record-too-large", part=self._part))
         except Exception as error:  # noqa: BLE001 - whatever pyarrow raises
-            self._fail({"code": "invalid-source", "detail": printable(error), "part": self._part})
+            self._fail(Fault("invalid-source", printable(error), part=self._part))
 
-    def _fail(self, fields: dict[str, Any]) -> None:
-        send(self._outgoing, b"fault", json.dumps(fields).encode())
+    def _fail(self, fault: Fault) -> None:
+        send(self._outgoing, b"fault", *fault.pack())
 
     def _limit(self, columns: int) -> None:
         """Let an allocation fail that no record can need."""
@@ -122,7 +114,7 @@ class _Work:
         path = self._request["path"]
         if path is None:
             return pa.PythonFile(_Proxy(self._request["size"], self._incoming, self._outgoing))
-        path = os.fsdecode(bytes.fromhex(path))
+        path = os.fsdecode(path)
         if not stat.S_ISREG(os.stat(path).st_mode):  # noqa: PTH116 - pathlib is not needed here
             raise Fault("invalid-source", "not a regular file")
         return pa.OSFile(path) if self._request["format"] == "parquet" else _mapped(path)
@@ -133,6 +125,8 @@ class _Work:
         if fault is not None:
             name = batch.schema.names[fault.position]
             raise Fault("corrupt-columns", fault.detail, part=self._part, column=name)
+        if self._request["want"] == "shapes":
+            batch = _without_bytes(batch)
         chunk = self._request["chunk"]
         size = _referenced_bytes(batch)
         # A dictionary is sent with each part: parts are not smaller than it is.
@@ -149,9 +143,8 @@ class _Work:
             self._send_part(first + half, position, part.slice(half), chunk)
             return
         if size > self._request["row"] and part.num_rows == 1:
-            raise Fault("record-too-large", "", part=self._part, row=first, size=size)
-        where = json.dumps([first, position]).encode()
-        send(self._outgoing, b"batch", where, self._packed(part))
+            raise Fault("record-too-large", part=self._part, row=first, size=size)
+        send(self._outgoing, b"batch", PLACE.pack(first, position), self._packed(part))
 
     def _packed(self, part: pa.RecordBatch) -> memoryview:
         """Return the rows as an IPC stream, in memory that is used for the next rows too."""
@@ -175,6 +168,20 @@ def _write(sink: Any, part: pa.RecordBatch) -> None:  # noqa: ANN401 - a sink of
         writer.write_batch(part)
 
 
+def _without_bytes(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Return the rows with empty values in place of bytes."""
+    columns = [
+        _emptied(column) if pa.types.is_binary(column.type) else column for column in batch.columns
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=batch.schema)
+
+
+def _emptied(column: pa.Array) -> pa.Array:
+    offsets = pa.py_buffer(bytes(4 * (column.offset + len(column) + 1)))
+    buffers = [column.buffers()[0], offsets, pa.py_buffer(b"")]
+    return pa.Array.from_buffers(column.type, len(column), buffers, -1, column.offset)
+
+
 def _referenced_bytes(batch: pa.RecordBatch) -> int:
     return int(batch.nbytes)
 
@@ -190,15 +197,29 @@ def _mapped(path: str) -> Any:  # noqa: ANN401 - a file of pyarrow's
 
 
 def _parquet(source: Any, request: Request) -> Iterator[tuple[pa.Schema, Any]]:  # noqa: ANN401 - a file of pyarrow's
-    import pyarrow.parquet as pq  # noqa: PLC0415 - only where it is needed
-
-    # Buffered: a column of a large row group is not taken into memory as a whole.
-    file = pq.ParquetFile(source, pre_buffer=False, buffer_size=_BUFFER_BYTES)
+    file = _open_parquet(source)
     yield file.schema_arrow, _row_groups(file, request)
 
 
+def _open_parquet(source: Any) -> Any:  # noqa: ANN401 - a file and a reader of pyarrow's
+    # Buffered: a column of a large row group is not taken into memory as a whole.
+    options = {"pre_buffer": False, "buffer_size": _BUFFER_BYTES}
+    try:
+        from pyarrow._parquet import ParquetReader  # noqa: PLC0415 - only where it is needed
+
+        reader = ParquetReader()
+        reader.open(source, arrow_extensions_enabled=True, **options)
+    except (ImportError, AttributeError, TypeError):  # another release of pyarrow
+        from pyarrow.parquet import ParquetFile  # noqa: PLC0415 - imports file systems, and TLS
+
+        source.seek(0)
+        return ParquetFile(source, **options)
+    return reader
+
+
 def _row_groups(
-    file: pq.ParquetFile, request: Request
+    file: Any,  # noqa: ANN401 - a reader of pyarrow's
+    request: Request,
 ) -> Iterator[tuple[int, int, int, pa.RecordBatch]]:
     """Yield the rows from `start` on; row groups before that are not read."""
     start, first, position = request["start"], 0, 0
@@ -215,7 +236,10 @@ def _row_groups(
 
 
 def _group(
-    file: pq.ParquetFile, number: int, skipped: int, chunk: int
+    file: Any,  # noqa: ANN401 - a reader of pyarrow's
+    number: int,
+    skipped: int,
+    chunk: int,
 ) -> Iterator[tuple[int, pa.RecordBatch]]:
     """Yield the rows of a row group; fewer at a time where they do not fit into memory."""
     group = file.metadata.row_group(number)
@@ -225,7 +249,7 @@ def _group(
     while True:
         row = 0
         try:
-            for batch in file.iter_batches(step, row_groups=[number], use_threads=False):
+            for batch in file.iter_batches(step, [number], use_threads=False):
                 drop = min(max(done - row, 0), batch.num_rows)
                 if drop < batch.num_rows:
                     yield row + drop, batch.slice(drop)
@@ -250,7 +274,7 @@ def _arrow(source: Any, request: Request) -> Iterator[tuple[pa.Schema, Any]]:  #
     magic = source.read(len(ARROW_MAGIC))
     source.seek(0)
     if magic.startswith(b"FEA1"):
-        raise Fault("unsupported-source", "")
+        raise Fault("unsupported-source")
     is_file = magic == ARROW_MAGIC
     reader = pa.ipc.open_file(source) if is_file else pa.ipc.open_stream(source)
     if is_file:
@@ -294,7 +318,7 @@ class _Proxy(io.RawIOBase):
         size = left if size < 0 else min(size, left)
         if not size:
             return b""
-        send(self._outgoing, b"read", json.dumps([self._position, size]).encode())
+        send(self._outgoing, b"read", PLACE.pack(self._position, size))
         data = bytes(receive(self._incoming)[0])
         self._position += len(data)
         return data

@@ -33,6 +33,11 @@ class FileColumns:
         """The type of each column."""
         return decode_types(self._origin, self._encoding, self._limits)
 
-    def batches(self, start: int, _schema: Schema | None = None) -> Iterator[Batch]:
-        """The rows from number `start` on, all valid."""
-        return decode_batches(self._origin, self._encoding, self._limits, start)
+    def batches(self, start: int, schema: Schema | None = None) -> Iterator[Batch]:
+        """Yield the rows from number `start` on; without a schema, bytes are left out.
+
+        Validate them before a value is touched.
+        """
+        return decode_batches(
+            self._origin, self._encoding, self._limits, start, without_bytes=schema is None
+        )

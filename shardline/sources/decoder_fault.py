@@ -1,0 +1,68 @@
+"""What a decoder reports to the process that started it, apart from rows.
+
+Almost nothing is imported, so that the decoder starts quickly.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+PLACE = Struct("<2q")
+"""The first row of a batch and how much of the file has been read; or an offset and a size."""
+_NUMBERS = Struct("<3q")
+_UNKNOWN = -1
+
+
+class Fault(Exception):  # noqa: N818 - raised in the decoder, and sent
+    """A file that cannot be decoded: where, and why."""
+
+    def __init__(
+        self,
+        code: str,
+        detail: str = "",
+        *,
+        column: str | None = None,
+        part: int | None = None,
+        row: int | None = None,
+        size: int | None = None,
+    ) -> None:
+        super().__init__(detail)
+        self.code = code
+        self.detail = detail
+        self.column = column
+        self.part = part
+        self.row = row
+        self.size = size
+
+    def pack(self) -> list[bytes]:
+        """Return the parts of a message."""
+        numbers = (self.part, self.row, self.size)
+        packed = _NUMBERS.pack(*(_UNKNOWN if one is None else one for one in numbers))
+        column = [] if self.column is None else [_encode(self.column)]
+        return [packed, _encode(self.code), _encode(self.detail), *column]
+
+    @classmethod
+    def unpack(cls, parts: Sequence[bytes]) -> Fault:
+        """Return the fault of a message."""
+        packed, code, detail, *column = parts
+        part, row, size = (None if one < 0 else one for one in _NUMBERS.unpack(packed))
+        return cls(
+            _decode(code),
+            _decode(detail),
+            column=_decode(column[0]) if column else None,
+            part=part,
+            row=row,
+            size=size,
+        )
+
+
+def _encode(text: str) -> bytes:
+    return text.encode("utf-8", "backslashreplace")
+
+
+def _decode(data: bytes) -> str:
+    return data.decode("utf-8", "replace")
