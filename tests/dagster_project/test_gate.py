@@ -13,7 +13,6 @@ from tests.dagster_project.platforms import (
     Platform,
     make_platform,
     reported,
-    table_rows,
     verdicts,
 )
 from tests.dagster_project.suites import at_most, write_suite

@@ -88,8 +88,8 @@ def test_functions_of_batches_must_say_what_they_read(maker: Callable[..., Any])
 def test_a_feature_that_records_do_not_have_is_refused_with_those_that_they_have(
     maker: Callable[..., Any],
 ) -> None:
-    fields = maker(AREA, reads=["width", "depth"])(area)
-    with raises(SchemaMismatchError, "unknown-feature", feature="depth") as caught:
+    fields = maker(AREA, reads=["width", "colour"])(area)
+    with raises(SchemaMismatchError, "unknown-feature", feature="colour") as caught:
         fields.bind(BOXES)
     assert all(repr(feature.name) in str(caught.value.hint) for feature in BOXES.features)
     with raises(SchemaMismatchError, "opaque-records"):

@@ -704,11 +704,11 @@ def test_a_run_that_was_stopped_goes_on_with_the_shards_that_are_left(tmp_path: 
 
 def test_a_stopped_run_on_an_object_store_goes_on_with_the_shards_that_are_left() -> None:
     computed: list[int] = []
-    stop = True
+    stop = [True]  # a list: the source digest has the value of a plain variable
 
     @batch_fields(Feature("double", "int64"), reads=["id"], code="1", processes=False)
     def interrupted(batch: pa.RecordBatch) -> dict[str, Any]:
-        if stop and len(computed) == 3:
+        if stop[0] and len(computed) == 3:
             raise KeyboardInterrupt
         computed.extend(batch["id"].to_pylist())
         return {"double": batch["id"]}
@@ -721,7 +721,7 @@ def test_a_stopped_run_on_an_object_store_goes_on_with_the_shards_that_are_left(
     into = Version(base.store, "digits/v2")
     with pytest.raises(KeyboardInterrupt):
         extend(base, interrupted, into, engine=Threads(1))
-    stop = False
+    stop[0] = False
     extend(base, interrupted, into, engine=Threads(1))
     assert computed == [0, 1, 2, 3, 4]
     assert table(into.newest(), ["double"])["double"] == [0, 1, 2, 3, 4]
