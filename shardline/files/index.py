@@ -10,6 +10,7 @@ and ends when it is opened.
 
 from __future__ import annotations
 
+import mmap
 import os
 import struct
 from dataclasses import dataclass
@@ -575,6 +576,7 @@ class IndexedFile:
                 corrupt, is then refused; that of a standalone file is written again if corrupt.
         """
         self.path = local_path(path)
+        self._index = str(index_path(self.path))
         self._limits = limits
         self._sha256 = sha256
         self._file = open_regular(self.path)
@@ -602,22 +604,30 @@ class IndexedFile:
         except (OSError, StorageError):
             memory = _InMemory()
             fill_index(memory, self.path, limits=self._limits)
-            self._take(
-                _parse_header(str(self.path), bytes(memory.data[: _HEADER.size])),
-                np.frombuffer(memory.data, "u1"),
-            )
+            header = _parse_header(str(self.path), bytes(memory.data[: _HEADER.size]))
+            self._take(header, bytes(memory.data))
 
     def _load(self) -> None:
-        index = index_path(self.path)
-        if not index.exists():
+        try:
+            descriptor = os.open(self._index, os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
             raise IndexMismatchError(
                 f"{self.path}: index not found",
                 code="index-not-found",
                 hint=Hint.run("index", file_argument(self.path)),
-                path=index,
-            )
-        with index.open("rb") as file:
-            header = _parse_header(str(index), file.read(_HEADER.size))
+                path=self._index,
+            ) from None
+        try:
+            size = os.fstat(descriptor).st_size
+            start = os.pread(descriptor, _SMALL_BYTES, 0)
+            header = _parse_header(self._index, start)
+            self._check(header, size)
+            self._take(header, start if len(start) == size else _map(descriptor))
+        finally:
+            os.close(descriptor)
+
+    def _check(self, header: IndexHeader, size: int) -> None:
+        """Refuse the index of another file, and one that has not as many bytes as it should."""
         if header.size != self._file.size:
             raise self._mismatch("index of a file of another size")
         if self._sha256 is not None and header.sha256 not in {"", self._sha256}:
@@ -627,16 +637,16 @@ class IndexedFile:
             raise self._mismatch("file changed after it was indexed")
         if not header.is_checked:
             raise self._mismatch("index without checksums", "corrupt-index")
-        if index.stat().st_size != header.bytes:
+        if size != header.bytes:
             raise self._mismatch("truncated index", "corrupt-index")
-        self._take(header, np.memmap(index, "u1", "r"))
 
-    def _take(self, header: IndexHeader, data: NDArray[np.uint8]) -> None:
+    def _take(self, header: IndexHeader, data: Buffer | mmap.mmap) -> None:
+        view = memoryview(data)
         end = header.offset + 8 * header.numbers
-        self._checksums = _parse_table(str(index_path(self.path)), header, data[end:].data)
+        self._checksums = _parse_table(self._index, header, view[end:])
         self._compared = bytearray(header.blocks)
-        self._body = data[header.offset : end]
-        numbers = self._body.view("<u8")
+        self._body = view[header.offset : end]
+        numbers = np.frombuffer(self._body, "<u8")
         self._compression = header.compression
         self._offsets = numbers[: header.records + 1]
         self._members = numbers[header.records + 1 :].reshape(-1, 2)
@@ -646,13 +656,14 @@ class IndexedFile:
     def _compare(self, block: int) -> None:
         """Compare a block of the index with its checksum, when it is first used."""
         some = self._body[block * _BLOCK_BYTES : (block + 1) * _BLOCK_BYTES]
-        _compare_blocks(str(index_path(self.path)), some.data, self._checksums, block)
+        _compare_blocks(self._index, some, self._checksums, block)
         self._compared[block] = 1
 
     def _mismatch(self, problem: str, code: str | None = None) -> IndexMismatchError:
-        index = index_path(self.path)
         hint = Hint.run("index", file_argument(self.path))
-        return IndexMismatchError(f"{index}: {problem}", code=code, hint=hint, path=index)
+        return IndexMismatchError(
+            f"{self._index}: {problem}", code=code, hint=hint, path=self._index
+        )
 
     def __len__(self) -> int:
         return len(self._offsets) - 1
@@ -697,6 +708,55 @@ class IndexedFile:
             if scan.consumed != end - offset or len(scan.starts) != 1:
                 raise self._damaged(record, offset)
             yield frame[HEADER_BYTES:-FOOTER_BYTES]
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether the file is not compressed."""
+        return self._compression is Compression.NONE
+
+    def frames(
+        self, numbers: IntArray, piece_bytes: int
+    ) -> Iterator[tuple[bytes, IntArray, IntArray]]:
+        """Read records of a plain file, in pieces of about a size: frames, starts and lengths.
+
+        The starts and lengths are those of the payloads. The numbers ascend. Raises
+        DamagedFileError at a record that is not intact.
+        """
+        for block in np.union1d(numbers // _BLOCK_NUMBERS, (numbers + 1) // _BLOCK_NUMBERS):
+            if not self._compared[block]:
+                self._compare_or_rebuild(int(block))
+        begins, ends = (self._offsets[at].astype(np.int64) for at in (numbers, numbers + 1))
+        sizes = ends - begins
+        longest = self._limits.max_record_bytes + FRAME_BYTES
+        fits = (begins >= 0) & (sizes >= FRAME_BYTES) & (sizes <= longest)
+        if not fits.all() or ends.max(initial=0) > self._file.size:
+            raise self._mismatch("index does not fit the file")
+        done, total = 0, np.cumsum(sizes)
+        while done < len(numbers):
+            before = int(total[done - 1]) if done else 0
+            last = max(int(np.searchsorted(total, before + piece_bytes, "right")), done + 1)
+            part = slice(done, last)
+            yield self._frames(numbers[part], begins[part], ends[part])
+            done = last
+
+    def _frames(
+        self, numbers: IntArray, begins: IntArray, ends: IntArray
+    ) -> tuple[bytes, IntArray, IntArray]:
+        cuts = np.flatnonzero(begins[1:] != ends[:-1]) + 1  # neighbors are read together
+        firsts, lasts = begins[[0, *cuts]].tolist(), ends[[*(cuts - 1), -1]].tolist()
+        data = b"".join(
+            self._file.pread(last - first, first) for first, last in zip(firsts, lasts, strict=True)
+        )
+        sizes = ends - begins
+        expected = np.cumsum(sizes) - sizes + HEADER_BYTES
+        scan = kernel.scan(data, max_record_bytes=self._limits.max_record_bytes)
+        if scan.consumed != int(sizes.sum()) or not np.array_equal(scan.starts, expected):
+            same = min(len(scan.starts), len(numbers))
+            wrong = np.flatnonzero(scan.starts[:same] != expected[:same])
+            # A frame that begins where it should and has another length ends before the next.
+            bad = min(int(wrong[0]) - 1 if len(wrong) else same, len(numbers) - 1)
+            raise self._damaged(int(numbers[max(bad, 0)]), int(begins[max(bad, 0)]))
+        return data, scan.starts, scan.lengths
 
     def _bounds(self, record: int) -> tuple[int, int]:
         """Where a record begins and ends in the unpacked file."""
@@ -751,6 +811,10 @@ class IndexedFile:
     def close(self) -> None:
         """Close the file."""
         self._file.close()
+
+
+def _map(descriptor: int) -> mmap.mmap:
+    return mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ)
 
 
 class _InMemory:

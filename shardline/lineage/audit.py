@@ -19,7 +19,7 @@ from shardline.lineage.auditing.chains import doubt_findings, log_findings
 from shardline.lineage.auditing.inputs import input_findings
 from shardline.lineage.auditing.listed import shards_to_read
 from shardline.lineage.auditing.names import name_findings
-from shardline.lineage.auditing.pins import pin_findings
+from shardline.lineage.auditing.pins import holder_findings, pin_findings
 from shardline.lineage.auditing.repairs import loss_findings
 from shardline.lineage.auditing.shards import content_findings, presence_findings
 from shardline.lineage.auditing.unreadable import unreadable_findings
@@ -218,6 +218,7 @@ def _of_logs(
         yield from input_findings(history, logs)
         yield from name_findings(history, logs)
         yield from pin_findings(history, logs)
+        yield from holder_findings(history, logs)
         yield from beside_findings(history, logs)
         if asked.shards:
             yield from sidecar_findings(history, logs)

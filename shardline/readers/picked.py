@@ -93,6 +93,12 @@ def _from_disk(file: ShardFile, numbers: IntArray, limits: Limits) -> Iterator[P
     with IndexedFile(file.path, limits=limits, sha256=file.shard.sha256) as indexed:
         if len(indexed) != file.shard.records:
             raise IndexMismatchError(f"{file.path}: index of another file", path=file.path)
+        if indexed.is_plain:
+            done = 0
+            for data, starts, lengths in indexed.frames(numbers, _PIECE_BYTES):
+                yield Picked(data, starts, lengths, numbers[done : done + len(starts)])
+                done += len(starts)
+            return
         payloads: list[bytes] = []
         size = done = 0
         for first, last in _runs(numbers):

@@ -8,14 +8,24 @@ import zlib
 from contextlib import closing
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pytest
 
 from shardline import kernel
 from shardline.errors import DamagedFileError, IndexMismatchError, RecordNotFoundError
-from shardline.files.index import IndexedFile, index_path, write_index
+from shardline.files.compression import Compression
+from shardline.files.index import (
+    IndexedFile,
+    IndexWriter,
+    fingerprint_of,
+    index_path,
+    write_index,
+)
+from shardline.files.opened import open_regular
 from shardline.files.reader import Limits
 from shardline.files.writer import write_records
 from shardline.hints import Hint, Option
+from shardline.storage.local import DurableFile
 from tests.errors import raises
 from tests.files.samples import (
     bulk_needs_the_compiled_kernel,
@@ -313,6 +323,67 @@ def test_a_range_over_a_damaged_record_gives_those_before_it_and_then_the_error(
         read.extend(file.read(0))
     assert read == SMALL[:2]
     assert (caught.value.record, caught.value.offset) == (2, 37)
+
+
+def taken(path: Path, numbers: list[int], piece_bytes: int = 100) -> list[bytes]:
+    """The payloads of records that are read together."""
+    found = []
+    with IndexedFile(path) as file:
+        for data, starts, lengths in file.frames(np.array(numbers), piece_bytes):
+            spans = zip(starts.tolist(), lengths.tolist(), strict=True)
+            found += [data[start : start + length] for start, length in spans]
+    return found
+
+
+@pytest.mark.parametrize("piece_bytes", [1, 100, 10_000])
+def test_frames_of_any_records_are_found(tmp_path: Path, piece_bytes: int) -> None:
+    path = made(tmp_path / "a", framed(*VARIED))
+    write_index(path)
+    for bits in sampled(range(2 ** len(VARIED)), 100, "frames"):
+        numbers = [number for number in range(len(VARIED)) if bits >> number & 1]
+        assert taken(path, numbers, piece_bytes) == [VARIED[number] for number in numbers]
+
+
+def test_frames_of_a_damaged_file_raise(tmp_path: Path) -> None:
+    whole = framed(*VARIED)
+    path = made(tmp_path / "a", whole)
+    write_index(path)
+    numbers = [0, 1, 4, 5, 6, 9]
+    with IndexedFile(path) as file:
+        ends = [file._bounds(number) for number in range(len(VARIED))]
+    for bit in sampled(range(len(whole) * 8), 200, "frames"):
+        made(path, flipped(whole, bit))
+        as_before(path)
+        owner = next(n for n, (begin, end) in enumerate(ends) if begin <= bit // 8 < end)
+        if owner in numbers:
+            with pytest.raises(DamagedFileError) as caught:
+                taken(path, numbers, 10_000)
+            assert (caught.value.record, caught.value.offset) == (owner, ends[owner][0])
+        else:
+            assert taken(path, numbers, 10_000) == [VARIED[number] for number in numbers]
+
+
+@pytest.mark.parametrize("wrong", range(1, len(VARIED)))
+def test_frames_through_a_forged_index_raise(tmp_path: Path, wrong: int) -> None:
+    """Records that begin where the next begin: the checksums of the index are right."""
+    path = made(tmp_path / "a", framed(*VARIED))
+    write_index(path)
+    with IndexedFile(path) as file:
+        begins = [file._bounds(number)[0] for number in range(len(VARIED))]
+    del begins[wrong]
+    with DurableFile(index_path(path), overwrite=True) as file, open_regular(path) as opened:
+        index = IndexWriter(file)
+        index.add(np.array(begins))
+        index.finish(
+            end=opened.size,
+            members=[],
+            size=opened.size,
+            compression=Compression.NONE,
+            fingerprint=fingerprint_of(opened, opened.size),
+        )
+    with pytest.raises(DamagedFileError) as caught:
+        taken(path, list(range(len(begins))), 10_000)
+    assert caught.value.record == wrong - 1
 
 
 def test_limits_hold_through_an_index_too(tmp_path: Path) -> None:

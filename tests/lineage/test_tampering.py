@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 from dataclasses import dataclass
 from hashlib import sha256
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import dagster as dg
@@ -41,7 +43,6 @@ from tests.operations.landings import json_lines, rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
 LAST = 25
 """The newest entry of the base's log."""
@@ -217,6 +218,33 @@ def quarantine_deleted(root: Root) -> None:
     file.unlink()
 
 
+def log_moved_away(root: Root) -> None:
+    shutil.rmtree(root.folder / BASE / "log")
+
+
+def version_moved_away(root: Root) -> None:
+    shutil.rmtree(root.folder / BASE)
+
+
+def older_log_restored(root: Root) -> None:
+    """A copy of the log from before the last append, without what is derived from it."""
+    last = _number_of(root, BASE, "append")
+    for path in (root.folder / BASE / "log").iterdir():
+        if not path.stem.isdigit() or int(path.stem) >= last:
+            path.unlink()
+
+
+def log_cut_behind_its_checkpoint(root: Root) -> None:
+    """The latest entry is missing, and a checkpoint of it is there."""
+    version = root.version()
+    version.log.write_checkpoint(version.state)
+    root.entry_file(version.state.number).unlink()
+
+
+def log_of_a_pin_moved_away(root: Root) -> None:
+    shutil.rmtree(root.folder / WIDE / "log")
+
+
 def records_lost_in_a_rebuild(root: Root) -> None:
     version = root.version()
     old = version.newest().shards[0]
@@ -269,6 +297,13 @@ CASES = (
     Case(receipt_deleted, "missing-receipt", place="shard v1."),
     Case(receipt_edited, "wrong-receipt", place="shard v1."),
     Case(quarantine_deleted, "missing-quarantine", place="digits/quarantine/"),
+    *(
+        Case(tamper, "missing-input", name, f"input {BASE}@")
+        for tamper in (log_moved_away, version_moved_away, older_log_restored)
+        for name in (WIDE, RENAMED, PLANNED)
+    ),
+    Case(log_of_a_pin_moved_away, "missing-log", place="pin digits/v2"),
+    Case(log_cut_behind_its_checkpoint, "missing-entry", place="entry"),
     Case(records_lost_in_a_rebuild, "wrong-count", place=f"entry {LAST + 1}"),
 )
 
@@ -313,6 +348,9 @@ ROW_MAP_KINDS: Kinds = {
     forging.swap: "damaged-row-map",
     forging.forge: "changed-sidecar",
 }
+VACUUMED_KINDS: Kinds = dict.fromkeys(
+    (forging.flip, forging.truncate, forging.swap, forging.forge), "changed-sidecar"
+)
 QUARANTINE_KINDS: Kinds = {
     forging.flip: "changed-sidecar",
     forging.truncate: "changed-sidecar",
@@ -336,14 +374,34 @@ PLAN_KINDS: Kinds = {
     forging.delete: "missing-shard",
     forging.forge: "damaged-shard",
 }
+PACKED_KINDS = {tamper: kind for tamper, kind in SHARD_KINDS.items() if tamper != forging.forge}
+PACKED_INDEX_KINDS = {
+    tamper: kind for tamper, kind in INDEX_KINDS.items() if tamper != forging.forge
+}
+
+
+def _vacuumed(root: Root, place: int) -> Path:
+    """The receipt of a shard that went to vacuum, and that of a shard in the latest snapshot."""
+    if place:
+        return _beside(".receipt")(root, place)
+    files = sorted((root.folder / "digits/shards").glob("v1.*.receipt"))
+    return next(path for path in files if not path.with_suffix("").exists())
+
+
 OBJECTS = {
     "receipt": Object(_beside(".receipt"), BASE, RECEIPT_KINDS),
+    "receipt of a vacuumed shard": Object(_vacuumed, BASE, VACUUMED_KINDS),
+    "receipt of a packed shard": Object(_beside(".receipt", RENAMED), RENAMED, RECEIPT_KINDS),
     "receipt of an overlay": Object(_beside(".receipt", WIDE), WIDE, RECEIPT_KINDS),
     "row map": Object(_beside(".rows", PAIRS), PAIRS, ROW_MAP_KINDS),
     "quarantine file": Object(_quarantined, BASE, QUARANTINE_KINDS),
     "index": Object(_beside(".index"), BASE, INDEX_KINDS),
+    "index of an overlay": Object(_beside(".index", WIDE), WIDE, INDEX_KINDS),
+    "index of a packed shard": Object(_beside(".index", RENAMED), RENAMED, PACKED_INDEX_KINDS),
     "base": Object(_beside(""), BASE, SHARD_KINDS),
     "overlay": Object(_beside("", WIDE), WIDE, SHARD_KINDS),
+    "packed shard": Object(_beside("", RENAMED), RENAMED, PACKED_KINDS),
+    "pairs": Object(_beside("", PAIRS), PAIRS, SHARD_KINDS),
     "plan": Object(_beside("", PLANNED), PLANNED, PLAN_KINDS),
 }
 TAMPERED = [(name, tamper) for name, one in OBJECTS.items() for tamper in one.kinds]
@@ -534,16 +592,28 @@ def test_a_log_that_is_gone_is_told_by_the_inputs_alone(root: Root) -> None:
     assert {one.kind for one in root.findings()} == {"missing-input"}
 
 
-@pytest.mark.parametrize(("kind", "content"), [("missing-source", None), ("changed-source", b"x")])
+def change_in_place(source: Path) -> None:
+    """Change a byte; size and time stay as they are."""
+    times = source.stat()
+    source.write_bytes(source.read_bytes().replace(b"0", b"1", 1))
+    os.utime(source, ns=(times.st_atime_ns, times.st_mtime_ns))
+
+
+@pytest.mark.parametrize(
+    ("kind", "tamper"),
+    [
+        ("missing-source", Path.unlink),
+        ("changed-source", lambda source: source.write_bytes(b"x")),
+        ("changed-source", change_in_place),
+    ],
+)
 def test_a_source_that_is_gone_or_another_is_named(
-    tmp_path: Path, kind: str, content: bytes | None
+    tmp_path: Path, kind: str, tamper: Callable[[Path], object]
 ) -> None:
     version = base_of(tmp_path, (0, 5))
     (source,) = (tmp_path / "landing").iterdir()
-    source.unlink()
-    if content is not None:
-        source.write_bytes(content)
-    for shards in (True, False):
+    tamper(source)
+    for shards in (True, False) if tamper is not change_in_place else (True,):
         found = Root(tmp_path / "root", tmp_path / "landing").findings(shards=shards)
         assert [(one.kind, one.version) for one in found] == [(kind, version.name)]
         assert str(source) in found[0].place

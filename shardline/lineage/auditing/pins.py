@@ -46,6 +46,27 @@ def pin_findings(history: History, logs: AuditedLogs) -> Iterator[Finding]:
         )
 
 
+def holder_findings(history: History, logs: AuditedLogs) -> Iterator[Finding]:
+    """Pins of versions that have no log: a version pins only after its first entry."""
+    for name, hold in sorted(history.ledger.pins.items()):
+        holder = holder_of(name)
+        if hold.snapshot is None or holder is None or logs.of(holder) is not None:
+            continue
+        yield Finding(
+            "warning",
+            "missing-log",
+            history.name,
+            f"pin {name}",
+            f"{holder} has no log, and it holds snapshot {hold.snapshot}",
+            Hint.of(
+                "put the log back from a copy of the root; if the version was never committed, "
+                f"derive it again or release the pin: `Version(root, {history.name!r})"
+                f".pin({name!r}, None)`"
+            ),
+            history.ledger.number,
+        )
+
+
 def _pinned(origin: History, holder: str) -> set[str]:
     """The shards that pins of a version keep in the log of another.
 
