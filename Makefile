@@ -11,6 +11,11 @@ WORKERS ?= $(shell expr $$(nproc 2>/dev/null || echo 2) + 1)
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+# A Dagster release to test on. WEBSERVER names another release of the web server, where the registry
+# does not have it yet.
+DAGSTER ?= 1.13.0
+WEBSERVER ?= $(DAGSTER)
+RELEASE := .dagster-releases/$(DAGSTER)
 INSTANCE := .dagster_home/dagster.yaml
 KERNEL_SOURCES := $(wildcard shardline/kernel/*.pyx shardline/kernel/*.pxd shardline/kernel/*.h)
 
@@ -24,12 +29,12 @@ PINS := PIP_CONSTRAINT=constraints.txt PIP_BUILD_CONSTRAINT=constraints.txt
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help run demo-fault test sample replay torture fuzz check bench ui clean
+.PHONY: help run demo-fault test sample test-dagster replay torture fuzz check bench ui clean
 
 help: ## Show this help
 	@echo "Shardline: versioned TFRecord datasets on Dagster"
 	@echo
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 	@echo
 	@echo "  PYTHON=python3.12 picks the interpreter, ARGS=... goes to pytest, the replay or the benchmarks, PORT=... to the web page."
 
@@ -44,6 +49,10 @@ test: $(STAMP) ## Run the tests (ARGS="-k salvage" for some)
 
 sample: $(STAMP) ## Run today's sample of the sweeps: races, kills, faults, memory, large property tests
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -m sweep $(ARGS)
+
+test-dagster: $(RELEASE)/.installed ## Run the tests of the platform on another Dagster release (DAGSTER=1.13.0)
+	@$(RELEASE)/bin/python -c 'import dagster, dagster_webserver as web; print("dagster", dagster.__version__, "with web server", web.__version__)'
+	@$(RELEASE)/bin/python -m pytest -n $(WORKERS) --dist loadgroup tests/dagster_project tests/checks tests/assets $(ARGS)
 
 replay: $(STAMP) ## Compare what the commands do with what was recorded (ARGS=--record to record)
 	@$(BIN)/python -m tests.replay $(ARGS)
@@ -66,7 +75,7 @@ ui: $(STAMP) $(INSTANCE) ## Open the Dagster web page on http://127.0.0.1:3000 (
 	@$(BIN)/python -m dagster_project.ui --port $(PORT)
 
 clean: ## Remove the virtual environment, built files, caches and demo data
-	@rm -rf $(VENV) build dist *.egg-info .demo .dagster_home .mypy_cache .pytest_cache .ruff_cache .hypothesis .fuzz
+	@rm -rf $(VENV) build dist *.egg-info .demo .dagster_home .mypy_cache .pytest_cache .ruff_cache .hypothesis .fuzz .dagster-releases
 	@rm -f shardline/kernel/*.so
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 	@echo "Clean."
@@ -81,6 +90,18 @@ $(STAMP): pyproject.toml setup.py constraints.txt $(KERNEL_SOURCES)
 		echo "The install failed; the whole story is in $(VENV)/install.log" >&2; exit 1; }
 	@grep -o 'shardline: WARNING: .*' $(VENV)/install.log | sort -u >&2 || true
 	@$(BIN)/python -m shardline.kernel
+	@touch $@
+
+# Dagster of another release in front of the packages of $(VENV): seconds instead of gigabytes.
+$(RELEASE)/.installed: $(STAMP)
+	@echo "Installing Dagster $(DAGSTER) into $(RELEASE)"
+	@rm -rf $(RELEASE)
+	@$(BIN)/python -m venv $(RELEASE)
+	@$(BIN)/python -c 'import sysconfig; print("import site; site.addsitedir({!r})".format(sysconfig.get_path("purelib")))' \
+		> $$($(RELEASE)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/shardline-base.pth
+	@$(RELEASE)/bin/python -m pip install -q --progress-bar off --disable-pip-version-check --no-deps \
+		$(foreach name,dagster dagster-graphql dagster-pipes dagster-shared,$(name)==$(DAGSTER)) dagster-webserver==$(WEBSERVER)
+	@$(RELEASE)/bin/python -m pip check || test $(WEBSERVER) != $(DAGSTER)
 	@touch $@
 
 $(INSTANCE): dagster.yaml

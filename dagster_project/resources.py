@@ -31,10 +31,20 @@ class ShardlineResource(dg.ConfigurableResource[None]):
         to another root while Dagster shows its assets as those of this root.
         """
         return dg.ResourceDefinition(
-            resource_fn=lambda _: self.process_config_and_initialize(),
+            resource_fn=lambda _: self._resolved(),
             config_schema={},
             description="The root of the datasets. It is set where the platform is declared, or by "
             f"{ROOT_VARIABLE}, and is the same for all runs.",
+        )
+
+    def _resolved(self) -> "ShardlineResource":
+        """Return the resource with the values of its environment variables."""
+        values = {name: getattr(self, name) for name in type(self).model_fields}
+        return type(self)(
+            **{
+                name: value.get_value() if isinstance(value, dg.EnvVar) else value
+                for name, value in values.items()
+            }
         )
 
 

@@ -18,20 +18,15 @@ from pathlib import Path
 import click
 import dagster as dg
 import uvicorn
-
-# Dagster has no public name for what its own `dagster dev` and `dagster-webserver` are made of.
-from dagster._cli.proxy_server_manager import ProxyServerManager
-from dagster._core.workspace.context import WorkspaceProcessContext
-from dagster._core.workspace.load_target import WorkspaceFileTarget
-from dagster_webserver.app import create_app_from_workspace_process_context
-from dagster_webserver.cli import (
-    DEFAULT_DB_STATEMENT_TIMEOUT,
-    DEFAULT_POOL_MAX_OVERFLOW,
-    DEFAULT_POOL_RECYCLE,
-)
-from dagster_webserver.version import __version__
 from starlette.applications import Starlette
 
+from dagster_project.dagster_private import (
+    WorkspaceProcessContext,
+    make_web_app,
+    open_workspace,
+    optimize_for_webserver,
+    run_code_servers,
+)
 from dagster_project.guard import LOOPBACK, Guard, loopback_origins
 from dagster_project.process_group import end_group_from_outside, handle_signals
 from dagster_project.report_pages import WithReports
@@ -50,14 +45,13 @@ def code_servers(instance: dg.DagsterInstance, workspace: Path) -> Iterator[Path
 
     The web server and the daemon share them. One that ends is started again.
     """
-    target = WorkspaceFileTarget([str(workspace)])
     with (
-        ProxyServerManager(instance, target, code_server_log_level=_LOG_LEVEL) as servers,
+        run_code_servers(instance, workspace, _LOG_LEVEL) as specs,
         scratch_folder("shardline-ui") as folder,
     ):
         pointing = folder / "workspace.yaml"
         # JSON is YAML too.
-        pointing.write_text(json.dumps({"load_from": servers.get_code_server_specs()}))
+        pointing.write_text(json.dumps({"load_from": specs}))
         yield pointing
 
 
@@ -91,9 +85,7 @@ def web_server(
         click.echo(f"Dagster is on http://{LOOPBACK}:{port} (Ctrl-C ends it)")
         yield
 
-    app = create_app_from_workspace_process_context(
-        context, live_data_poll_rate=_UI_POLLS_MILLISECONDS, lifespan=lifespan
-    )
+    app = make_web_app(context, _UI_POLLS_MILLISECONDS, lifespan)
     reports = Path(shardline_resource().reports)
     return uvicorn.Server(
         uvicorn.Config(
@@ -116,16 +108,12 @@ def serve(
     """Serve until a KeyboardInterrupt; or until the daemon or the server end, which is a fault."""
     with contextlib.ExitStack() as stack:
         instance = stack.enter_context(dg.DagsterInstance.get())
-        instance.optimize_for_webserver(
-            DEFAULT_DB_STATEMENT_TIMEOUT, DEFAULT_POOL_RECYCLE, DEFAULT_POOL_MAX_OVERFLOW
-        )
+        optimize_for_webserver(instance)
         pointing = stack.enter_context(code_servers(instance, workspace))
         daemon = stack.enter_context(daemon_process(pointing)) if with_daemon else None
-        context = WorkspaceProcessContext(
-            instance, WorkspaceFileTarget([str(pointing)]), __version__, read_only=read_only
-        )
+        context = stack.enter_context(open_workspace(instance, pointing, read_only=read_only))
         port = listener.getsockname()[1]
-        server = web_server(stack.enter_context(context), port, origins)
+        server = web_server(context, port, origins)
         if daemon is not None:
             threading.Thread(target=_end_with, args=(daemon, server), daemon=True).start()
         server.run(sockets=[listener])

@@ -75,10 +75,14 @@ class Hint:
     def nearest(cls, name: str, known: Iterable[str], label: str) -> Hint:
         """Build the hint for an unknown name: the closest known name, or all of them."""
         names = list(dict.fromkeys(known))
-        close = get_close_matches(name, names, 1)
-        if close:
-            return cls((f"did you mean {close[0]!r}?",))
-        return cls((f"{label}: {', '.join(map(repr, names)) or 'none'}",))
+        all_names = f"{label}: {', '.join(map(repr, names)) or 'none'}"
+        return cls.closest(name, names) or cls((all_names,))
+
+    @classmethod
+    def closest(cls, name: str, known: Iterable[str]) -> Hint:
+        """Build the hint that names the closest known name; empty if none is close."""
+        close = get_close_matches(name, list(known), 1)
+        return cls((f"did you mean {close[0]!r}?",) if close else ())
 
     @classmethod
     def join(cls, separator: str, hints: Iterable[Hint]) -> Hint:

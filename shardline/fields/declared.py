@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from shardline.errors import FieldsError, SchemaMismatchError
 from shardline.hints import Hint, Option
 from shardline.log.meanings import check_text
-from shardline.log.schema import Feature, unknown_feature
+from shardline.log.schema import Feature
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -106,11 +106,13 @@ def found_features(shown: str, reads: tuple[str, ...] | None, schema: Schema) ->
     for name in reads:
         feature = known.get((False, name)) or known.get((True, name))
         if feature is None:
-            unknown = unknown_feature(name, schema)
+            names = [feature.name for feature in schema.features]
+            close = Hint.closest(name, (one for one in names if one not in reads))
+            has = f"the schema has {', '.join(map(repr, names)) or 'none'}"
             raise SchemaMismatchError(
-                f"{shown}: {unknown.message}",
-                code=unknown.code,
-                hint=unknown.hint,
+                f"{shown}: unknown feature {name!r}",
+                code="unknown-feature",
+                hint=Hint.of(close, " " if close else "", has),
                 feature=name,
             )
         found.append(feature)
