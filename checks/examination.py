@@ -8,6 +8,7 @@ from pathlib import Path
 
 from checks.judged import EXPECTATIONS, not_judged, suite_detail
 from checks.shard_checks import duplicates_in, shard_verdict, source_findings
+from checks.sources import SOURCES, sources_verdict
 from checks.suite import read_suite
 from checks.verdict import Verdict
 from checks.volume import volume
@@ -61,6 +62,7 @@ class Examination:
             EXPECTATIONS: self._expectations,
             DRIFT: self._drift,
             VOLUME: self._volume,
+            SOURCES: partial(sources_verdict, self.version),
         }
         try:
             verdict = runs[check]()

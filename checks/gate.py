@@ -13,6 +13,7 @@ import dagster as dg
 from checks.examination import DRIFT, VOLUME, Examination
 from checks.judged import EXPECTATIONS
 from checks.shard_checks import set_aside_by
+from checks.sources import SOURCES, sources_verdict
 from checks.subject import subject
 from checks.verdict import Verdict
 from dagster_project.automation import published_tag
@@ -28,7 +29,10 @@ _ABOUT = {
     EXPECTATIONS: "The Great Expectations suite of the version holds on its columns.",
     DRIFT: "The new rows look like those of the last published snapshot. A warning at most.",
     VOLUME: "About as many rows came as usual. A warning at most.",
+    SOURCES: "Every source that arrived is in the version, was replaced or was dismissed. Skipped "
+    "duplicates are a warning. Blocks nothing.",
 }
+_REPORTING = frozenset({DRIFT, VOLUME, SOURCES})
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +52,7 @@ class Gate:
     def names(self) -> tuple[str, ...]:
         """The checks in the order in which they run."""
         suites = (EXPECTATIONS,) if self.suite is not None else ()
-        return (INTEGRITY, SCHEMA, *suites, *((DRIFT, VOLUME) if self.grows else ()))
+        return (INTEGRITY, SCHEMA, *suites, *((DRIFT, VOLUME, SOURCES) if self.grows else ()))
 
     @property
     def required(self) -> Checks:
@@ -64,7 +68,7 @@ class Gate:
             description=f"Check a snapshot of {self.version}, and publish or reject it.",
             specs=[
                 dg.AssetCheckSpec(
-                    name, asset=key, blocking=name not in {DRIFT, VOLUME}, description=_ABOUT[name]
+                    name, asset=key, blocking=name not in _REPORTING, description=_ABOUT[name]
                 )
                 for name in self.names
             ],
@@ -80,7 +84,9 @@ class Gate:
             if snapshot is None:
                 nothing = f"{self.version} has no snapshot yet: nothing to check"
                 for name in sorted(asked):
-                    yield Verdict(passed=True, description=nothing).result(key, name)
+                    verdict = Verdict(passed=True, description=nothing)
+                    verdict = sources_verdict(version) if name == SOURCES else verdict
+                    yield verdict.result(key, name)
                 return
             examination = Examination(
                 version,
