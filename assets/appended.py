@@ -228,11 +228,7 @@ def _chosen(version: Version, found: Arrivals, config: AppendConfig) -> Arrivals
     """Of what has arrived, what the launchpad asks for."""
     new = found.new
     if config.reland:
-        new += tuple(
-            Arrival(path, stamp, 0, 0.0)
-            for path, (stamp, key) in found.keys.items()
-            if (version.state.sources.get(key) or 0) < 0
-        )
+        new += found.rejected(version)
     if config.files:
         by_path = {arrival.path: arrival for arrival in (*new, *found.settling)}
         new = tuple(_named(path, by_path) for path in config.files)

@@ -56,15 +56,10 @@ def brief_metadata(version: "Version", made: Made) -> Metadata:
     No shard is read, and no other log.
     """
     snapshot = made.snapshot
-    given = {"set_aside": int(made.set_aside), "duplicates": int(made.duplicates)}
     return {
         "dagster/row_count": int(snapshot.records),
         **published_numbers(version),
-        "snapshot": int(snapshot.number),
-        "bytes": int(snapshot.bytes),
-        "shards": int(snapshot.totals.shards),
-        "added_rows": int(made.added_rows),
-        **{name: count for name, count in given.items() if count},
+        **_numbers(made),
         "dagster/uri": _place(snapshot.store, version.name),
         "digest": snapshot.content,
         "entry_digest": version.log.entry(snapshot.entry).digest,

@@ -8,6 +8,7 @@ from pathlib import Path
 from checks.judged import EXPECTATIONS, not_judged, suite_detail
 from checks.publication import PUBLISHED, publication_of, published_verdict
 from checks.shard_checks import shard_verdict
+from checks.sources import SOURCES, sources_verdict
 from checks.suite import read_suite
 from checks.verdict import Verdict
 from checks.volume import volume
@@ -68,6 +69,7 @@ class Examination:
             DRIFT: self._drift,
             VOLUME: self._volume,
             PUBLISHED: self._published,
+            SOURCES: partial(sources_verdict, self.version),
         }
         try:
             return runs[check]()

@@ -11,6 +11,7 @@ The check `published` runs last and brings what the log says back to Dagster.
 | `expectations` | no     | is an error or a warning; after an error, `published` fails as well |
 | `drift`        | no     | is a warning                                                        |
 | `volume`       | no     | is a warning                                                        |
+| `sources_accepted` | no | is an error; of duplicates alone, a warning                         |
 | `published`    | yes    | is an error                                                         |
 """
 
@@ -24,6 +25,7 @@ from pydantic import Field
 from checks.examination import DRIFT, VOLUME, Examination, failed_verdict
 from checks.judged import EXPECTATIONS
 from checks.publication import PUBLISHED
+from checks.sources import SOURCES, sources_verdict
 from checks.subject import subject
 from checks.verdict import Verdict
 from dagster_project.naming import asset_key, asset_name
@@ -43,6 +45,8 @@ _ABOUT = {
     VOLUME: "About as many rows came as usual. A warning at most.",
     PUBLISHED: "The log says that downstream may read the snapshot: every required check passed, "
     "and no shard that it depends on was removed or replaced.",
+    SOURCES: "Every source that arrived is in the version, was replaced or was dismissed. Skipped "
+    "duplicates are a warning. Blocks nothing.",
 }
 
 
@@ -73,7 +77,7 @@ class Gate:
     def names(self) -> tuple[str, ...]:
         """The checks in the order in which they run; `published` is the last."""
         suites = (EXPECTATIONS,) if self.suite is not None else ()
-        growing = (DRIFT, VOLUME) if self.grows else ()
+        growing = (DRIFT, VOLUME, SOURCES) if self.grows else ()
         return (INTEGRITY, SCHEMA, *suites, *growing, PUBLISHED)
 
     @property
@@ -129,7 +133,8 @@ class Gate:
         if snapshot is None:
             nothing = f"{self.version} has no snapshot yet"
             for name in names:
-                yield name, Verdict(passed=name != PUBLISHED, description=nothing)
+                verdict = Verdict(passed=name != PUBLISHED, description=nothing)
+                yield name, sources_verdict(version) if name == SOURCES else verdict
             return
         examination = Examination(
             version,
@@ -144,7 +149,6 @@ class Gate:
         )
         for name in names:
             yield name, examination.verdict(name)
-            # A check that only reports goes here, and into `names` before `published`.
         examination.finish()
 
 

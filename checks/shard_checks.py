@@ -66,42 +66,6 @@ def shard_findings(report: CheckReport, check: str) -> list[Finding]:
     return findings
 
 
-def set_aside_by(version: Version, run_id: str) -> list[Entry]:
-    """The entries by which a run set sources aside or skipped duplicates, of the newest ones."""
-    first = max(1, version.state.number - _LOOKED_BACK)
-    return [
-        entry
-        for entry in version.log.entries(first)
-        if entry.maker.run == run_id and {"set_aside", "duplicates"} & entry.parameters.keys()
-    ]
-
-
-def duplicates_in(entries: Sequence[Entry]) -> list[str]:
-    """The sources that were skipped since their content was there, each with the first path."""
-    told = []
-    for entry in entries:
-        path_of = {source.key: source.path or "" for source in entry.sources}
-        told += [
-            f"{path_of[one['source']]} = {one.get('first', '')}"
-            for one in entry.parameters.get("duplicates", ())
-        ]
-    return told
-
-
-def source_findings(entries: Sequence[Entry], check: str) -> list[Finding]:
-    """What kept sources from landing."""
-    findings = []
-    for entry in entries:
-        path_of = {source.key: source.path or source.batch or "" for source in entry.sources}
-        for told in entry.parameters.get("set_aside", ()):
-            if told["check"] == check:
-                name = path_of[told["source"]].rpartition("/")[2]
-                what = str(told.get("detail") or told["reason"])
-                place = (told.get("record"), told.get("offset"))
-                findings.append(Finding(name, what, *place, why=str(told["reason"])))
-    return findings
-
-
 def shard_verdict(
     check: str, version: Version, report: CheckReport, *, reread: bool = False
 ) -> Verdict:

@@ -1,13 +1,15 @@
 """Appending what has landed: at the times of a schedule, and soon after a file arrives.
 
 Neither has to be right about what is new: the same source never lands twice, whoever asks. They
-only see to it that every source is asked for, and that nothing is run where nothing is new.
+only see to it that every source is asked for, and that nothing is run where nothing is new. A tick
+reads stamps of files, one derived object and one log entry: never a source, and never a shard.
 """
 
 import hashlib
 import json
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import dagster as dg
 
@@ -18,7 +20,19 @@ from shardline.operations.arrivals import Arrival, Arrivals, LandingFolder, look
 
 FILES_AT_ONCE = 200
 TRIES = 3
+MAX_FAILED = 1000
+"""How many files that did not land the cursor of a sensor may hold."""
+LANDING_TAG = "shardline/landing"
+"""The tag of each run that a landing sensor requests; its value is the name of the asset."""
 _KEY_DIGITS = 24
+_FILE_DIGITS = 12
+_UNFINISHED = [
+    dg.DagsterRunStatus.QUEUED,
+    dg.DagsterRunStatus.STARTING,
+    dg.DagsterRunStatus.STARTED,
+    dg.DagsterRunStatus.CANCELING,
+]
+_LAUNCHED = [status for status in dg.DagsterRunStatus if status.name != "NOT_STARTED"]
 
 
 def append_schedule(
@@ -50,34 +64,39 @@ def append_schedule(
 def landing_sensor(
     version: str, folders: Sequence[LandingFolder], seconds: int
 ) -> dg.SensorDefinition:
-    """The sensor of a version: what has arrived since its last look, so many files at a time."""
+    """Return the sensor of a version: it requests one run at a time, for so many files at most."""
 
     @dg.sensor(
         name=f"{asset_name(version)}_landing",
         target=dg.AssetSelection.assets(asset_key(version)),
         minimum_interval_seconds=seconds,
         default_status=dg.DefaultSensorStatus.RUNNING,
-        description=f"Appends to {version} soon after a file lands.",
+        description=f"Append to {version} soon after a file lands. Resetting the cursor tries "
+        f"files again that did not land in {TRIES} runs.",
     )
     def sensor(
         context: dg.SensorEvaluationContext, shardline: ShardlineResource
     ) -> dg.SensorResult:
+        name = asset_name(version)
+        running = _latest_run(context.instance, name, _UNFINISHED)
+        if running is not None:
+            return dg.SensorResult(skip_reason=f"run {running} is appending", cursor=context.cursor)
+        cursor = LandingCursor.parse(context.cursor)
+        if cursor is None:
+            # Run keys of an earlier generation return no run: the latest run begins another.
+            cursor = LandingCursor(_latest_run(context.instance, name, _LAUNCHED) or "")
         found = look(shardline.version(version), folders)
-        asked = still_open(read_asked(context.cursor), found.new)
-        runs = {ask.run_key for ask in asked.values()}
-        running = {key for key in runs if _is_running(context.instance, key)}
-        chosen = choose(found.new, asked, running)
-        if not chosen:
-            why = _why_not(version, folders, found, len(running))
-            return dg.SensorResult(skip_reason=why, cursor=write_asked(asked))
-        run_key = run_key_of(version, chosen)
-        paths = [arrival.path for arrival, _ in chosen]
+        step = cursor.advance(found.new)
+        if not step.chosen:
+            reason = _why_not(version, folders, found, step.cursor)
+            return dg.SensorResult(skip_reason=reason, cursor=step.cursor.to_text())
+        paths = [arrival.path for arrival in step.chosen]
         request = dg.RunRequest(
-            run_key=run_key,
-            run_config={"ops": {asset_name(version): {"config": {"files": paths}}}},
+            run_key=f"{name}_landing:{step.run_key}",
+            run_config={"ops": {name: {"config": {"files": paths}}}},
+            tags={LANDING_TAG: name},
         )
-        now = {one.path: Ask(one.stamp, run_key, tries) for one, tries in chosen}
-        return dg.SensorResult(run_requests=[request], cursor=write_asked({**asked, **now}))
+        return dg.SensorResult(run_requests=[request], cursor=step.cursor.to_text())
 
     return sensor
 
@@ -94,67 +113,141 @@ def nothing_new(version: str, folders: Sequence[LandingFolder], found: Arrivals)
     return f"nothing new for {version} in {where}: {known} known{settling}{skipped}"
 
 
-@dataclass(frozen=True, slots=True)
-class Ask:
-    """That a run was asked for an arrival, as it was then, for the so many-th time."""
+@dataclass(frozen=True)
+class LandingCursor:
+    """What a landing sensor has to remember, in bounded size: the log and the folder say the rest.
 
-    stamp: str
-    run_key: str
-    tries: int
-
-
-def read_asked(cursor: str | None) -> dict[str, Ask]:
-    """What the sensor has asked for, by path."""
-    return {path: Ask(*told) for path, told in json.loads(cursor or "{}").items()}
-
-
-def write_asked(asked: Mapping[str, Ask]) -> str:
-    """The same as a cursor. It holds what has not landed yet, and so does not grow."""
-    told = {path: [ask.stamp, ask.run_key, ask.tries] for path, ask in sorted(asked.items())}
-    return json.dumps(told)
-
-
-def still_open(asked: Mapping[str, Ask], new: Iterable[Arrival]) -> dict[str, Ask]:
-    """What was asked for, has not landed, and has not been written to since."""
-    stamps = {arrival.path: arrival.stamp for arrival in new}
-    return {path: ask for path, ask in asked.items() if stamps.get(path) == ask.stamp}
-
-
-def choose(
-    new: Iterable[Arrival], asked: Mapping[str, Ask], running: Collection[str]
-) -> list[tuple[Arrival, int]]:
-    """What to ask a run for now, each with the number of the try.
-
-    What a run is at is left to it; what a run has ended without landing it is tried again.
+    `generation` begins with each reset of the cursor, and `requests` counts within it. `asked` are
+    the files of the latest request, and `failed` tells in how many runs a file did not land. Files
+    are known by a digest of path and stamp, so a file that is written to again counts as another.
     """
-    fresh, again = [], []
-    for arrival in new:
-        ask = asked.get(arrival.path)
-        if ask is None:
-            fresh.append((arrival, 1))
-        elif ask.run_key not in running and ask.tries < TRIES:
-            again.append((arrival, ask.tries + 1))
-    return [*fresh, *again][:FILES_AT_ONCE]
+
+    generation: str
+    requests: int = 0
+    asked: tuple[str, ...] = ()
+    failed: Mapping[str, int] = field(default_factory=dict)
+
+    @classmethod
+    def parse(cls, text: str | None) -> "LandingCursor | None":
+        """Parse a cursor; None for one that was reset, or that an earlier release wrote."""
+        try:
+            payload = json.loads(text or "null")
+            return cls(
+                str(payload["generation"]),
+                int(payload["requests"]),
+                tuple(_split(payload["asked"])),
+                {
+                    digest: tries
+                    for tries, digests in enumerate(payload["failed"], 1)
+                    for digest in _split(digests)
+                },
+            )
+        except (ValueError, KeyError, TypeError):
+            return None
+
+    def to_text(self) -> str:
+        """Serialize; the digests of files that failed as often are joined to one text."""
+        failed = [
+            "".join(digest for digest, tries in self.failed.items() if tries == count)
+            for count in range(1, TRIES + 1)
+        ]
+        payload = {
+            "generation": self.generation,
+            "requests": self.requests,
+            "asked": "".join(self.asked),
+            "failed": failed,
+        }
+        return json.dumps(payload, separators=(",", ":"))
+
+    @property
+    def given_up(self) -> int:
+        """How many files are not tried again."""
+        return sum(tries >= TRIES for tries in self.failed.values())
+
+    def advance(self, new: Sequence[Arrival]) -> "LandingStep":
+        """Choose the files of the next request, now that no run is at those of the latest.
+
+        What is still new and was asked for has failed once more. Fresh files come first, unless so
+        many have failed that the cursor could not hold those of another failed run.
+        """
+        tracked = set(self.asked).union(self.failed)
+        digests = [_digest(arrival) for arrival in new] if tracked else []
+        asked = set(self.asked)
+        failed = {
+            digest: min(self.failed.get(digest, 0) + (digest in asked), TRIES)
+            for digest in digests
+            if digest in tracked
+        }
+        room = min(FILES_AT_ONCE, max(MAX_FAILED - len(failed), 0))
+        fresh = _first(new, digests, failed, room)
+        again = [
+            arrival
+            for arrival, digest in zip(new, digests, strict=False)
+            if 0 < failed.get(digest, 0) < TRIES
+        ]
+        chosen = [*fresh, *again][:FILES_AT_ONCE]
+        after = replace(self, asked=(), failed=failed)
+        if chosen:
+            wanted = tuple(_digest(arrival) for arrival in chosen)
+            after = replace(after, requests=self.requests + 1, asked=wanted)
+        return LandingStep(chosen, after)
 
 
-def run_key_of(version: str, chosen: Iterable[tuple[Arrival, int]]) -> str:
-    """The same for the same arrivals at the same try: a tick that is repeated asks for no more."""
-    told = sorted([arrival.path, arrival.stamp, tries] for arrival, tries in chosen)
-    digest = hashlib.sha256(json.dumps([version, told]).encode()).hexdigest()
-    return f"{asset_name(version)}_landing:{digest[:_KEY_DIGITS]}"
+@dataclass(frozen=True)
+class LandingStep:
+    """The files to request, and the cursor after the request."""
+
+    chosen: Sequence[Arrival]
+    cursor: LandingCursor
+
+    @cached_property
+    def run_key(self) -> str:
+        """The same for the same files and cursor: a repeated tick requests nothing twice."""
+        cursor = self.cursor
+        payload = [cursor.generation, cursor.requests, *sorted(cursor.asked)]
+        return hashlib.sha256(json.dumps(payload).encode()).hexdigest()[:_KEY_DIGITS]
 
 
-def _is_running(instance: dg.DagsterInstance, run_key: str) -> bool:
-    runs = instance.get_runs(dg.RunsFilter(tags={"dagster/run_key": run_key}), limit=1)
-    return bool(runs) and not runs[0].is_finished
+def _first(
+    new: Sequence[Arrival], digests: Sequence[str], failed: Collection[str], most: int
+) -> list[Arrival]:
+    """Return the first files that have not failed."""
+    if not failed:
+        return list(new[:most])
+    fresh: list[Arrival] = []
+    for arrival, digest in zip(new, digests, strict=True):
+        if len(fresh) == most:
+            break
+        if digest not in failed:
+            fresh.append(arrival)
+    return fresh
 
 
-def _why_not(version: str, folders: Sequence[LandingFolder], found: Arrivals, running: int) -> str:
+def _digest(arrival: Arrival) -> str:
+    text = f"{arrival.path}\0{arrival.stamp}"
+    return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:_FILE_DIGITS]
+
+
+def _split(text: str) -> list[str]:
+    return [text[first : first + _FILE_DIGITS] for first in range(0, len(text), _FILE_DIGITS)]
+
+
+def _latest_run(
+    instance: dg.DagsterInstance, name: str, statuses: Sequence[dg.DagsterRunStatus]
+) -> str | None:
+    """Return the latest run in one of these statuses that the sensor of an asset requested."""
+    runs = instance.get_runs(
+        dg.RunsFilter(tags={LANDING_TAG: name}, statuses=list(statuses)), limit=1
+    )
+    return runs[0].run_id if runs else None
+
+
+def _why_not(
+    version: str, folders: Sequence[LandingFolder], found: Arrivals, cursor: LandingCursor
+) -> str:
     if not found.new:
         return nothing_new(version, folders, found)
-    if running:
-        return f"{running} runs are appending what has landed"
     return (
-        f"{len(found.new)} sources did not land in {TRIES} runs: see what those say, mend it, and "
-        f"materialize {asset_name(version)} by hand"
+        f"{counted(cursor.given_up, 'source')} did not land in {TRIES} runs. Fix what those runs "
+        "report, then reset the cursor of this sensor"
     )

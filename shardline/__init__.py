@@ -69,6 +69,7 @@ if TYPE_CHECKING:
     from shardline.operations.preview import preview
     from shardline.operations.rebuild import RebuildReport, rebuild
     from shardline.operations.rebuild_files import rebuild_files
+    from shardline.operations.rejected_sources import dismiss, open_sources
     from shardline.operations.repair import repair
     from shardline.operations.salvage import salvage
     from shardline.operations.schema import feature_spec, infer_schema, schema_of
@@ -147,6 +148,7 @@ _HOMES = {
     "shardline.operations.export": ("export",),
     "shardline.operations.rebuild": ("RebuildReport", "rebuild"),
     "shardline.operations.rebuild_files": ("rebuild_files",),
+    "shardline.operations.rejected_sources": ("dismiss", "open_sources"),
     "shardline.operations.repair": ("repair",),
     "shardline.sources": ("as_source",),
     "shardline.storage": ("Store", "open_store"),
@@ -222,6 +224,7 @@ __all__ = [
     "combine_files",
     "compare",
     "diff",
+    "dismiss",
     "erase",
     "export",
     "extend",
@@ -232,6 +235,7 @@ __all__ = [
     "joined_fields",
     "migrate",
     "migrate_file",
+    "open_sources",
     "open_store",
     "plan_combine",
     "plan_erase",

@@ -179,6 +179,7 @@ CODES: dict[str, str] = {
     "source-changed": "A source changed while it was read, or gives other records than before.",
     "source-consumed": "Rows can be read only once, and must be read again.",
     "source-not-a-folder": "A source must be a folder and is not.",
+    "source-not-open": "A source is not among the open rejected sources and duplicates.",
     "stale-plan": "The version changed after the commit was planned.",
     "stale-snapshot": "The latest snapshot no longer contains all of the given snapshot.",
     "storage-error": "The storage refused or failed a request.",

@@ -20,6 +20,7 @@ _HAS_ITS_WORD = DERIVED | {
     "attest",
     "consume",
     "create",
+    "dismiss",
     "erase",
     "pin",
     "reject",
@@ -75,6 +76,8 @@ def _parts(entry: Entry) -> Iterator[str]:
     if entry.operation in _OF_CONSUMERS:
         yield _consumer(entry)
         return
+    if entry.operation == "dismiss":
+        yield _dismissed(entry)
     yield from _holds(entry)
     if entry.condemned and entry.operation == "erase":
         yield f"{counted(len(entry.condemned), 'shard')} given up for good"
@@ -113,6 +116,14 @@ def _set_aside(entry: Entry) -> Iterator[str]:
         yield f"set aside {counted(len(entry.sources) - skipped, 'source')}{reason}"
     if skipped:
         yield f"skipped {counted(skipped, 'duplicate')}"
+
+
+def _dismissed(entry: Entry) -> str:
+    """How many rejected sources and duplicates an entry dismisses, and why."""
+    listed_sources = entry.parameters.get("dismissed")
+    count = len(listed_sources) if isinstance(listed_sources, list) else 0
+    reason = _short(escaped(str(entry.parameters.get("reason", ""))))
+    return f"dismissed {counted(count, 'source')}" + (f" ({reason})" if reason else "")
 
 
 def _replaced(entry: Entry) -> str:

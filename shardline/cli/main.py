@@ -19,6 +19,7 @@ from shardline.cli.consumers import consumers
 from shardline.cli.count import count
 from shardline.cli.describe import describe
 from shardline.cli.diff import diff
+from shardline.cli.dismiss import dismiss
 from shardline.cli.erase import erase
 from shardline.cli.errors import UsageError, from_click, keep_arguments, print_error
 from shardline.cli.export import export
@@ -78,6 +79,7 @@ _SECTIONS = {
         check,
         restore,
         reland,
+        dismiss,
         repair,
         tag,
         consumers,

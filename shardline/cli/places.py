@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from shardline.cli.wording import escaped
+from shardline.hints import file_argument
 
 if TYPE_CHECKING:
     from shardline.log.facts import Source
@@ -21,7 +22,12 @@ def place(version: Version, name: str) -> str:
 
 def shown_source(source: Source) -> str:
     """A source by its path, from the folder on in which the command runs, or by its batch."""
+    return escaped(source.shown if source.path is None else source_name(source))
+
+
+def source_name(source: Source) -> str:
+    """Return a source as an argument of a command: its path or the name of its batch."""
     if source.path is None:
-        return escaped(str(source))
+        return source.batch or ""
     path, here = Path(source.path), Path.cwd()
-    return escaped(str(path.relative_to(here)) if path.is_relative_to(here) else source.path)
+    return file_argument(path.relative_to(here) if path.is_relative_to(here) else source.path)

@@ -11,6 +11,7 @@ import click
 from shardline.cli.errors import hint_dict, render_command, render_hint
 from shardline.cli.json_forms import snapshot_json
 from shardline.cli.options import json_option, root_option
+from shardline.cli.places import shown_source, source_name
 from shardline.cli.references import (
     next_command,
     open_root,
@@ -18,17 +19,20 @@ from shardline.cli.references import (
     refuse_missing,
 )
 from shardline.cli.tables import plain_console, plain_table
-from shardline.cli.wording import counted, escaped, human_bytes, listed
-from shardline.errors import DamagedLogError, UnknownFormatError
+from shardline.cli.wording import counted, escaped, human_bytes, listed, when
+from shardline.errors import ChangedSourceError, DamagedLogError, UnknownFormatError
+from shardline.hints import Command, Hint
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from shardline.log.snapshot import Snapshot
+    from shardline.operations.rejected_sources import RejectedSource
     from shardline.operations.status import Held, Obstacle, VersionStatus
     from shardline.storage import Store
 
 _RUN_HERE = frozenset({"integrity", "schema"})
+_SHOWN_SOURCES = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +124,8 @@ def _as_dict(told: VersionStatus | _Unreadable) -> dict[str, Any]:
             }
             for held in told.held
         ],
-        "duplicates": [asdict(one) for one in told.duplicates],
+        "rejected_sources": [one.to_dict() for one in told.sources.rejected],
+        "duplicates": [one.to_dict() for one in told.sources.duplicates],
     }
 
 
@@ -155,10 +160,11 @@ def _remarks(told: VersionStatus | _Unreadable) -> Iterator[str]:
         if told.error.hint:
             yield f"hint: {render_hint(told.error.hint)}"
         return
+    yield from _rejected_sources(told)
+    yield from _duplicates(told)
     if told.newest is None:
         yield f"{told.version} has no snapshot yet: nothing was appended"
         return
-    yield from _duplicates(told)
     for held in told.held:
         if held.snapshot.rejected:
             yield f"{held.snapshot} was rejected: {_reason(held)}"
@@ -175,14 +181,53 @@ def _remarks(told: VersionStatus | _Unreadable) -> Iterator[str]:
     yield from _advice(told, last)
 
 
+def _rejected_sources(told: VersionStatus) -> Iterator[str]:
+    """List the rejected sources that are open, and how to retry or dismiss them."""
+    rejected = told.sources.rejected
+    if not rejected:
+        return
+    yield f"{told.version} rejected {counted(len(rejected), 'source')}:"
+    for one in rejected[:_SHOWN_SOURCES]:
+        since = f"entry {one.entry}, {when(one.time)} UTC"
+        since += "" if one.snapshot is None else f", with snapshot {one.snapshot}"
+        name = shown_source(one.source)
+        reason = escaped(" ".join(map(str.strip, one.reason.splitlines())))
+        for prefix in (name, one.source.shown):
+            reason = reason.removeprefix(f"{prefix}: ")
+        yield f"  {name} ({since})" + (f": {reason}" if reason else "")
+    if len(rejected) > _SHOWN_SOURCES:
+        yield f"  … and {len(rejected) - _SHOWN_SOURCES:,} more; --json lists all"
+    yield f"hint: {render_hint(Hint.join(', or ', _remedies(told.version, rejected[0])))}"
+
+
+def _remedies(version: str, rejected: RejectedSource) -> Iterator[Hint]:
+    """Return how to append a rejected source after all, and how to dismiss it."""
+    name = source_name(rejected.source)
+    if rejected.code == ChangedSourceError.code:
+        replace = Command.of("append", version, name, "--on-changed", "replace")
+        yield Hint.of("to replace its records run ", replace)
+    elif rejected.source.path is not None:
+        yield Hint.of("to retry run ", Command.of("reland", version, name))
+    yield Hint.of("to leave it out run ", Command.of("dismiss", version, name))
+
+
 def _duplicates(told: VersionStatus) -> Iterator[str]:
-    """Warn of files that were skipped, since their content was there."""
-    if told.duplicates:
-        last = told.duplicates[-1]
-        where = "" if last.landed is None else f" in entry {last.landed}"
-        count = counted(len(told.duplicates), "duplicate")
-        landed = f"{escaped(last.path)}, which landed as {escaped(last.first)}{where}"
-        yield f"warning: {told.version} skipped {count}, such as {landed}"
+    """Warn of files that were skipped, since their content had landed."""
+    duplicates = told.sources.duplicates
+    if not duplicates:
+        return
+    yield f"warning: {told.version} skipped {counted(len(duplicates), 'duplicate')}:"
+    for one in duplicates[:_SHOWN_SOURCES]:
+        where = "" if one.landed is None else f" (entry {one.landed})"
+        yield f"  {shown_source(one.source)}: same content as {escaped(one.first)}{where}"
+    if len(duplicates) > _SHOWN_SOURCES:
+        yield f"  … and {len(duplicates) - _SHOWN_SOURCES:,} more; --json lists all"
+    again = ("append", told.version, source_name(duplicates[0].source), "--on-duplicate", "append")
+    retry = Hint.of("to append it nevertheless run ", Command.of(*again))
+    dismissal = Hint.of(
+        "to leave out all run ", Command.of("dismiss", told.version, "--duplicates")
+    )
+    yield f"hint: {render_hint(Hint.join(', or ', [retry, dismissal]))}"
 
 
 def _reason(held: Held) -> str:

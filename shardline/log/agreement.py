@@ -54,6 +54,10 @@ def agrees(ledger: Ledger, state: State) -> bool:
         and _same_numbers(ledger.made, _MOMENT_NUMBERS, state.timeline.column)
         and [made.content for made in ledger.made] == state.timeline.contents()
         and _same_keys(ledger.sources, state.sources.to_table())
+        and (
+            not state.open_sources.stored
+            or _same_keys(ledger.open_sources, state.open_sources.to_table())
+        )
         and _same_keys(names, state.shard_names.to_table())
         and _same_keys(sidecars, state.sidecars.to_table())
         and (

@@ -15,6 +15,7 @@ So what is small is read at once, and each table when it is needed, checked agai
 from __future__ import annotations
 
 import hashlib
+import logging
 from datetime import datetime
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -47,6 +48,7 @@ _FORMATS = frozenset({FORMAT, VIRTUAL_FORMAT, SIDECAR_FORMAT})
 _FIXED_BYTES = 16
 _DIGEST_BYTES = 32
 _FIRST_READ_BYTES = 16 * 1024
+_logger = logging.getLogger(__name__)
 
 
 class CheckpointError(ValueError):
@@ -59,6 +61,7 @@ def write_checkpoint(state: State) -> bytes:
         "stays": state.stays.to_table(),
         "timeline": state.timeline.to_table(),
         "sources": state.sources.to_table(),
+        "open_sources": state.open_sources.to_table(),
         "shard_names": state.shard_names.to_table(),
         "landings": state.landings.to_table(),
     }
@@ -138,13 +141,16 @@ def read_checkpoint(
 
         def read() -> pa.Table:
             try:
-                if place is None:
+                if place is not None:
+                    return _read_table(store, name, start + place["offset"], place)
+                if instead is None:
                     raise CheckpointError("an earlier release wrote it")
-                return _read_table(store, name, start + place["offset"], place)
             except (CheckpointError, StorageError):
                 if instead is None:
                     raise
-                return getattr(instead(), table).to_table()
+                shown, number = f"{dataset}/{version}", facts["number"]
+                _logger.warning("%s: the checkpoint at entry %d is damaged", shown, number)
+            return getattr(instead(), table).to_table()
 
         return read
 
@@ -169,6 +175,7 @@ def read_checkpoint(
         stays=Stays(load("stays")),
         timeline=Timeline(load("timeline")),
         sources=Keys(load("sources")),
+        open_sources=Keys(load("open_sources"), stored="open_sources" in facts["tables"]),
         shard_names=Keys(load("shard_names")),
         sidecars=Keys(load("sidecars") if has_sidecars else None),
         uses_sidecars=has_sidecars,

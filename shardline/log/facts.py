@@ -169,6 +169,11 @@ class Source:
         """What tells this source from all others."""
         return canonical.sha256(self.to_json())
 
+    @cached_property
+    def place_key(self) -> str:
+        """What tells its path or batch from all others, whatever comes from there."""
+        return self.key if self.path is None else hashlib.sha256(self.path.encode()).hexdigest()
+
     @property
     def shown(self) -> str:
         """The source as people know it."""

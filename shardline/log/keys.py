@@ -15,24 +15,50 @@ if TYPE_CHECKING:
 _MAX_NEW = 4096
 
 
-class Keys:
-    """Maps sha256 digests to numbers. `load` gives what a checkpoint knew, when it is needed."""
+_REMOVED = 0
 
-    def __init__(self, load: Callable[[], pa.Table] | None = None) -> None:
+
+class Keys:
+    """Maps sha256 digests to numbers. `load` gives what a checkpoint knew, when it is needed.
+
+    A checkpoint that an earlier release wrote may have none `stored`; then the log is replayed.
+    """
+
+    def __init__(self, load: Callable[[], pa.Table] | None = None, *, stored: bool = True) -> None:
+        self.stored = stored
         self._load = load
         self._base: tuple[NDArray[np.uint64], memoryview, NDArray[np.int64]] | None = None
         self._new: dict[str, int] = {}
 
     def put(self, key: str, number: int) -> None:
-        """Set the number of a key."""
+        """Set the number of a key; it is not 0."""
         self._new[key] = number
+
+    def remove(self, key: str) -> None:
+        """Remove a key, if it is there."""
+        if self._load is None and self._base is None:
+            self._new.pop(key, None)
+        else:
+            self._new[key] = _REMOVED
 
     def get(self, key: str) -> int | None:
         """The number of a key, None if it is not there."""
         if key in self._new:
-            return self._new[key]
+            return self._new[key] or None
         place, there = self._place(bytes.fromhex(key))
         return int(self._sorted()[2][place]) if there else None
+
+    def get_many(self, keys: bytes) -> NDArray[np.int64]:
+        """Return the numbers of many keys, 32 bytes each; 0 for a key that is not there.
+
+        It costs a binary search in compiled code for each, and no Python object.
+        """
+        if self._new:
+            self.to_table()
+        rows, there = self._find(keys)
+        found = np.zeros(len(rows), np.int64)
+        found[there] = self._sorted()[2][rows[there]]
+        return found
 
     def items(self) -> Iterator[tuple[str, int]]:
         """All keys with their numbers."""
@@ -43,20 +69,20 @@ class Keys:
 
     def to_table(self) -> pa.Table:
         """All of it, sorted, for a checkpoint: new keys are put between the sorted ones."""
-        prefixes, keys, numbers = self._sorted()
+        _, keys, numbers = self._sorted()
         rows = np.frombuffer(keys, "V32")
         if self._new:
             numbers = numbers.copy()
-            places, new = [], []
-            for key, number in sorted(self._new.items()):
-                place, there = self._place(bytes.fromhex(key))
-                if there:
-                    numbers[place] = number
-                else:
-                    places.append(place)
-                    new.append((bytes.fromhex(key), number))
-            rows = np.insert(rows, places, np.frombuffer(b"".join(k for k, _ in new), "V32"))
-            numbers = np.insert(numbers, places, [number for _, number in new])
+            ordered = sorted(self._new)
+            new_keys = bytes.fromhex("".join(ordered))
+            new_numbers = np.array([self._new[key] for key in ordered], np.int64)
+            places, there = self._find(new_keys)
+            numbers[places[there]] = new_numbers[there]
+            inserted = ~there & (new_numbers != _REMOVED)
+            places = places[inserted]
+            rows = np.insert(rows, places, np.frombuffer(new_keys, "V32")[inserted])
+            numbers = np.insert(numbers, places, new_numbers[inserted])
+            rows, numbers = rows[numbers != _REMOVED], numbers[numbers != _REMOVED]
             data = rows.tobytes()
             prefixes = np.frombuffer(data, ">u8")[::4].astype(np.uint64)
             self._base, self._new = (prefixes, memoryview(data), numbers), {}
@@ -68,9 +94,24 @@ class Keys:
         """A copy that can go its own way."""
         if len(self._new) > _MAX_NEW:
             self.to_table()
-        other = Keys(self._load)
+        other = Keys(self._load, stored=self.stored)
         other._base, other._new = self._base, dict(self._new)
         return other
+
+    def _find(self, keys: bytes) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+        """Where each of many keys stands or would stand, and whether it does."""
+        prefixes, known, _ = self._sorted()
+        wanted = np.frombuffer(keys, ">u8").reshape(-1, 4)
+        rows = np.searchsorted(prefixes, wanted[:, 0].astype(np.uint64))
+        there = np.zeros(len(rows), np.bool_)
+        inside = np.flatnonzero(rows < len(prefixes))
+        stored = np.frombuffer(known, ">u8").reshape(-1, 4)[rows[inside]]
+        there[inside] = (stored == wanted[inside]).all(axis=1)
+        # Where other keys have the same first eight bytes, the search found the first of them.
+        shared = inside[(stored[:, 0] == wanted[inside, 0]) & ~there[inside]]
+        for at in shared.tolist():
+            rows[at], there[at] = self._place(keys[at * 32 : at * 32 + 32])
+        return rows, there
 
     def _place(self, key: bytes) -> tuple[int, bool]:
         """Where a key stands or would stand, and whether it does."""

@@ -9,11 +9,12 @@ from shardline.errors import ConflictError, LogError, SchemaMismatchError
 from shardline.hints import Hint
 from shardline.log.changes import Draft, edit, live_names, refuse_unfit
 from shardline.log.facts import Added, Input, Json, Shard, Source
+from shardline.log.state import DISMISS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from shardline.log.state import State
+    from shardline.log.state import Dismissal, State
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,3 +243,23 @@ class SetAside:
             parameters={name: told for name, told in parameters.items() if told},
             sources=new,
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Dismiss:
+    """Rejected sources and duplicates that nobody has to look at again; they stay out."""
+
+    dismissals: Sequence[Dismissal]
+    reason: str = ""
+
+    def on(self, state: State) -> Draft | None:
+        """Keep both; leave out a source that landed, changed or was rejected again meanwhile."""
+        open_ones = [
+            dismissal.to_dict()
+            for dismissal in self.dismissals
+            if state.open_sources.get(dismissal.place) == dismissal.entry
+        ]
+        if not open_ones:
+            return None
+        parameters: Json = {"reason": self.reason} if self.reason else {}
+        return Draft(operation=DISMISS, parameters={**parameters, "dismissed": open_ones})

@@ -6,7 +6,6 @@ another source. Callers read the entry and compare.
 
 from __future__ import annotations
 
-import hashlib
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
@@ -24,9 +23,7 @@ _MAX_NEW = 4096
 
 def place_hash(source: Source) -> int:
     """Return the hash of where a source comes from: its path, or the name of the batch."""
-    if source.path is None:
-        return int(source.key[:16], 16)
-    return int.from_bytes(hashlib.sha256(source.path.encode()).digest()[:8], "big")
+    return int(source.place_key[:16], 16)
 
 
 def content_hash(source: Source) -> int | None:

@@ -23,6 +23,7 @@ from shardline.log.state import (
     VACUUM,
     Policy,
     content_digest,
+    dismissals,
     refuse_misfit,
     rewritten_sidecars,
 )
@@ -65,6 +66,7 @@ class Ledger:
         self.named: dict[str, list[Row]] = {}
         self.made: list[Made] = []
         self.sources: dict[str, int] = {}
+        self.open_sources: dict[str, int] = {}
         self.shard_names: dict[str, int] = {}
         self.sidecars: dict[str, int] = {}
         self.uses_sidecars = False
@@ -163,8 +165,14 @@ class Ledger:
         for source in entry.sources:
             rejected = entry.operation == "reject"
             self.sources[source.key] = -entry.number if rejected else entry.number
-            if not rejected:
+            if rejected:
+                self.open_sources[source.place_key] = entry.number
+            else:
+                self.open_sources.pop(source.place_key, None)
                 self.landings.add(source, entry.number)
+        for dismissal in dismissals(entry):
+            if self.open_sources.get(dismissal.place) == dismissal.entry:
+                del self.open_sources[dismissal.place]
         if entry.sidecars:
             self.uses_sidecars = True
             self.sidecars.update(dict.fromkeys(rewritten_sidecars(entry), entry.number))

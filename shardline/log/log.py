@@ -30,7 +30,7 @@ from shardline.log.state import State
 from shardline.storage import check_name, object_uri
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from datetime import datetime
 
     from shardline.log.changes import Change
@@ -94,7 +94,6 @@ class Log:
 
     def _replayed(self, number: int) -> State:
         """The version as it stood at an entry, from the entries alone."""
-        _logger.warning("%s: the checkpoint at entry %d is damaged", self.shown, number)
         for state, entry in self.replay():
             if entry.number == number:
                 return state
@@ -115,6 +114,16 @@ class Log:
         except ObjectMissingError:
             raise DamagedLogError(self.shown, number, "it is missing", "missing-entry") from None
         return read_entry(self.shown, number, data)
+
+    def entries_at(self, numbers: Sequence[int]) -> Iterator[Entry]:
+        """Read some entries that are known to exist, several at a time."""
+        for first in range(0, len(numbers), _LARGEST_BATCH):
+            batch = numbers[first : first + _LARGEST_BATCH]
+            found = self.store.read_many([self.entry_name(number) for number in batch])
+            for number, data in zip(batch, found, strict=True):
+                if data is None:
+                    raise DamagedLogError(self.shown, number, "it is missing", "missing-entry")
+                yield read_entry(self.shown, number, data)
 
     def entries(self, first: int) -> Iterator[Entry]:
         """The entries from `first` up to the head, several at a time."""

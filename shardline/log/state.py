@@ -6,14 +6,15 @@ import copy
 import hashlib
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from shardline.errors import DamagedLogError
-from shardline.log.facts import Checks, Hold, Totals
+from shardline.log.facts import Checks, Hold, Source, Totals
 from shardline.log.keys import Keys
 from shardline.log.landings import Landings
 from shardline.log.sidecars import shard_of
 from shardline.log.stays import Stays
+from shardline.log.strict import Fields
 from shardline.log.timeline import Moment, Timeline
 
 if TYPE_CHECKING:
@@ -28,6 +29,8 @@ REJECTION = "rejection"
 VACUUM = "vacuum"
 RESERVED_CHECKS = (REJECTION, VACUUM)
 MAX_CHECKS = 31  # bits of a column, less one that stands for "never attested"
+DISMISS = "dismiss"
+"""The operation of an entry that dismisses rejected sources."""
 BRINGS_BACK = frozenset({"reject", "restore"})
 BEGINNING = datetime(1, 1, 1, tzinfo=UTC)
 
@@ -46,6 +49,8 @@ class State:
 
     `sidecars` has the entry with the latest digest of a sidecar, where that is not the entry its
     shard landed with. `uses_sidecars` says whether any entry has digests of sidecars.
+    `open_sources` has, by the path or batch, the entry that rejected or skipped what came from
+    there last, unless it was dismissed.
     """
 
     dataset: str
@@ -68,6 +73,7 @@ class State:
     stays: Stays = field(default_factory=Stays)
     timeline: Timeline = field(default_factory=Timeline)
     sources: Keys = field(default_factory=Keys)
+    open_sources: Keys = field(default_factory=Keys)
     shard_names: Keys = field(default_factory=Keys)
     sidecars: Keys = field(default_factory=Keys)
     uses_sidecars: bool = False
@@ -135,7 +141,7 @@ class State:
         other.bits, other.tags, other.pins = dict(self.bits), dict(self.tags), dict(self.pins)
         other.stays, other.timeline = self.stays.fork(), self.timeline.fork()
         other.sources, other.shard_names = self.sources.fork(), self.shard_names.fork()
-        other.sidecars = self.sidecars.fork()
+        other.sidecars, other.open_sources = self.sidecars.fork(), self.open_sources.fork()
         other.landings = self.landings.fork()
         return other
 
@@ -186,8 +192,14 @@ class State:
         rejected = entry.operation == "reject"
         for source in entry.sources:
             self.sources.put(source.key, -entry.number if rejected else entry.number)
-            if not rejected:
+            if rejected:
+                self.open_sources.put(source.place_key, entry.number)
+            else:
+                self.open_sources.remove(source.place_key)
                 self.landings.add(source, entry.number)
+        for dismissal in dismissals(entry):
+            if self.open_sources.get(dismissal.place) == dismissal.entry:
+                self.open_sources.remove(dismissal.place)
 
     def hold(self, entry: Entry) -> None:
         """Note the snapshot that an entry made."""
@@ -244,6 +256,44 @@ class State:
             self.timeline.release(old.snapshot, time)
         if hold.snapshot is not None:
             holds[hold.name] = hold
+
+
+@dataclass(frozen=True, slots=True)
+class Dismissal:
+    """A rejected or skipped source that someone leaves out for good; `entry` rejected it."""
+
+    source: Source
+    entry: int
+
+    @property
+    def place(self) -> str:
+        """The key of its path or batch."""
+        return self.source.place_key
+
+    def to_dict(self) -> dict[str, Any]:
+        """Serialize to log-entry JSON."""
+        return {"source": self.source.to_json(), "entry": self.entry}
+
+    @classmethod
+    def from_dict(cls, payload: object) -> Dismissal:
+        """Parse log-entry JSON. Raises ValueError on unknown or invalid keys."""
+        fields = Fields("a dismissal", payload)
+        parsed = cls(Source.from_json(fields.take("source", dict)), fields.count("entry", 1))
+        fields.end()
+        return parsed
+
+
+def dismissals(entry: Entry) -> list[Dismissal]:
+    """Return what an entry dismisses. Raises DamagedLogError if it cannot be parsed."""
+    if entry.operation != DISMISS:
+        return []
+    payload = entry.parameters.get("dismissed")
+    try:
+        if not isinstance(payload, list):
+            raise ValueError("invalid 'dismissed': expected a list")
+        return [Dismissal.from_dict(one) for one in payload]
+    except ValueError as error:
+        raise DamagedLogError(entry.shown, entry.number, str(error), "false-entry") from None
 
 
 class Standing(Protocol):

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from shardline.log.publishing import are_published
 from shardline.log.state import REJECTION, VACUUM
 from shardline.log.version import refuse_no_version
+from shardline.operations.rejected_sources import open_sources
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from shardline.log.snapshot import Snapshot
     from shardline.log.stays import Stay
     from shardline.log.version import Version
+    from shardline.operations.rejected_sources import OpenSources
 
 MAX_SNAPSHOTS = 20
 _LOOKED_AT = 50
@@ -48,23 +50,10 @@ class Held:
 
 
 @dataclass(frozen=True, slots=True)
-class Duplicate:
-    """A file that was skipped since its content landed as `first`, in `landed` if that is known.
-
-    `entry` is the entry that notes it.
-    """
-
-    path: str
-    first: str
-    landed: int | None
-    entry: int
-
-
-@dataclass(frozen=True, slots=True)
 class VersionStatus:
     """A version's newest and newest published snapshot, and those that wait or were rejected.
 
-    `duplicates` are those that the newest entries of the log note.
+    `sources` are the rejected sources and skipped duplicates that are open.
     """
 
     version: str
@@ -75,7 +64,7 @@ class VersionStatus:
     tags: dict[str, int]
     pins: dict[str, int]
     checks: tuple[str, ...]
-    duplicates: tuple[Duplicate, ...] = ()
+    sources: OpenSources
 
 
 def status_of(version: Version) -> VersionStatus:
@@ -100,21 +89,8 @@ def status_of(version: Version) -> VersionStatus:
         {name: hold.snapshot or 0 for name, hold in sorted(state.tags.items())},
         {name: hold.snapshot or 0 for name, hold in sorted(state.pins.items())},
         (*state.checks.shard, *state.checks.snapshot),
-        tuple(_duplicates(version)),
+        open_sources(version),
     )
-
-
-def _duplicates(version: Version) -> Iterator[Duplicate]:
-    """The duplicates that the newest entries note, and that have not landed since."""
-    first = max(1, version.state.number - _LOOKED_AT + 1)
-    for entry in version.log.entries(first):
-        told = entry.parameters.get("duplicates", ()) if entry.operation == "reject" else ()
-        paths = {source.key: source.path or "" for source in entry.sources} if told else {}
-        for one in told:
-            key = str(one["source"])
-            if version.state.sources.get(key) == -entry.number:
-                first_path = str(one.get("first", ""))
-                yield Duplicate(paths[key], first_path, one.get("entry"), entry.number)
 
 
 def _held(version: Version, number: int) -> Held:

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.xdist_group("web page")  # they wait: one worker is eno
 GROWING, SINGLE, EXPORT = "digits_v1", "digits_single", "digits_single_export"
 EXTENDED, PAIRS = "digits_v2", "digit_pairs_v1"
 OF_DIGITS = (GROWING, SINGLE, EXPORT, EXTENDED)
-CHECKS = ["drift", "expectations", "integrity", "schema", "volume"]
+CHECKS = ["drift", "expectations", "integrity", "schema", "sources_accepted", "volume"]
 PLOTTED = ["snapshot", "dagster/row_count", "added_rows", "bytes"]
 LAUNCHPAD = ["files", "limit", "reland", "target_shard_mb"]
 
@@ -188,7 +188,8 @@ def a_damaged_file_turns_integrity_red_and_moves_nothing_downstream(
     failed_at = time.time()
     ui.shoot("run-red")
     ui.open_check(GROWING, "integrity")
-    listed = ["Failed" if check == "integrity" else "Succeeded" for check in CHECKS]
+    red = {"integrity", "sources_accepted"}
+    listed = ["Failed" if check in red else "Succeeded" for check in CHECKS]
     expect(ui.check_results()).to_have_text([*listed, "Failed"])  # the last is the page's own
     finding = ui.page.get_by_role("row").filter(has_text=damage.path.name).last
     for place in (damage.record, damage.offset):

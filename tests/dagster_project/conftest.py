@@ -6,6 +6,7 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
+from tests.dagster_project.opened_files import OpenedFiles
 from tests.dagster_project.platforms import Platform, make_platform
 
 
@@ -20,3 +21,9 @@ def instance() -> Iterator[dg.DagsterInstance]:
 def notes(tmp_path: Path) -> Platform:
     """A platform to which nothing has landed yet."""
     return make_platform(tmp_path)
+
+
+@pytest.fixture(scope="session")
+def opened_files() -> OpenedFiles:
+    """What this process opens."""
+    return OpenedFiles()

@@ -1,15 +1,34 @@
 """What lands is appended exactly once, by the schedule, by the sensor, or by both."""
 
+import json
+from collections import Counter
+from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import dagster as dg
+import pytest
 
-from dagster_project.landing import FILES_AT_ONCE, TRIES
+from dagster_project.landing import FILES_AT_ONCE, MAX_FAILED, TRIES
+from dagster_project.resources import ShardlineResource
+from shardline.log.version import Version
+from shardline.storage import open_store
+from tests.dagster_project.opened_files import OpenedFiles
 from tests.dagster_project.platforms import GROWING, Platform, make_platform
+from tests.storage.recording import RecordingStore
 
+READ: list[str] = []
+"""The objects that a RecordingResource read."""
 NOON = datetime(2026, 11, 16, 12, tzinfo=UTC)
+
+
+class RecordingResource(ShardlineResource):
+    """Notes the name of each object that is read, in READ."""
+
+    def version(self, name: str, *, run: str = "", code: str = "") -> Version:
+        return Version(RecordingStore(open_store(self.root), READ), name, run=run, code=code)
 
 
 def tick_schedule(notes: Platform, instance: dg.DagsterInstance) -> Any:  # noqa: ANN401 - the type is not public
@@ -48,7 +67,7 @@ def execute(
         instance=instance,
         asset_selection=[GROWING],
         run_config={"ops": ops},
-        tags={"dagster/run_key": request.run_key or ""},
+        tags=tags_of(request),
         raise_on_error=False,
     )
 
@@ -58,11 +77,26 @@ def start_run(
     instance: dg.DagsterInstance,
     request: dg.RunRequest,
     status: dg.DagsterRunStatus,
-) -> None:
+) -> dg.DagsterRun:
     """A run that was asked for and has come so far."""
     job = notes.defs.resolve_implicit_global_asset_job_def()
-    tags = {"dagster/run_key": request.run_key or ""}
-    instance.create_run_for_job(job, tags=tags, status=status)
+    if status != dg.DagsterRunStatus.QUEUED:
+        return instance.create_run_for_job(job, tags=tags_of(request), status=status)
+    run = instance.create_run_for_job(job, tags=tags_of(request))
+    event = dg.DagsterEvent(dg.DagsterEventType.PIPELINE_ENQUEUED.value, run.job_name)
+    instance.report_dagster_event(event, run.run_id)
+    return run
+
+
+def tags_of(request: dg.RunRequest) -> dict[str, str]:
+    """The tags that the daemon gives to the run of a request."""
+    return {**request.tags, "dagster/run_key": request.run_key or ""}
+
+
+def files_of(request: dg.RunRequest) -> list[str]:
+    """The files that a run is asked for."""
+    files: list[str] = request.run_config["ops"]["notes_v1"]["config"]["files"]
+    return files
 
 
 def test_the_schedule_appends_all_that_has_landed_in_one_snapshot(
@@ -118,52 +152,152 @@ def test_the_sensor_asks_for_what_has_arrived_since(
     assert notes.version().newest().records == 9
 
 
-def test_what_a_run_is_at_is_not_asked_for_again(
+def test_no_run_is_requested_while_one_is_unfinished(
     notes: Platform, instance: dg.DagsterInstance
 ) -> None:
     notes.land("a", range(5))
     first = tick_sensor(notes, instance)
     (request,) = first.run_requests
-    start_run(notes, instance, request, dg.DagsterRunStatus.STARTED)
-    busy = tick_sensor(notes, instance, first.cursor)
-    assert not busy.run_requests
-    assert "runs are appending" in (busy.skip_message or "")
     notes.land("b", range(5, 9))
-    (request,) = tick_sensor(notes, instance, busy.cursor).run_requests
-    files = request.run_config["ops"]["notes_v1"]["config"]["files"]
-    assert files == [str((notes.landing / "b.jsonl").resolve())]
+    for status in ("STARTING", "STARTED", "CANCELING", "QUEUED"):
+        run = start_run(notes, instance, request, dg.DagsterRunStatus(status))
+        for cursor in (first.cursor, None):
+            busy = tick_sensor(notes, instance, cursor)
+            assert not busy.run_requests, "also if the cursor was reset"
+            assert run.run_id in (busy.skip_message or "")
+        instance.delete_run(run.run_id)
+    assert execute(notes, instance, request).success
+    (request,) = tick_sensor(notes, instance, first.cursor).run_requests
+    assert files_of(request) == [str((notes.landing / "b.jsonl").resolve())]
 
 
-def test_what_a_run_did_not_land_is_tried_again_a_few_times(
-    notes: Platform, instance: dg.DagsterInstance
-) -> None:
-    notes.land("a", range(5))
-    cursor, keys = None, []
-    for _ in range(TRIES):
-        tick = tick_sensor(notes, instance, cursor)
-        (request,) = tick.run_requests
-        keys.append(request.run_key)
-        start_run(notes, instance, request, dg.DagsterRunStatus.FAILURE)
-        cursor = tick.cursor
-    assert len(set(keys)) == TRIES
-    given_up = tick_sensor(notes, instance, cursor)
-    assert not given_up.run_requests
-    assert "did not land" in (given_up.skip_message or "")
-    notes.land("a", range(6))
-    assert tick_sensor(notes, instance, given_up.cursor).run_requests, "it has other content now"
-
-
-def test_the_sensor_asks_for_so_many_files_at_a_time(
-    notes: Platform, instance: dg.DagsterInstance
+def test_files_beyond_a_request_wait_for_its_run(
+    notes: Platform, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for number in range(FILES_AT_ONCE + 10):
         notes.land(f"{number:04}", [number])
     first = tick_sensor(notes, instance)
     (request,) = first.run_requests
-    assert len(request.run_config["ops"]["notes_v1"]["config"]["files"]) == FILES_AT_ONCE
-    start_run(notes, instance, request, dg.DagsterRunStatus.STARTED)
+    assert len(files_of(request)) == FILES_AT_ONCE
+    run = start_run(notes, instance, request, dg.DagsterRunStatus.STARTED)
+    queries = []
+    get_runs = instance.get_runs
+
+    def counted(*args: Any, **options: Any) -> Any:  # noqa: ANN401 - Dagster's own
+        queries.append(options)
+        return get_runs(*args, **options)
+
+    monkeypatch.setattr(instance, "get_runs", counted)
+    assert not tick_sensor(notes, instance, first.cursor).run_requests
+    assert [options.get("limit") for options in queries] == [1]
+    monkeypatch.undo()
+    instance.report_run_failed(run)
     (request,) = tick_sensor(notes, instance, first.cursor).run_requests
-    assert len(request.run_config["ops"]["notes_v1"]["config"]["files"]) == 10
+    assert len(files_of(request)) == FILES_AT_ONCE
+    assert files_of(request)[:10] == [
+        str((notes.landing / f"{number:04}.jsonl").resolve())
+        for number in range(FILES_AT_ONCE, FILES_AT_ONCE + 10)
+    ], "fresh files come before those of a run that failed"
+
+
+def failing_ticks(
+    notes: Platform, instance: dg.DagsterInstance, cursor: str | None = None
+) -> tuple[list[dg.RunRequest], str | None]:
+    """The requests of a sensor whose runs all fail, until it requests none, and its cursor."""
+    requests: list[dg.RunRequest] = []
+    while True:
+        tick = tick_sensor(notes, instance, cursor)
+        cursor = tick.cursor
+        assert len(cursor or "") < 20_000
+        if not tick.run_requests:
+            return requests, cursor
+        requests += tick.run_requests
+        start_run(notes, instance, tick.run_requests[0], dg.DagsterRunStatus.FAILURE)
+
+
+def test_file_that_fails_is_tried_a_few_times(
+    notes: Platform, instance: dg.DagsterInstance
+) -> None:
+    notes.land("a", range(5))
+    requests, cursor = failing_ticks(notes, instance)
+    assert len({request.run_key for request in requests}) == TRIES
+    notes.land("b", range(5, 9))
+    more, cursor = failing_ticks(notes, instance, cursor)
+    assert [files_of(request) for request in more] == [[str(notes.landing / "b.jsonl")]] * TRIES
+    notes.land("a", range(6))
+    (request,) = tick_sensor(notes, instance, cursor).run_requests
+    assert files_of(request) == [str(notes.landing / "a.jsonl")], "it has other content now"
+
+
+def test_resetting_the_cursor_recovers_what_did_not_land(
+    notes: Platform, instance: dg.DagsterInstance
+) -> None:
+    notes.land("a", range(5))
+    used: set[str | None] = set()
+    for _ in range(3):
+        requests, _cursor = failing_ticks(notes, instance, None)
+        keys = {request.run_key for request in requests}
+        assert len(requests) == TRIES
+        assert not keys & used, "Dagster never launches a second run for a run key"
+        used |= keys
+    first, again = (tick_sensor(notes, instance, None).run_requests[0] for _ in range(2))
+    assert first.run_key == again.run_key, "a tick that is repeated asks for the same run"
+    assert execute(notes, instance, first).success
+    assert notes.version().newest().records == 5
+    assert not tick_sensor(notes, instance, None).run_requests
+
+
+def test_cursor_is_bounded_however_many_files_fail(
+    notes: Platform, instance: dg.DagsterInstance
+) -> None:
+    files = MAX_FAILED + FILES_AT_ONCE
+    for number in range(files):
+        (notes.landing / f"{number:05}.jsonl").write_text(f'{{"id": {number}, "name": "x"}}\n')
+    requests, cursor = failing_ticks(notes, instance)
+    asked = Counter(path for request in requests for path in files_of(request))
+    assert set(asked.values()) == {TRIES}
+    assert len(asked) == MAX_FAILED, "then it stops, and says so"
+    assert failing_ticks(notes, instance, cursor)[0] == []
+    for path in notes.landing.iterdir():
+        path.unlink()
+    notes.land("late", [files])
+    tick = tick_sensor(notes, instance, cursor)
+    assert [files_of(request) for request in tick.run_requests] == [
+        [str(notes.landing / "late.jsonl")]
+    ]
+    assert len(tick.cursor) < 200
+
+
+def test_cursor_of_an_earlier_release_counts_as_reset(
+    notes: Platform, instance: dg.DagsterInstance
+) -> None:
+    path = notes.land("a", range(5))
+    old = json.dumps({str(path): ["5-1-1-1", "notes_v1_landing:0123", 3]})
+    for cursor in (old, "{}", "[]", "no JSON"):
+        assert tick_sensor(notes, instance, cursor).run_requests
+
+
+def test_ticks_read_no_source_and_no_shard(
+    notes: Platform, instance: dg.DagsterInstance, opened_files: OpenedFiles
+) -> None:
+    """However many files and entries there are: one derived file, and one entry of the log."""
+    resource = RecordingResource(root=notes.resource.root, reports=notes.resource.reports)
+    recorded = replace(notes, resource=resource)
+    cursor = None
+    for batch in range(2):
+        for number in range(batch * 20, batch * 20 + 20):
+            notes.land(f"{number:03}", [number])
+        (request,) = tick_sensor(notes, instance, cursor).run_requests
+        assert execute(notes, instance, request).success
+        cursor = tick_sensor(notes, instance, cursor).cursor
+        entry = notes.version().state.snapshot_entry
+        ticks = (partial(tick_sensor, cursor=cursor), tick_schedule)
+        for tick in ticks:
+            READ.clear()
+            with opened_files.below(notes.landing) as opened:
+                assert not tick(recorded, instance).run_requests
+            assert (opened.listed, opened.files) == (1, [])
+            assert ["notes/v1/arrivals.json", f"notes/v1/log/{entry:020}.json"] == READ
 
 
 def test_when_the_schedule_and_the_sensor_both_fire_each_file_lands_once(

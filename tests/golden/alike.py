@@ -28,4 +28,5 @@ def assert_alike(reader: Reader, version: Version) -> None:
     assert reader.tags == {name: hold.to_json() for name, hold in state.tags.items()}
     assert reader.pins == {name: hold.to_json() for name, hold in state.pins.items()}
     assert reader.sources == dict(state.sources.items())
+    assert reader.open_sources == dict(state.open_sources.items())
     assert reader.shard_names == dict(state.shard_names.items())

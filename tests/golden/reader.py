@@ -74,6 +74,12 @@ class Moment:
         return {**sums, "shards": len(shards)}
 
 
+def place_of(source: Json) -> str:
+    """Return the digest of a source's path; of a batch, its key."""
+    path = source.get("path")
+    return sha256(canonical(source)) if path is None else sha256(path.encode())
+
+
 class Reader:
     """A version as its entries tell it."""
 
@@ -87,6 +93,7 @@ class Reader:
         self.moments: list[Moment] = []
         self.landings: dict[str, list[Landing]] = {}
         self.sources: dict[str, int] = {}
+        self.open_sources: dict[str, int] = {}
         self.shard_names: dict[str, int] = {}
         self.sidecars: dict[str, int] = {}
         self.tags: dict[str, Json] = {}
@@ -122,9 +129,7 @@ class Reader:
             self.policies.append((len(self.moments) + 1, entry["checks"]))
         if "added" in entry or "removed" in entry:
             self._make_snapshot(entry)
-        for source in entry.get("sources", ()):
-            sign = -1 if entry["operation"] == "reject" else 1
-            self.sources[sha256(canonical(source))] = sign * self.number
+        self._note_sources(entry)
         if entry["operation"] not in {"reject", "restore"}:
             for shard in entry.get("added", ()):
                 self.shard_names[sha256(shard["name"].encode())] = self.number
@@ -137,6 +142,18 @@ class Reader:
             self.shard_names[sha256(name.encode())] = -self.number
             for landing in self.landings.get(name, ()):
                 landing.words["vacuum"] = False
+
+    def _note_sources(self, entry: Json) -> None:
+        for source in entry.get("sources", ()):
+            sign = -1 if entry["operation"] == "reject" else 1
+            self.sources[sha256(canonical(source))] = sign * self.number
+            self.open_sources.pop(place_of(source), None)
+            if sign < 0:
+                self.open_sources[place_of(source)] = self.number
+        if entry["operation"] == "dismiss":
+            for told in entry["parameters"]["dismissed"]:
+                if self.open_sources.get(place_of(told["source"])) == told["entry"]:
+                    del self.open_sources[place_of(told["source"])]
 
     def _make_snapshot(self, entry: Json) -> None:
         removed = entry.get("removed", [])
@@ -218,6 +235,7 @@ class Reader:
             "policies": self.policies,
             "published": self.published,
             "sources": self.sources,
+            "open_sources": self.open_sources,
             "shard_names": self.shard_names,
             "sidecars": self.sidecars,
             "tags": self.tags,
@@ -273,6 +291,11 @@ def hinted_checkpoint(root: Path, dataset: str, version: str) -> Reader:
     reader.tags = {hold["name"]: hold for hold in header["tags"]}
     reader.pins = {hold["name"]: hold for hold in header["pins"]}
     reader.sources = {row["key"].hex(): row["number"] for row in tables["sources"]}
+    if "open_sources" in tables:
+        rows = tables["open_sources"]
+        reader.open_sources = {row["key"].hex(): row["number"] for row in rows}
+    else:  # an earlier release wrote it
+        reader.open_sources = read_log(root, dataset, version, last=number).open_sources
     reader.shard_names = {row["key"].hex(): row["number"] for row in tables["shard_names"]}
     reader.sidecars = {row["key"].hex(): row["number"] for row in tables.get("sidecars", ())}
     _take_tables(reader, tables, header["bits"])

@@ -34,7 +34,7 @@ NAME = "digits/v1"
 SCHEMA = Schema((Feature("x", "int64"),))
 OTHER_SCHEMA = Schema((Feature("y", "float"),))
 CHECKS = Checks(("integrity", "schema"))
-TABLES = ("stays", "timeline", "sources", "shard_names", "landings", "sidecars")
+TABLES = (*("stays", "timeline", "sources", "open_sources", "shard_names", "landings", "sidecars"),)
 WITH_SNAPSHOT_CHECK = Checks(("integrity", "schema"), ("counts",))
 
 

@@ -100,12 +100,12 @@ def test_duplicate_is_skipped_and_reported(version: Version, put: Callable[..., 
     assert ids(version) == [1, 2]
     (note,) = notes(version)
     assert [source.path for source in note.sources] == [str(copy)]
-    (told,) = status_of(Version(version.store, NAME)).duplicates
-    assert (told.path, told.first, told.landed) == (str(copy), str(first), 2)
+    (told,) = status_of(Version(version.store, NAME)).sources.duplicates
+    assert (told.source.path, told.first, told.landed) == (str(copy), str(first), 2)
     assert land(version, copy, reland=True).duplicates
     land(version, copy, on_duplicate="append")
     assert ids(version) == [1, 2, 1, 2]
-    assert status_of(version).duplicates == ()
+    assert status_of(version).sources.duplicates == ()
     assert land(version, first, copy).entry is None
     assert problems(version) == []
 
@@ -349,7 +349,7 @@ def test_landing_folder_asks_for_each_only_once(version: Version, tmp_path: Path
     write("a.jsonl", 2)
     assert [run(), run()] == [2, 0]
     assert ids(version) == [1]
-    assert len(status_of(version).duplicates) == 1
+    assert len(status_of(version).sources.duplicates) == 1
 
 
 class Racing(Threads):
