@@ -56,10 +56,16 @@ def brief_metadata(version: "Version", made: Made) -> Metadata:
     No shard is read, and no other log.
     """
     snapshot = made.snapshot
+    given = {"set_aside": made.set_aside, "duplicates": made.duplicates}
     return {
         "dagster/row_count": int(snapshot.records),
         **published_numbers(version),
-        **_numbers(made),
+        "snapshot": int(snapshot.number),
+        "bytes": int(snapshot.bytes),
+        "shards": int(snapshot.totals.shards),
+        "added_rows": int(made.added_rows),
+        **{name: int(count) for name, count in made.counts.items()},
+        **{name: int(count) for name, count in given.items() if count},
         "dagster/uri": _place(snapshot.store, version.name),
         "digest": snapshot.content,
         "entry_digest": version.log.entry(snapshot.entry).digest,

@@ -299,8 +299,8 @@ def _command(write: Callable[[Path], Path | list[Path]], suffix: str, folder: Pa
         shutil.rmtree(root, ignore_errors=True)
 
     def run() -> int:
-        command = [sys.executable, "-m", "shardline", "append", "--root", root, _NAME, source]
-        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+        command = ["-m", "shardline", "append", "--root", str(root), _NAME, str(source)]
+        subprocess.run([sys.executable, *command], check=True, stdout=subprocess.DEVNULL)
         return 1
 
     return Side("command", run, prepare=prepare)

@@ -5,7 +5,7 @@ release may move or change them: `tests/dagster_project/test_dagster_private.py`
 and `make test-dagster DAGSTER=1.13.0` runs the tests on that release.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, contextmanager
 from pathlib import Path
 from typing import Any
@@ -35,7 +35,7 @@ __all__ = [
 @contextmanager
 def run_code_servers(
     instance: dg.DagsterInstance, workspace: Path, log_level: str
-) -> Iterator[list[dict[str, Any]]]:
+) -> Iterator[Sequence[Mapping[str, Any]]]:
     """Run a code server for each code location; a server that ends is started again.
 
     Yields the list `load_from` of a workspace file that points to these servers.

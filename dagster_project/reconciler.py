@@ -14,7 +14,9 @@ No tick reads a shard. Its cursor only saves work: without it, the same is decid
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import islice
+from typing import Any
 
 import dagster as dg
 
@@ -250,13 +252,13 @@ class _Tick:
         for declared in self._declared:
             if declared.inputs:
                 yield self._follower_view(
-                    declared.key, declared.inputs, lambda view, one=declared: self._made(one, view)
+                    declared.key, declared.inputs, partial(self._made, declared)
                 )
             for export in declared.exports:
                 yield self._follower_view(
                     export,
                     (declared.name,),
-                    lambda view, one=declared, key=export: self._exported(one, key, view),
+                    partial(self._exported, declared, export),
                 )
 
     def _follower_view(
@@ -306,7 +308,7 @@ def _entry_view(entry: Entry) -> EntryView:
     )
 
 
-def _reported(metadata: Mapping[str, dg.MetadataValue[object]] | None) -> tuple[int, str] | None:
+def _reported(metadata: Mapping[str, dg.MetadataValue[Any]] | None) -> tuple[int, str] | None:
     """Return snapshot and entry digest of a materialization, None if it has none."""
     told = {} if metadata is None else {name: value.value for name, value in metadata.items()}
     snapshot, digest = told.get("snapshot"), told.get("entry_digest")

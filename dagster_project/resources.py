@@ -2,6 +2,7 @@
 
 import os
 from pathlib import Path
+from typing import Any
 
 import dagster as dg
 from pydantic import Field
@@ -39,13 +40,11 @@ class ShardlineResource(dg.ConfigurableResource[None]):
 
     def _resolved(self) -> "ShardlineResource":
         """Return the resource with the values of its environment variables."""
-        values = {name: getattr(self, name) for name in type(self).model_fields}
-        return type(self)(
-            **{
-                name: value.get_value() if isinstance(value, dg.EnvVar) else value
-                for name, value in values.items()
-            }
-        )
+        values: dict[str, Any] = {name: getattr(self, name) for name in type(self).model_fields}
+        for name, value in values.items():
+            if isinstance(value, dg.EnvVar):
+                values[name] = value.get_value()
+        return type(self)(**values)
 
 
 def shardline_resource() -> ShardlineResource:

@@ -80,7 +80,11 @@ def test_what_both_have_published_is_paired_checked_and_published(
     result = notes.run(instance, GROWING, COLOURS, PAIRS)
     facts = told(result)
     of_it = {name: one.passed for name, one in verdicts(result).items() if "pairs" in name}
-    assert of_it == {"pairs_v1:integrity": True, "pairs_v1:schema": True}
+    assert of_it == {
+        "pairs_v1:integrity": True,
+        "pairs_v1:schema": True,
+        "pairs_v1:published": True,
+    }
     wanted = [(1, 10, 11), (1, 20, 21), (2, 10, 12), (2, 20, 22)]
     assert pairs_in(notes.version("pairs/v1"), "id", "shade", "sum") == wanted
     assert facts["digest"] == notes.version("pairs/v1").published().content

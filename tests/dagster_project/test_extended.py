@@ -70,7 +70,11 @@ def test_what_was_published_is_extended_checked_and_published_in_the_same_run(
     notes.land("a", [7, 42])
     result = notes.run(instance, GROWING, EXTENDED)
     of_it = {name: one.passed for name, one in verdicts(result).items() if "notes_v2" in name}
-    assert of_it == {"notes_v2:integrity": True, "notes_v2:schema": True}
+    assert of_it == {
+        "notes_v2:integrity": True,
+        "notes_v2:schema": True,
+        "notes_v2:published": True,
+    }
     assert rows(notes, "id", "length") == [(7, 6), (42, 7)]
     facts = told(result)
     assert facts["content"] == facts["digest"] == notes.version("notes/v2").published().content

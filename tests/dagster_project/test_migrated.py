@@ -35,7 +35,10 @@ def migrating(folder: Path, **options: Any) -> Platform:  # noqa: ANN401 - as de
 
 
 def rows(notes: Platform) -> list[dict[str, Any]]:
-    return notes.version("notes/v2").published().to_arrow().read_all().to_pylist()
+    found: list[dict[str, Any]] = (
+        notes.version("notes/v2").published().to_arrow().read_all().to_pylist()
+    )
+    return found
 
 
 def test_migrated_version_follows_its_base(tmp_path: Path, instance: dg.DagsterInstance) -> None:
@@ -57,6 +60,7 @@ def test_migrated_version_follows_its_base(tmp_path: Path, instance: dg.DagsterI
     (parent,) = table_rows(made.metadata["parents"])
     assert (parent["version"], parent["snapshot"]) == ("notes/v1", 1)
     lineage = made.metadata["dagster/column_lineage"].value
+    assert isinstance(lineage, dg.TableColumnLineage)
     assert [dep.column_name for dep in lineage.deps_by_column["title"]] == ["name"]
     notes.land("b", [7])
     assert notes.run(instance, GROWING, MIGRATED).success

@@ -15,7 +15,7 @@ from shardline.log.schema import Feature, Text
 from shardline.sources.column_facts import column_facts
 
 if TYPE_CHECKING:
-    from shardline.kernel.types import FeatureFacts
+    from shardline.kernel.types import FeatureFacts, Kind
 
 TYPES = {"int64": pa.int64(), "float": pa.float32(), "bytes": pa.binary()}
 VALUES: dict[str, st.SearchStrategy[Any]] = {
@@ -28,7 +28,7 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
 @st.composite
 def columns(draw: st.DrawFn) -> tuple[Feature, pa.Array]:
     """A feature and a column that fits it, which may begin inside of its buffers."""
-    kind = draw(st.sampled_from(sorted(TYPES)))
+    kind: Kind = draw(st.sampled_from(sorted(TYPES)))
     is_list = draw(st.booleans())
     values = st.lists(VALUES[kind], max_size=3) if is_list else VALUES[kind]
     rows = draw(st.lists(st.none() | values, max_size=6))
