@@ -42,13 +42,13 @@ def follow_sensor() -> dg.AutomationConditionSensorDefinition:
         FOLLOW,
         target=dg.AssetSelection.all(),
         default_status=dg.DefaultSensorStatus.RUNNING,
-        minimum_interval_seconds=_follow_seconds(),
+        minimum_interval_seconds=follow_seconds(),
         description="Makes derived versions anew when what they are made of was published.",
     )
 
 
-def _follow_seconds() -> int:
-    """Return how long the sensor waits before it looks again, as the environment says."""
+def follow_seconds() -> int:
+    """Return how long a sensor that follows waits before its next tick, by the environment."""
     text = os.environ.get(FOLLOW_SECONDS_VARIABLE) or _FOLLOW_SECONDS
     if not (text.isascii() and text.isdigit() and int(text)):
         raise InvalidArgumentError(

@@ -34,7 +34,6 @@ class VersionView:
         published: The published snapshot, 0 if there is none.
         content: The content digest of the published snapshot.
         materialization: Identifies the latest materialization that Dagster knows.
-        is_new: Whether this tick reports the latest snapshot for the first time.
         is_reported: Whether this tick reports the latest snapshot.
         is_waiting: Why the version is left alone in this tick, empty if it is not.
         corruption: Identifies what is wrong with the log, empty if it can be read.
@@ -50,7 +49,6 @@ class VersionView:
     published: int = 0
     content: str = ""
     materialization: int = 0
-    is_new: bool = False
     is_reported: bool = False
     is_waiting: str = ""
     corruption: str = ""
@@ -189,14 +187,15 @@ def _lacking(version: VersionView) -> tuple[tuple[str, ...], str, int]:
     shown = f"{version.name}@{version.latest}"
     if version.unchecked:
         return everything, f"{shown} unchecked", TRIES
-    if version.is_new:
-        return everything, f"{shown} new", TRIES
     differs = (states.get(PUBLISHED) is CheckState.PASSED) != version.is_open
     if not stale and not differs:
         return (), "", 0
     what = "open" if version.is_open else "closed"
     after = "after" if version.is_reported else "at"
     subject = f"{shown} {what} {after} {version.materialization}"
+    # A result that is missing for one of ours is missing for those that do not block as well.
+    if any(check in version.checks for check in stale):
+        return everything, subject, TRIES
     return tuple(dict.fromkeys((*stale, PUBLISHED))), subject, TRIES
 
 
@@ -236,8 +235,7 @@ class Reports(NamedTuple):
     """The entries to report, the entry up to which all is reported, and who is still at work.
 
     `new` are those of the entries that Dagster does not know. `unfinished` is a run that committed
-    the entry after those. `is_complete` says that nothing is left to report after this tick, and
-    `is_new` that the latest snapshot is among the new ones.
+    the entry after those. `is_complete` says that nothing is left to report after this tick.
     """
 
     entries: tuple[EntryView, ...]
@@ -245,7 +243,6 @@ class Reports(NamedTuple):
     new: tuple[EntryView, ...] = ()
     unfinished: str = ""
     is_complete: bool = True
-    is_new: bool = False
 
 
 def plan_reports(
@@ -285,7 +282,7 @@ def plan_reports(
     if head < latest.number:
         return found._replace(is_complete=False)
     if latest in new or (not new and reported == (latest.snapshot, latest.digest)):
-        return found._replace(is_new=latest in new)
+        return found
     if is_unfinished(latest.run):
         return found._replace(unfinished=latest.run, is_complete=False)
     return found._replace(entries=(*new, latest))

@@ -4,8 +4,8 @@ It looks at every declared version, and a fault of one does not keep it from the
 
 - It reports commits that no run of this instance reported, such as those of the command line.
 - It requests the checks of a latest snapshot that lacks them.
-- It requests the blocking checks again if Dagster has no result for the latest materialization, or
-  another one than the log.
+- It requests checks again if Dagster has no result for the latest materialization, or another one
+  than the log.
 - It requests a derived version that is missing, broken or behind its inputs, once for each of their
   snapshots. Automation comes first, and a run that failed is not requested again.
 
@@ -23,6 +23,7 @@ import dagster as dg
 from assets.reporting import materialization
 from checks.gate import required_checks
 from checks.publication import publication_of
+from dagster_project.automation import follow_seconds
 from dagster_project.dagster_records import (
     AssetEvents,
     CheckResult,
@@ -57,7 +58,6 @@ RECONCILER = "reconciler"
 REQUEST_TAG = "shardline/reconciles"
 _ENTRIES_AT_ONCE = 2000
 _EVENTS_AT_ONCE = 1000
-_INTERVAL_SECONDS = 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,7 @@ def reconciler_sensor(declared: Sequence[Reconciled]) -> dg.SensorDefinition:
     @dg.sensor(
         name=RECONCILER,
         target=dg.AssetSelection.assets(*keys),
-        minimum_interval_seconds=_INTERVAL_SECONDS,
+        minimum_interval_seconds=follow_seconds(),
         default_status=dg.DefaultSensorStatus.RUNNING,
         description="Reports commits that Dagster does not know, and requests checks and derived "
         "versions where Dagster and the logs differ.",
@@ -208,7 +208,6 @@ class _Tick:
             published=published,
             content=state.timeline.moment(published).content if published else "",
             is_reported=bool(reports.entries),
-            is_new=reports.is_new,
         )
 
     def _report(self, version: Version, key: dg.AssetKey, events: AssetEvents) -> Reports:

@@ -5,6 +5,7 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
+from shardline.operations.append import append
 from tests.dagster_project.platforms import GROWING, Platform, make_platform, reported
 from tests.dagster_project.web_page import WebPage, wait_until, web_page
 
@@ -50,9 +51,13 @@ def test_files_are_appended_and_followed_over_a_reload_and_a_restart(tmp_path: P
     notes.land("c", range(9, 12))
     with web_page(tmp_path, definitions=DEFINITIONS):
         wait_for(notes, 12)
+        path = tmp_path / "d.jsonl"
+        path.write_text('{"id": 12, "name": "note 12"}\n{"id": 13, "name": "note 13"}\n')
+        append(notes.version(), path)  # outside Dagster: the reconciler has to find it
+        wait_for(notes, 14)
     with dg.DagsterInstance.from_config(str(tmp_path / "home")) as instance:
         told = reported(instance, GROWING)
-    landed = {1: 5, 2: 9, 3: 12}
+    landed = {1: 5, 2: 9, 3: 12, 4: 14}
     assert [notes.version().snapshot(n).records for n in sorted(landed)] == list(landed.values())
-    assert notes.version().state.snapshot == 3
-    assert sorted(set(told)) == [1, 2, 3]
+    assert notes.version().state.snapshot == 4
+    assert sorted(set(told)) == [1, 2, 3, 4]

@@ -94,7 +94,9 @@ def test_code_server_serves_location_to_web_app(
         assert spec["grpc_server"]["location_name"] == "here"
         served = tmp_path / "served"
         served.mkdir()
-        with open_workspace(instance, workspace_file(served, list(specs)), read_only=True) as context:
+        with open_workspace(
+            instance, workspace_file(served, list(specs)), read_only=True
+        ) as context:
             request = context.create_request_context()
             assert request.read_only
             assert [one.name for one in request.code_locations] == ["here"]

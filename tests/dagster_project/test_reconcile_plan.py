@@ -57,10 +57,13 @@ def test_agreement_requests_nothing() -> None:
     assert planned(VersionView("notes/v1", "notes_v1", CHECKS)).requests == ()
 
 
-@pytest.mark.parametrize("check", ["integrity", "published", "own"])
-def test_missing_blocking_result_is_requested(check: str) -> None:
-    found = checks(replace(NOTES, blocking={**GREEN, check: MISSING}))
-    assert found == {check, "published"}
+@pytest.mark.parametrize("check", ["integrity", "published"])
+def test_missing_result_requests_all_checks(check: str) -> None:
+    assert checks(replace(NOTES, blocking={**GREEN, check: MISSING})) == set(CHECKS)
+
+
+def test_missing_result_of_a_user_requests_that_check() -> None:
+    assert checks(replace(NOTES, blocking={**GREEN, "own": MISSING})) == {"own", "published"}
 
 
 @pytest.mark.parametrize("is_open", [True, False])
@@ -93,8 +96,7 @@ def test_running_checks_are_awaited() -> None:
 
 
 def test_reported_snapshot_has_no_result_yet() -> None:
-    assert checks(replace(NOTES, is_reported=True)) == set(GREEN)
-    assert checks(replace(NOTES, is_reported=True, is_new=True)) == set(CHECKS)
+    assert checks(replace(NOTES, is_reported=True)) == set(CHECKS)
 
 
 def test_subject_follows_the_materialization_and_the_log() -> None:
@@ -213,12 +215,12 @@ def numbers(found: Reports) -> list[int]:
 
 def test_unknown_commits_are_reported_in_order() -> None:
     found = reports(entries(1, 2, 3), known=(2,), reported=2)
-    assert (numbers(found), found.is_new, found.is_complete) == ([1, 3], True, True)
+    assert (numbers(found), found.is_complete) == ([1, 3], True)
 
 
 def test_known_latest_is_reported_last_again() -> None:
     found = reports(entries(1, 2, 3), known=(3,), reported=3)
-    assert (numbers(found), found.is_new) == ([1, 2, 3], False)
+    assert numbers(found) == [1, 2, 3]
     assert [entry.snapshot for entry in found.new] == [1, 2]
 
 
@@ -232,8 +234,7 @@ def test_rejection_is_reported_as_the_latest_only() -> None:
     first, second, third = entries(1, 2, 3)
     rejection = second._replace(is_rejection=True)
     assert numbers(reports([first, rejection, third], reported=1, known=(1,))) == [3]
-    found = reports([first, rejection], reported=1, known=(1,))
-    assert (numbers(found), found.is_new) == ([2], False)
+    assert numbers(reports([first, rejection], reported=1, known=(1,))) == [2]
 
 
 def test_unfinished_run_reports_its_own_commit() -> None:

@@ -36,7 +36,7 @@ from tests.dagster_project.ticks import Reconciling, Ticks, describe
 
 EXPORT = dg.AssetKey("notes_single_export")
 ALL = "notes_v1 drift integrity published schema sources_accepted volume"
-BLOCKING = "notes_v1 integrity published schema"
+SINGLE = "notes_single integrity published schema"
 
 
 @pytest.fixture
@@ -197,7 +197,7 @@ def test_overlapping_runs_are_followed(tmp_path: Path, instance: dg.DagsterInsta
     assert reported(instance, GROWING) == [1, 1]
     assert ticks.requested() == set(), "the result with the highest id is of the other run"
     (request,) = reconciler.tick()
-    assert describe(request) == BLOCKING
+    assert describe(request) == ALL
     assert reconciler.run(request).success
     assert ticks.follow() == [REBUILT, EXPORT]
     assert reconciler.settle() == []
@@ -211,7 +211,7 @@ def test_older_report_after_a_newer_is_corrected(reconciler: Reconciling) -> Non
     first = instance.fetch_materializations(GROWING, limit=1, ascending=True).records[0]
     assert first.asset_materialization is not None
     instance.report_runless_asset_event(first.asset_materialization)
-    assert describe(reconciler.tick()[0]) == BLOCKING
+    assert describe(reconciler.tick()[0]) == ALL
     assert reported(instance, GROWING) == [1, 2, 1, 2]
     assert latest(instance)["added_rows"] == 0
 
@@ -246,8 +246,8 @@ def test_rejection_shows_what_is_published(tmp_path: Path, instance: dg.DagsterI
     facts = latest(instance)
     assert (facts["snapshot"], facts["dagster/row_count"]) == (3, 5)
     assert (facts["published_snapshot"], facts["published_rows"]) == (3, 5)
-    skipped = BLOCKING.replace("notes_v1", "notes_single")  # by the run that failed
-    assert [describe(request) for request in requests] == [BLOCKING, skipped]
+    everything = ALL.replace("integrity", "expectations integrity")
+    assert [describe(request) for request in requests] == [everything, SINGLE]
     assert all(reconciler.run(request).success for request in requests)
     assert reconciler.settle() == []
 
@@ -263,8 +263,8 @@ def test_corrupt_log_stops_no_other_version(tmp_path: Path, instance: dg.Dagster
     requests = reconciler.tick()
     assert reported(instance, GROWING) == [1, 2]
     named = {describe(request): request for request in requests}
-    assert set(named) == {ALL, "notes_single integrity published schema"}
-    red = verdicts(reconciler.run(named["notes_single integrity published schema"]))
+    assert set(named) == {ALL, SINGLE}
+    red = verdicts(reconciler.run(named[SINGLE]))
     assert {one.passed for one in red.values()} == {False}
     assert reconciler.run(named[ALL]).success
     assert reconciler.settle() == []
