@@ -4,13 +4,28 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from shardline.fields import record_fields
+from shardline.log.schema import Feature, Schema
+from shardline.log.version import Version
+from shardline.operations.append import append
+from shardline.operations.check import check_version
+from shardline.operations.combine import combine
+from shardline.operations.extend import extend
 from tests.files.samples import example_of
 from tests.fuzz.harness import CORPUS
+from tests.fuzz.targets.forged import FORGED
+from tests.golden.environment import fixed_environment
 from tests.kernel.frames import framed
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
 
 ROWS = [
     {
@@ -22,7 +37,7 @@ ROWS = [
     }
     for number in range(8)
 ]
-SCHEMA = pa.schema(
+ARROW_SCHEMA = pa.schema(
     [
         ("id", pa.int64()),
         ("name", pa.string()),
@@ -35,7 +50,7 @@ SCHEMA = pa.schema(
 
 def main() -> None:
     """Write every file of the corpus."""
-    table = pa.Table.from_pylist(ROWS, SCHEMA)
+    table = pa.Table.from_pylist(ROWS, ARROW_SCHEMA)
     large = table.cast(
         pa.schema(
             [
@@ -77,6 +92,39 @@ def main() -> None:
         for number in range(4)
     ]
     (CORPUS / "records.tfrecord").write_bytes(framed(*records))
+    shutil.rmtree(CORPUS / "root", ignore_errors=True)
+    with fixed_environment(CORPUS):
+        write_root(CORPUS / "root")
+
+
+@record_fields(Feature("twice", "int64"), reads=["id"], code="1")
+def twice(record: dict[str, Any]) -> dict[str, Any]:
+    """Twice the id."""
+    return {"twice": 2 * record["id"]}
+
+
+@record_fields(Feature("half", "int64"), reads=["id"], code="1")
+def half(record: dict[str, Any]) -> dict[str, Any]:
+    """Half of the id."""
+    return {"half": record["id"] // 2}
+
+
+def write_root(root: Path) -> None:
+    """Write a root whose logs have the digests of all sidecars, for `targets/forged.py`."""
+    base, wide, overlay, pairs = (Version(root, name) for name in FORGED)
+    schema = Schema((Feature("id", "int64"), Feature("name", "bytes")))
+    bad = {"id": "none"}
+    for first in (0, 6):
+        rows = [{"id": number, "name": f"name {number}"} for number in range(first, first + 6)]
+        source = [bad, *rows, bad]
+        append(base, source, batch=f"rows {first}", schema=schema, quarantine_share=0.5)
+    check_version(base)
+    extend(base, twice, wide, mode="rewrite")
+    extend(base, half, overlay)
+    check_version(wide)
+    combine(base, wide, pairs, sample=6, seed=1, on_collision="prefix", right_prefix="r_")
+    for version in (overlay, pairs):
+        check_version(version)
 
 
 if __name__ == "__main__":

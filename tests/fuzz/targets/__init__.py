@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from tests.fuzz.targets import roots, sources
+from tests.fuzz.targets import forged, roots, sources
 
-TARGETS = {target.name: target for target in (*sources.TARGETS, *roots.TARGETS)}
+TARGETS = {target.name: target for target in (*sources.TARGETS, *roots.TARGETS, *forged.TARGETS)}
