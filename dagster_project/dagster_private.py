@@ -1,6 +1,7 @@
 """All private names of Dagster that the project uses, and nothing else uses them.
 
-Dagster has no public name for the parts of its own `dagster dev` and `dagster-webserver`. Another
+Dagster has no public name for the parts of its own `dagster dev` and `dagster-webserver`, nor for
+whether a check result counts for the latest materialization. Another
 release may move or change them: `tests/dagster_project/test_dagster_private.py` tests each of them,
 and `make test-dagster DAGSTER=1.13.0` runs the tests on that release.
 """
@@ -8,22 +9,25 @@ and `make test-dagster DAGSTER=1.13.0` runs the tests on that release.
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 from dagster._cli.proxy_server_manager import ProxyServerManager
+from dagster._core.loader import LoadingContext
+from dagster._core.storage.asset_check_execution_record import (
+    AssetCheckExecutionRecord,
+    AssetCheckExecutionResolvedStatus,
+)
 from dagster._core.workspace.context import WorkspaceProcessContext
 from dagster._core.workspace.load_target import WorkspaceFileTarget
-from dagster_webserver.app import create_app_from_workspace_process_context
-from dagster_webserver.cli import (
-    DEFAULT_DB_STATEMENT_TIMEOUT,
-    DEFAULT_POOL_MAX_OVERFLOW,
-    DEFAULT_POOL_RECYCLE,
-)
-from dagster_webserver.version import __version__
-from starlette.applications import Starlette
+
+if TYPE_CHECKING:
+    from starlette.applications import Starlette
 
 __all__ = [
+    "AssetCheckExecutionRecord",
+    "AssetCheckExecutionResolvedStatus",
+    "LoadingContext",
     "WorkspaceProcessContext",
     "make_web_app",
     "open_workspace",
@@ -50,6 +54,8 @@ def open_workspace(
     instance: dg.DagsterInstance, workspace: Path, *, read_only: bool
 ) -> Iterator[WorkspaceProcessContext]:
     """Open the code locations of a workspace file for a web server."""
+    from dagster_webserver.version import __version__  # noqa: PLC0415 - only the web server loads it
+
     target = WorkspaceFileTarget([str(workspace)])
     with WorkspaceProcessContext(instance, target, __version__, read_only=read_only) as context:
         yield context
@@ -58,9 +64,13 @@ def open_workspace(
 def make_web_app(
     context: WorkspaceProcessContext,
     poll_milliseconds: int,
-    lifespan: Callable[[Starlette], AbstractAsyncContextManager[None]],
-) -> Starlette:
+    lifespan: "Callable[[Starlette], AbstractAsyncContextManager[None]]",
+) -> "Starlette":
     """Return Dagster's web server as an ASGI app. Its page asks for news at this interval."""
+    from dagster_webserver.app import (  # noqa: PLC0415 - as above
+        create_app_from_workspace_process_context,
+    )
+
     return create_app_from_workspace_process_context(
         context, live_data_poll_rate=poll_milliseconds, lifespan=lifespan
     )
@@ -68,6 +78,12 @@ def make_web_app(
 
 def optimize_for_webserver(instance: dg.DagsterInstance) -> None:
     """Set the connections to the databases as `dagster-webserver` does."""
+    from dagster_webserver.cli import (  # noqa: PLC0415 - as above
+        DEFAULT_DB_STATEMENT_TIMEOUT,
+        DEFAULT_POOL_MAX_OVERFLOW,
+        DEFAULT_POOL_RECYCLE,
+    )
+
     instance.optimize_for_webserver(
         DEFAULT_DB_STATEMENT_TIMEOUT, DEFAULT_POOL_RECYCLE, DEFAULT_POOL_MAX_OVERFLOW
     )

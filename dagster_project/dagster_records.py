@@ -1,4 +1,4 @@
-"""What Dagster recorded of an asset. Names of Dagster that are not public are used here alone.
+"""What Dagster recorded of an asset.
 
 Whether a check result counts is asked of Dagster itself, so that nobody here decides otherwise than
 `AutomationCondition.all_deps_blocking_checks_passed`.
@@ -11,10 +11,11 @@ from enum import Enum
 from typing import Any
 
 import dagster as dg
-from dagster._core.loader import LoadingContext
-from dagster._core.storage.asset_check_execution_record import (
+
+from dagster_project.dagster_private import (
     AssetCheckExecutionRecord,
     AssetCheckExecutionResolvedStatus,
+    LoadingContext,
 )
 
 _ENDS = frozenset({dg.DagsterEventType.STEP_SUCCESS, dg.DagsterEventType.STEP_FAILURE})

@@ -145,6 +145,7 @@ def test_json_tells_snapshots_tags_and_obstacles(tmp_path: Path) -> None:
         "pins": {"faces/v1": 1},
         "checks": ["integrity", "schema"],
         "duplicates": [],
+        "rejected_sources": [],
         "held": [
             {
                 "snapshot": 2,

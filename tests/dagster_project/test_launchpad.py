@@ -97,15 +97,15 @@ def test_duplicates_and_changed_files_are_reported_once(
     assert result.success
     (made,) = result.asset_materializations_for_node("notes_v1")
     assert made.metadata["duplicates"].value == 1
-    integrity = verdicts(result)["notes_v1:integrity"]
-    assert integrity.passed
-    assert integrity.metadata["duplicates_skipped"].value == 1
-    assert "a.jsonl" in str(integrity.metadata["duplicates"].value)
+    sources = verdicts(result)["notes_v1:sources_accepted"]
+    assert (sources.passed, sources.severity) == (False, dg.AssetCheckSeverity.WARN)
+    assert sources.metadata["duplicates"].value == 1
     folder = LandingFolder(str(notes.landing), settle_seconds=0)
     assert look(notes.version(), [folder]).new == ()
     notes.land("b", [8])
     result = notes.run(instance, GROWING)
-    assert not verdicts(result)["notes_v1:integrity"].passed
+    assert verdicts(result)["notes_v1:integrity"].passed
+    assert verdicts(result)["notes_v1:sources_accepted"].metadata["rejected_sources"].value == 1
     assert look(notes.version(), [folder]).new == (), "a rejected file is not asked for again"
     config = {"files": [str(notes.landing / "b.jsonl")], "on_changed": "replace"}
     assert notes.run(instance, GROWING, config=config).success

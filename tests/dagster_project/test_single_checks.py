@@ -167,6 +167,7 @@ def test_edited_log_turns_checks_red(edited: Platform, instance: dg.DagsterInsta
         "schema": (False, ERROR),
         "drift": (False, WARN),
         "volume": (False, WARN),
+        "sources_accepted": (False, ERROR),
         "published": (False, ERROR),
     }
     assert {one.metadata["error_code"].value for one in found.values()} == {"corrupt-log"}
