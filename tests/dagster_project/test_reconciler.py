@@ -7,7 +7,6 @@ from typing import Any
 
 import dagster as dg
 import pytest
-from dagster_shared.serdes import serialize_value
 
 from assets.combined import combined_version
 from assets.extended import extended_version
@@ -59,7 +58,7 @@ def metadata_size(instance: dg.DagsterInstance, key: dg.AssetKey = GROWING) -> i
     assert event is not None
     made = event.asset_materialization
     assert made is not None
-    return len(serialize_value(made)) - len(serialize_value(made._replace(metadata={})))
+    return len(dg.serialize_value(made)) - len(dg.serialize_value(made._replace(metadata={})))
 
 
 def commit_outside(notes: Platform, name: str, ids: range) -> Version:
