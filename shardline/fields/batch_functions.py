@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -59,19 +60,15 @@ def batch_fields(
     A function whose source has changed while its `code` has not is refused, since one version would
     mix results of both. If the results are the same, set `check_source=False` for the next run.
     """
-
-    def declare(function: BatchFunction) -> BatchFields:
-        return BatchFields(
-            function,
-            features,
-            reads,  # type: ignore[arg-type] # checked there
-            code,
-            deterministic,
-            check_source,
-            processes,
-        )
-
-    return declare
+    return partial(
+        BatchFields,
+        features=features,
+        reads=reads,  # type: ignore[arg-type] # checked there
+        code=code,
+        deterministic=deterministic,
+        check_source=check_source,
+        processes=processes,
+    )
 
 
 @dataclass(frozen=True, slots=True)

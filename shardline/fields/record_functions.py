@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from shardline.fields.functions import FunctionFields
@@ -53,19 +54,15 @@ def record_fields(
     A function whose source has changed while its `code` has not is refused, since one version would
     mix results of both. If the results are the same, set `check_source=False` for the next run.
     """
-
-    def declare(function: RecordFunction) -> RecordFields:
-        return RecordFields(
-            function,
-            features,
-            reads,  # type: ignore[arg-type] # checked there
-            code,
-            deterministic,
-            check_source,
-            processes,
-        )
-
-    return declare
+    return partial(
+        RecordFields,
+        features=features,
+        reads=reads,  # type: ignore[arg-type] # checked there
+        code=code,
+        deterministic=deterministic,
+        check_source=check_source,
+        processes=processes,
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -66,19 +67,15 @@ def tensor_fields(
     A function whose source has changed while its `code` has not is refused, since one version would
     mix results of both. If the results are the same, set `check_source=False` for the next run.
     """
-
-    def declare(function: TensorFunction) -> TensorFields:
-        return TensorFields(
-            function,
-            features,
-            reads,  # type: ignore[arg-type] # checked there
-            code,
-            deterministic,
-            check_source,
-            batch,
-        )
-
-    return declare
+    return partial(
+        TensorFields,
+        features=features,
+        reads=reads,  # type: ignore[arg-type] # checked there
+        code=code,
+        deterministic=deterministic,
+        check_source=check_source,
+        batch=batch,
+    )
 
 
 @dataclass(frozen=True, slots=True)

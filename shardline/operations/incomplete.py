@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from shardline.errors import IncompleteOperationError, StorageError
 from shardline.hints import Hint
@@ -11,7 +11,10 @@ from shardline.hints import Hint
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from shardline.errors import ShardlineError
     from shardline.log.entry import Entry
+
+Incomplete = TypeVar("Incomplete", bound=IncompleteOperationError)
 
 
 def entry_label(entry: Entry) -> str:
@@ -29,13 +32,22 @@ def after_commit(operation: str, done: Sequence[str]) -> Iterator[None]:
     except StorageError as error:
         if not done:
             raise
-        again = Hint.of("run again, which does the rest")
-        incomplete = IncompleteOperationError(
-            f"{operation} committed {', '.join(done)}, then failed: {error.message}",
-            hint=again if error.hint is None else Hint.of(error.hint, "; then ", again),
-            path=error.path,
-            version=error.version,
-            snapshot=error.snapshot,
-        )
+        what = f"{operation} committed {', '.join(done)}"
+        again = "run again, which does the rest"
+        incomplete = incomplete_error(IncompleteOperationError, what, error, again)
         incomplete.done = tuple(done)
         raise incomplete from error
+
+
+def incomplete_error(
+    kind: type[Incomplete], done: str, error: ShardlineError, again: str
+) -> Incomplete:
+    """Build the error of an operation that changed something before it failed."""
+    hint = Hint.of(again)
+    return kind(
+        f"{done}, then failed: {error.message}",
+        hint=hint if error.hint is None else Hint.of(error.hint, "; then ", hint),
+        path=error.path,
+        version=error.version,
+        snapshot=error.snapshot,
+    )

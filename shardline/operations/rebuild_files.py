@@ -78,9 +78,12 @@ def rebuild_files(
     if not files:
         raise InvalidArgumentError("no files to rebuild", code="missing-argument")
     validate_files_differ(files)
-    packing = _packing(files, compression, limits)
+    wanted = None if compression is None else parse_compression(compression)
+    starts = [_Start.of(path, limits) for path in files]
+    found = {one.compression for one in starts} - {None}
+    packing = wanted or (Compression.GZIP if found == {Compression.GZIP} else Compression.NONE)
     if not allow_mixed:
-        _refuse_mixed(files, limits)
+        _refuse_mixed(starts)
     if target_bytes is None:
         written = _one_file(files, out, packing, limits, progress, overwrite=overwrite)
         return FilesReport((out,), written.records, written.bytes, packing)
@@ -88,35 +91,22 @@ def rebuild_files(
     return _folder(files, out, packing, target_bytes, limits=limits, progress=progress)
 
 
-def _packing(
-    files: Iterable[Path], wanted: Compression | str | None, limits: Limits
-) -> Compression:
-    if wanted is not None:
-        return parse_compression(wanted)
-    found = set()
-    for path in files:
-        with RecordFile(path, limits=limits) as file:
-            if file.stream.size:
-                found.add(file.compression)
-    return Compression.GZIP if found == {Compression.GZIP} else Compression.NONE
+@dataclass(frozen=True, slots=True)
+class _Start:
+    """What a file begins with; None where it could be anything."""
+
+    path: Path
+    compression: Compression | None
+    payload: Payload | None
+
+    @classmethod
+    def of(cls, path: Path, limits: Limits) -> _Start:
+        with RecordFile(path, limits=limits, block_bytes=_LOOKED_AT_BYTES) as file:
+            compression = file.compression if file.stream.size else None
+            return cls(path, compression, _payload_of(next(iter(file.blocks()), None)))
 
 
-def _refuse_mixed(files: Iterable[Path], limits: Limits) -> None:
-    """Refuse files whose records no reader would expect in one file."""
-    first: tuple[Path, Payload] | None = None
-    for path in files:
-        payload = _payload_of(path, limits)
-        if payload is None:
-            continue
-        first = first or (path, payload)
-        if payload != first[1]:
-            raise MixedPayloadsError(str(first[0]), first[1], str(path), payload)
-
-
-def _payload_of(path: Path, limits: Limits) -> Payload | None:
-    """Return what the first records of a file are; None if they could be anything."""
-    with RecordFile(path, limits=limits, block_bytes=_LOOKED_AT_BYTES) as file:
-        block = next(iter(file.blocks()), None)
+def _payload_of(block: Block | None) -> Payload | None:
     if block is None:
         return None
     try:
@@ -126,6 +116,17 @@ def _payload_of(path: Path, limits: Limits) -> Payload | None:
     if any(fact.sequence for fact in facts):
         return "sequence_example"
     return "example" if facts else None
+
+
+def _refuse_mixed(starts: Iterable[_Start]) -> None:
+    """Refuse files whose records no reader would expect in one file."""
+    first: _Start | None = None
+    for one in starts:
+        if one.payload is None:
+            continue
+        first = first or one
+        if first.payload is not None and one.payload != first.payload:
+            raise MixedPayloadsError(str(first.path), first.payload, str(one.path), one.payload)
 
 
 def _one_file(

@@ -24,13 +24,13 @@ from shardline.errors import (
     VacuumStoppedError,
 )
 from shardline.execution.threads import run_tasks
-from shardline.hints import Hint
 from shardline.log.changes import Condemn
 from shardline.log.facts import SHARD_NAME
 from shardline.log.log import CHECKPOINT_NAME
 from shardline.log.retention import unreferenced
 from shardline.log.sidecars import RECEIPT, ROWS
 from shardline.log.version import Version, utc_now
+from shardline.operations.incomplete import incomplete_error
 from shardline.operations.keepers import keeper_without_log, keepers_of
 from shardline.operations.log_evidence import LogEvidence
 from shardline.operations.needs import Needs, needless_pins
@@ -140,16 +140,10 @@ class _Run:
         done = (
             f"{self.dataset}: vacuum announced {counted(len(self.announced), 'shard')}, deleted "
             f"{counted(len(self.deleted), 'file')} and released "
-            f"{counted(len(self.released_pins), 'pin')}, then failed"
+            f"{counted(len(self.released_pins), 'pin')}"
         )
-        hint = Hint.of("run again: the next vacuum deletes what was announced")
-        stopped = VacuumStoppedError(
-            f"{done}: {error.message}",
-            hint=hint if error.hint is None else Hint.of(error.hint, "; then ", hint),
-            path=error.path,
-            version=error.version,
-            snapshot=error.snapshot,
-        )
+        again = "run again: the next vacuum deletes what was announced"
+        stopped = incomplete_error(VacuumStoppedError, done, error, again)
         stopped.announced, stopped.deleted = tuple(self.announced), tuple(self.deleted)
         stopped.released_pins = tuple(self.released_pins)
         return stopped

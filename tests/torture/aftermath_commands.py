@@ -13,7 +13,7 @@ from pathlib import Path
 
 from shardline.errors import ShardlineError
 from shardline.operations.vacuum import vacuum
-from tests.torture.data_commands import append_files, export_file, rebuild_folder
+from tests.torture.data_commands import append_files, export_file, rebuild_folder, rebuild_in_place
 
 
 def vacuum_now(folder: Path) -> None:
@@ -21,7 +21,10 @@ def vacuum_now(folder: Path) -> None:
     vacuum(folder / "root", "digits", keep=timedelta(0), delete=True)
 
 
-VERBS = {verb.__name__: verb for verb in (append_files, export_file, rebuild_folder, vacuum_now)}
+VERBS = {
+    verb.__name__: verb
+    for verb in (append_files, export_file, rebuild_folder, rebuild_in_place, vacuum_now)
+}
 
 if __name__ == "__main__":
     logging.basicConfig()

@@ -46,6 +46,12 @@ def prepare(folder: Path) -> None:
     (shards / f"v1.{'0' * 32}.tfrecord").write_bytes(b"never committed")
 
 
+def prepare_shards(folder: Path) -> None:
+    """The same with several shards, so that there is something to rebuild."""
+    prepare(folder)
+    rebuild(Version(folder / "root", NAME), "newest", target_bytes=150)
+
+
 def append_other(folder: Path) -> None:
     append(Version(folder / "root", NAME), Payloads("other", OTHER))
 
@@ -139,12 +145,16 @@ def judge_vacuum(folder: Path, outcome: Outcome) -> None:
     judge(folder, outcome, OLD, OLD)
 
 
-def case(verb: str, judged: Callable[[Path, Outcome], None]) -> Case:
+def case(
+    verb: str,
+    judged: Callable[[Path, Outcome], None],
+    prepared: Callable[[Path], None] = prepare,
+) -> Case:
     return Case(
         name=verb,
         command=lambda folder: [sys.executable, str(COMMANDS), verb, str(folder)],
         judge=judged,
-        prepare=prepare,
+        prepare=prepared,
     )
 
 
@@ -158,6 +168,10 @@ def test_export_fault_then_other_operations_leave_nothing(tmp_path: Path) -> Non
 
 def test_rebuilt_folder_fault_then_other_operations_leave_nothing(tmp_path: Path) -> None:
     torture(case("rebuild_folder", judge_output), tmp_path, sampled=2)
+
+
+def test_rebuild_fault_then_other_operations_lose_nothing(tmp_path: Path) -> None:
+    torture(case("rebuild_in_place", judge_output, prepare_shards), tmp_path, sampled=2)
 
 
 def test_vacuum_fault_then_other_operations_lose_nothing(tmp_path: Path) -> None:
