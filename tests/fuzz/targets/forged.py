@@ -79,6 +79,9 @@ def _results(root: Path) -> Results:
     for name in FORGED:
         try:
             snapshot = Version(root, name).newest()
+        except ShardlineError:
+            continue
+        try:
             results[f"take {name}"] = snapshot.take(range(snapshot.records)).to_pylist()
             results[f"arrow {name}"] = snapshot.to_arrow().read_all().to_pylist()
         except ShardlineError:
