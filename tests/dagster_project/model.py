@@ -9,6 +9,7 @@ import json
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -383,7 +384,7 @@ class Model:
         version = self.derived
         if not version.exists:
             return
-        ever: dict[int, object] = {}
+        ever: dict[int, datetime] = {}
         for entry in self.base.log.entries(1):
             if entry.published is not None:
                 ever.setdefault(entry.published, entry.time)
