@@ -9,9 +9,8 @@ import json
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 
@@ -37,6 +36,9 @@ from shardline.operations.restore import restore_version
 from tests.dagster_project.platforms import QUIET, SCHEMA, Platform
 from tests.dagster_project.suites import at_most, write_suite
 from tests.dagster_project.ticks import Reconciling, Ticks
+
+if TYPE_CHECKING:
+    from datetime import datetime
 
 BASE, DERIVED = "notes/v1", {"rebuilt": "notes/single", "overlay": "notes/v2", "plan": "pairs/v1"}
 GROWING = dg.AssetKey("notes_v1")
