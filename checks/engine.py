@@ -10,6 +10,7 @@ from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
+from checks.deferred_import import deferred_imports
 from checks.suite import Expected, SuiteError
 from shardline.hints import Hint
 
@@ -34,10 +35,11 @@ class Engine:
     def __init__(self, path: Path, expectations: Sequence[Expected]) -> None:
         # Read when Great Expectations is loaded: nothing is to leave this machine.
         os.environ.setdefault("GX_ANALYTICS_ENABLED", "false")
-        import great_expectations as gx  # noqa: PLC0415 - takes seconds to load
-        from great_expectations.data_context.types.base import (  # noqa: PLC0415 - takes seconds
-            ProgressBarsConfig,
-        )
+        with deferred_imports("altair", "scipy.stats"):  # only two expectations use them
+            import great_expectations as gx  # noqa: PLC0415 - takes seconds to load
+            from great_expectations.data_context.types.base import (  # noqa: PLC0415
+                ProgressBarsConfig,
+            )
 
         self._path = path
         self._rules = [_rule(path, place, one) for place, one in enumerate(expectations)]
