@@ -60,15 +60,11 @@ def complaints(browser_page: Page, site: DemoSite) -> Complaints:
 
 
 @pytest.fixture(scope="module")
-def ui(
-    browser_page: Page,
-    site: DemoSite,
-    complaints: Complaints,
-    tmp_path_factory: pytest.TempPathFactory,
-) -> DagsterUI:
+def ui(browser_page: Page, site: DemoSite, complaints: Complaints) -> DagsterUI:
     """The browser before the page."""
     del complaints
-    told = os.environ.get(SCREENSHOTS_VARIABLE)
-    folder = Path(told) if told else tmp_path_factory.mktemp("screenshots")
-    folder.mkdir(parents=True, exist_ok=True)
+    wanted = os.environ.get(SCREENSHOTS_VARIABLE)
+    folder = Path(wanted) if wanted else None
+    if folder is not None:
+        folder.mkdir(parents=True, exist_ok=True)
     return DagsterUI(browser_page, site.web.origin, folder)

@@ -71,14 +71,16 @@ class Complaints:
 
 @dataclass(frozen=True)
 class DagsterUI:
-    """A browser that looks at Dagster, and the folder for its screenshots."""
+    """A browser that looks at Dagster, and the folder for its screenshots, if any are wanted."""
 
     page: Page
     origin: str
-    screenshots: Path
+    screenshots: Path | None
 
     def shoot(self, name: str, height: int | None = None) -> None:
-        """Take a screenshot, on a screen of another height if that is given."""
+        """Take a screenshot if wanted, on a screen of another height if that is given."""
+        if self.screenshots is None:
+            return
         if height is not None:
             self.page.set_viewport_size({"width": WIDTH, "height": height})
         self.page.screenshot(path=self.screenshots / f"{name}.png", animations="disabled")
