@@ -226,10 +226,14 @@ class Model:
         self, assets: set[dg.AssetKey], checks: set[dg.AssetCheckKey] | None, **config: object
     ) -> bool:
         job = self.platform.defs.resolve_implicit_global_asset_job_def()
-        subset = job.get_subset(asset_selection=assets, asset_check_selection=checks)
+        if checks is not None:
+            job = job.get_subset(asset_selection=assets, asset_check_selection=checks)
         ops = {name: {"config": given} for name, given in config.items()}
-        result = subset.execute_in_process(
-            instance=self.instance, run_config={**QUIET, "ops": ops}, raise_on_error=False
+        result = job.execute_in_process(
+            instance=self.instance,
+            asset_selection=sorted(assets) if checks is None else None,
+            run_config={**QUIET, "ops": ops},
+            raise_on_error=False,
         )
         named = [key.to_user_string() for key in assets]
         chosen = "all" if checks is None else sorted(key.name for key in checks)
