@@ -102,7 +102,8 @@ def check_results(
 
     async def load() -> dict[dg.AssetCheckKey, CheckResult]:
         loading = _Loading(instance)
-        return {check: await _result(loading, check) for check in checks}
+        results = await asyncio.gather(*(_result(loading, check) for check in checks))
+        return dict(zip(checks, results, strict=True))
 
     return asyncio.run(load())
 

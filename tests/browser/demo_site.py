@@ -24,10 +24,10 @@ from dagster_project.resources import DEMO_FOLDER, REPORTS_VARIABLE, ROOT_VARIAB
 from shardline.kernel.types import HEADER_BYTES
 from shardline.log.version import Version
 from shardline.operations.examples import write_examples
-from tests.dagster_project.web_page import ROOT, WebPage, start, stop, wait_until
+from tests.dagster_project.web_page import ROOT, WebPage, in_location, start, stop, wait_until
 from tests.storage.servers import free_ports
 
-_LOCATION = {"repositoryLocationName": "shardline", "repositoryName": "__repository__"}
+_LOCATION = in_location("shardline")
 _WORKSPACE = {
     "load_from": [
         {
@@ -48,13 +48,6 @@ _STOP = """\
 mutation Stop($schedule: String!, $sensor: String!) {
   stopRunningSchedule(id: $schedule) { __typename }
   stopSensor(id: $sensor) { __typename }
-}
-"""
-_TICKS = """\
-query Ticks($sensor: SensorSelector!) {
-  sensorOrError(sensorSelector: $sensor) {
-    ... on Sensor { sensorState { ticks(limit: 1) { timestamp endTimestamp } } }
-  }
 }
 """
 _LINEAGE = """\
@@ -134,13 +127,7 @@ class DemoSite:
 
     def wait_for_a_look(self, since: float) -> None:
         """Wait until the automation has looked at everything once since a time."""
-
-        def looked() -> bool:
-            selector = {**_LOCATION, "sensorName": FOLLOW}
-            told = self.web.data(_TICKS, {"sensor": selector})["sensorOrError"]["sensorState"]
-            return any(tick["timestamp"] > since and tick["endTimestamp"] for tick in told["ticks"])
-
-        wait_until(looked, f"{FOLLOW} has looked at the versions")
+        self.web.wait_for_tick("shardline", FOLLOW, since)
 
     def column_lineage(self, asset: str) -> dict[str, str]:
         """Of each column of an asset what Dagster knows it is made of: `digits_v1: image`."""

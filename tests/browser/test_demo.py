@@ -1,7 +1,8 @@
-"""The story that the demo tells, as a person sees it in a browser: each step builds on the last."""
+"""The story that the demo tells, as a person sees it in a browser: each test builds on the last."""
 
 import re
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from shardline.operations.rejected_sources import dismiss
 from tests.browser.dagster_ui import Complaints, DagsterUI
 from tests.browser.demo_site import DemoSite
 
-pytestmark = pytest.mark.xdist_group("web page")  # they wait: one worker is enough
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("web page")]  # they wait: one worker
 
 GROWING, SINGLE, EXPORT = "digits_v1", "digits_single", "digits_single_export"
 EXTENDED, PAIRS = "digits_v2", "digit_pairs_v1"
@@ -29,31 +30,53 @@ PLOTTED = ["snapshot", "dagster/row_count", "added_rows", "bytes"]
 LAUNCHPAD = ["files", "limit", "reland", "target_shard_mb"]
 
 
-@pytest.mark.slow
-def test_the_demo_is_run_understood_and_guarded_by_a_person_with_a_browser(
-    site: DemoSite, ui: DagsterUI, complaints: Complaints
-) -> None:
+@pytest.fixture(scope="module")
+def materialized(site: DemoSite, ui: DagsterUI) -> str:
+    """A click on Materialize, after two batches landed: what the page of its run says."""
     site.stop_landing()
-    the_graph_shows_the_demo(ui)
     site.land_folder("batch-1", 0, 600)
     site.land_parquet("batch-2.parquet", 600, 1200)
-    materialize_runs_and_all_checks_turn_green(site, ui, rows=1200)
+    the_graph_shows_the_demo(ui)
+    return ui.materialize(GROWING)
+
+
+@pytest.fixture(autouse=True)
+def no_complaints(complaints: Complaints) -> Iterator[None]:
+    """Assert that the browser has nothing to complain of."""
+    yield
+    assert complaints.heard == []
+
+
+def test_materialize_from_the_ui_publishes_and_is_followed(
+    site: DemoSite, ui: DagsterUI, materialized: str
+) -> None:
+    assert materialized == "Success"
+    all_checks_turn_green(site, ui, rows=1200)
+    the_single_file_followed(site, ui, rows=1200)
+    the_overlay_followed_and_tells_what_it_is_made_of(site, ui, rows=1200)
+    the_pairs_followed_and_take_no_space(site, ui, rows=1200)
+
+
+@pytest.mark.usefixtures("materialized")
+def test_pages_of_the_ui_show_what_the_log_says(site: DemoSite, ui: DagsterUI) -> None:
+    site.wait_until_published("digit_pairs/v1", 1200 * 1199 // 2)
     each_check_has_a_page(ui)
     the_metadata_is_that_of_the_log(site, ui)
     the_launchpad_offers_what_can_be_set(ui)
     the_expectations_have_a_page_of_their_own(ui)
-    the_single_file_followed(site, ui, rows=1200)
-    the_overlay_followed_and_tells_what_it_is_made_of(site, ui, rows=1200)
-    the_pairs_followed_and_take_no_space(site, ui, rows=1200)
     every_column_is_followed_back_to_the_digits(site, ui)
+
+
+@pytest.mark.usefixtures("materialized")
+def test_corrupt_file_in_the_ui_moves_nothing_downstream(site: DemoSite, ui: DagsterUI) -> None:
     a_damaged_file_is_rejected_and_moves_nothing_downstream(site, ui)
     site.land_parquet("batch-4.parquet", 1200, 1797)
-    materialize_runs_and_all_checks_turn_green(site, ui, rows=1797)
+    assert ui.materialize(GROWING) == "Success"
+    all_checks_turn_green(site, ui, rows=1797)
     the_single_file_followed(site, ui, rows=1797)
     the_picture_is_drawn(ui)
     numbers_are_plotted_over_time(ui)
     everything_is_green_in_the_graph(ui)
-    assert complaints.heard == []
 
 
 def the_graph_shows_the_demo(ui: DagsterUI) -> None:
@@ -68,8 +91,7 @@ def the_graph_shows_the_demo(ui: DagsterUI) -> None:
     expect(ui.listed(PAIRS)).to_have_count(0)
 
 
-def materialize_runs_and_all_checks_turn_green(site: DemoSite, ui: DagsterUI, rows: int) -> None:
-    assert ui.materialize(GROWING) == "Success"
+def all_checks_turn_green(site: DemoSite, ui: DagsterUI, rows: int) -> None:
     ui.shoot(f"run-{rows}")
     assert site.version("digits/v1").published().records == rows
     ui.open_check(GROWING, "integrity")

@@ -1,11 +1,9 @@
-"""A platform under random steps: runs, kills, overlaps, external commits, restores and repairs.
+"""A platform, its daemon, and what must hold after each step and each round.
 
-A step does what people, programs and accidents do. A round is what the daemon does until it has
-nothing left to do. What must hold after each is asserted from the logs and Dagster's records, by
-code of its own.
+`model_steps.py` has the steps: what people, programs and accidents do. A round is what the daemon
+does until it has nothing left to do. The asserts read the logs and Dagster's records.
 """
 
-import json
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -24,18 +22,15 @@ from checks.publication import publication_of
 from dagster_project.dagster_records import CheckState, check_results
 from dagster_project.platform import platform
 from dagster_project.resources import ShardlineResource
-from shardline.errors import ShardlineError
 from shardline.fields import record_fields
 from shardline.log.schema import Feature
 from shardline.log.version import Version
 from shardline.operations.append import append
-from shardline.operations.arrivals import LandingFolder
-from shardline.operations.check import check_version
-from shardline.operations.repair import repair
-from shardline.operations.restore import restore_version
+from shardline.operations.arrivals import LandingFolder, look
+from shardline.operations.source_choice import OnChanged
 from tests.dagster_project.platforms import QUIET, SCHEMA, Platform
 from tests.dagster_project.suites import at_most, write_suite
-from tests.dagster_project.ticks import Reconciling, Ticks
+from tests.dagster_project.ticks import Reconciling, Ticks, landing_ticks
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -45,11 +40,7 @@ GROWING = dg.AssetKey("notes_v1")
 FAILS, WARNS = 1000, 500
 """From which id on a row fails the suite, and from which it makes the suite warn."""
 _ROUNDS = 12
-_FLAG = "own check fails"
-
-
-class KilledError(Exception):
-    """Stands for the end of a process in the middle of a step."""
+OWN_CHECK_FAILS = "own check fails"
 
 
 class InterruptedResource(ShardlineResource):
@@ -74,26 +65,41 @@ def length(record: dict[str, Any]) -> dict[str, Any]:
 @dg.asset_check(asset=GROWING, blocking=True)
 def own(shardline: ShardlineResource) -> dg.AssetCheckResult:
     """Fail while a flag is set: the blocking check of a user."""
-    return dg.AssetCheckResult(passed=not (Path(shardline.reports) / _FLAG).exists())
+    return dg.AssetCheckResult(passed=not (Path(shardline.reports) / OWN_CHECK_FAILS).exists())
 
 
-def make_model_platform(folder: Path, kind: str, *, has_suite: bool) -> Platform:
+def make_model_platform(
+    folder: Path, kind: str, *, has_suite: bool, on_changed: OnChanged
+) -> Platform:
     """Declare a version that grows and one that is derived from it."""
     for name in ("landing", "reports"):
         (folder / name).mkdir(exist_ok=True)
     suite = folder / "notes.json"
     if has_suite and not suite.exists():
-        write_suite(suite, at_most("id", FAILS - 1), at_most("id", WARNS - 1, severity="warning"))
+        write_limits(folder, FAILS)
     growing = appended_version(
         BASE,
         schema=SCHEMA,
-        landing=LandingFolder(str(folder / "landing"), settle_seconds=0),
+        landing=landing_folder(folder),
+        watch_seconds=1,
         expectations=suite if has_suite else None,
+        on_changed=on_changed,
     )
     resource = InterruptedResource(root=str(folder / "root"), reports=str(folder / "reports"))
     defs = platform(growing, _derived(folder, kind), shardline=resource)
     merged = dg.Definitions.merge(defs, dg.Definitions(asset_checks=[own]))
     return Platform(folder, merged, resource)
+
+
+def landing_folder(folder: Path) -> LandingFolder:
+    """Return the landing folder of the version that grows."""
+    return LandingFolder(str(folder / "landing"), settle_seconds=0)
+
+
+def write_limits(folder: Path, fails: int) -> None:
+    """Write the suite: ids warn from WARNS on, and fail from `fails` on."""
+    warning = at_most("id", WARNS - 1, severity="warning")
+    write_suite(folder / "notes.json", at_most("id", fails - 1), warning)
 
 
 def _derived(folder: Path, kind: str) -> DeclaredVersion:
@@ -108,30 +114,40 @@ def _derived(folder: Path, kind: str) -> DeclaredVersion:
 
 @dataclass
 class Model:
-    """A platform, its daemon, and what has happened to them."""
+    """A platform, its daemon, and what has happened to them.
+
+    In half of the sequences the landing sensor is on. `fails` is from which id on the suite fails.
+    """
 
     folder: Path
     instance: dg.DagsterInstance
     seed: int
-    draw: random.Random = field(init=False)
+    needs_suite: bool = False
     trace: list[str] = field(default_factory=list)
+    fails: int = FAILS
     files: int = 0
 
     def __post_init__(self) -> None:
         """Choose what is declared."""
         self.draw = random.Random(self.seed)
         self.kind = self.draw.choice(sorted(DERIVED))
-        self.has_suite = self.draw.random() < 0.3
+        self.has_suite = self.draw.random() < 0.2 or self.needs_suite
+        self.is_watched = self.draw.random() < 0.5
+        on_changed: tuple[OnChanged, ...] = ("reject", "append", "replace")
+        self.on_changed = self.draw.choice(on_changed)
         self.start_daemon()
 
     def start_daemon(self) -> None:
         """Load the definitions; cursors are those that the instance kept."""
-        self.platform = make_model_platform(self.folder, self.kind, has_suite=self.has_suite)
-        reconciling, ticks = getattr(self, "reconciling", None), getattr(self, "ticks", None)
-        self.reconciling = Reconciling(
-            self.platform, self.instance, reconciling.cursor if reconciling else None
+        self.platform = make_model_platform(
+            self.folder, self.kind, has_suite=self.has_suite, on_changed=self.on_changed
         )
-        self.ticks = Ticks(self.platform, self.instance, ticks.cursor if ticks else None)
+        self.reconciling = Reconciling(self.platform, self.instance, self._cursor("reconciling"))
+        self.landing = landing_ticks(self.platform, self.instance, self._cursor("landing"))
+        self.ticks = Ticks(self.platform, self.instance, self._cursor("ticks"))
+
+    def _cursor(self, name: str) -> Any:  # noqa: ANN401 - of a sensor, or of the automation
+        return getattr(getattr(self, name, None), "cursor", None)
 
     @property
     def base(self) -> Version:
@@ -145,221 +161,113 @@ class Model:
     def derived_key(self) -> dg.AssetKey:
         return dg.AssetKey(DERIVED[self.kind].replace("/", "_"))
 
-    def step(self) -> None:
-        """Do one thing, by chance."""
-        steps = [
-            *(self.land_good,) * 3,
-            self.land_mismatch,
-            self.land_duplicate,
-            self.land_changed,
-            self.land_suspicious,
-            *(self.materialize,) * 5,
-            *(self.run_checks,) * 2,
-            self.overlap,
-            self.kill_checks,
-            self.kill_before_report,
-            *(self.commit_outside,) * 2,
-            self.restore,
-            self.repair,
-            self.toggle_own_check,
-            self.retry,
-            self.reset_reconciler,
-            self.reset_automation,
-            self.restart,
-        ]
-        chosen = self.draw.choice(steps)
-        self.trace.append(chosen.__name__)
-        chosen()
+    @property
+    def required(self) -> Any:  # noqa: ANN401 - the checks of the log
+        return required_checks(("expectations",) if self.has_suite else ())
 
-    def _note(self, *words: object) -> None:
+    @property
+    def has_snapshot(self) -> bool:
+        version = self.base
+        return version.exists and version.state.snapshot > 0
+
+    @property
+    def is_published(self) -> bool:
+        """Whether the latest snapshot is published."""
+        state = self.base.state
+        return state.published == state.snapshot
+
+    def describe(self) -> str:
+        """Return what was declared and what happened, for a failing test."""
+        declared = f"seed {self.seed}, {self.kind}, on_changed {self.on_changed}"
+        options = f"suite: {self.has_suite}, landing sensor: {self.is_watched}"
+        return "\n".join([f"{declared}, {options}", *self.trace])
+
+    def note(self, *words: object) -> None:
         self.trace.append("  " + " ".join(map(str, words)))
 
-    def _file(self, ids: range, **more: object) -> Path:
-        self.files += 1
-        lines = [{"id": number, "name": f"note {number}", **more} for number in ids]
-        path = self.platform.landing / f"{self.files}.jsonl"
-        path.write_text("".join(json.dumps(line) + "\n" for line in lines))
-        return path
-
-    def _ids(self, first: int = 0) -> range:
+    def ids(self, first: int = 0) -> range:
+        """Return ids that no other file has."""
         start = first + 10 * self.files
         return range(start, start + self.draw.randint(1, 4))
 
-    def land_good(self) -> None:
-        self._file(self._ids())
+    def widen_suite(self) -> None:
+        """Let the suite accept what it rejected so far."""
+        self.fails *= 10
+        write_limits(self.folder, self.fails)
 
-    def land_mismatch(self) -> None:
-        self._file(self._ids(), weight=1.5)
+    def land(self, ids: range, **more: object) -> Path:
+        """Let a file of JSON lines arrive."""
+        self.files += 1
+        return self.platform.land(str(self.files), ids, **more)
 
-    def land_suspicious(self) -> None:
-        self._file(self._ids(self.draw.choice([WARNS, FAILS])))
+    def append_outside(self, version: Version, ids: range) -> None:
+        """Append a file from another folder, as another program does."""
+        path = self.land(ids)
+        outside = path.rename(self.folder / f"outside-{path.name}")
+        append(version, outside, schema=SCHEMA, checks=self.required)
 
-    def land_duplicate(self) -> None:
-        known = sorted(self.platform.landing.iterdir())
-        if known:
-            self.files += 1
-            content = self.draw.choice(known).read_bytes()
-            (self.platform.landing / f"{self.files}.jsonl").write_bytes(content)
+    def append_landed(self) -> None:
+        """Let the landing sensor append what has landed, or a person."""
+        if self.is_watched:
+            self._tick_landing()
+        else:
+            self.run({GROWING}, None)
+        self.assert_nothing_new()
 
-    def land_changed(self) -> None:
-        known = sorted(self.platform.landing.iterdir())
-        if known:
-            path = self.draw.choice(known)
-            path.write_text(self._file(self._ids()).read_text())
+    def _tick_landing(self) -> None:
+        for request in self.landing.tick():
+            done = self.landing.run(request)
+            self.note("landing sensor:", "ok" if done.success else "failed")
 
-    def _run(
+    def assert_nothing_new(self) -> None:
+        assert look(self.base, [landing_folder(self.folder)]).new == ()
+
+    def run(
         self, assets: set[dg.AssetKey], checks: set[dg.AssetCheckKey] | None, **config: object
     ) -> bool:
         job = self.platform.defs.resolve_implicit_global_asset_job_def()
-        subset = job.get_subset(asset_selection=assets, asset_check_selection=checks)
+        if checks is not None:
+            job = job.get_subset(asset_selection=assets, asset_check_selection=checks)
         ops = {name: {"config": given} for name, given in config.items()}
-        result = subset.execute_in_process(
-            instance=self.instance, run_config={**QUIET, "ops": ops}, raise_on_error=False
+        result = job.execute_in_process(
+            instance=self.instance,
+            asset_selection=sorted(assets) if checks is None else None,
+            run_config={**QUIET, "ops": ops},
+            raise_on_error=False,
         )
         named = [key.to_user_string() for key in assets]
         chosen = "all" if checks is None else sorted(key.name for key in checks)
-        self._note(named, chosen, "succeeded" if result.success else "failed")
+        self.note(named, chosen, "succeeded" if result.success else "failed")
         return result.success
 
-    def _check_keys(self, *keys: dg.AssetKey) -> list[dg.AssetCheckKey]:
+    def check_keys(self, *keys: dg.AssetKey) -> list[dg.AssetCheckKey]:
         graph = self.platform.defs.resolve_asset_graph()
         return sorted(key for key in graph.asset_check_keys if key.asset_key in keys)
 
-    def materialize(self) -> None:
-        assets = {
-            *self.draw.choice(
-                [(GROWING,), (GROWING,), (GROWING, self.derived_key), (self.derived_key,)]
-            )
-        }
-        known = self._check_keys(*assets)
-        some = set(self.draw.sample(known, self.draw.randrange(len(known))))
-        self._run(assets, self.draw.choice([None, None, set(), some]))
-
-    def run_checks(self) -> None:
-        key = self.draw.choice([GROWING, GROWING, self.derived_key])
-        known = self._check_keys(key)
-        chosen = set(self.draw.sample(known, self.draw.randint(1, len(known))))
-        config = {f"{key.to_user_string()}_checks": {"reread": self.draw.random() < 0.3}}
-        ours = any(check.name != "own" for check in chosen)
-        self._run(set(), chosen, **(config if ours else {}))
-
-    def _interrupted(self, happen: Callable[[str], None], then: Callable[[], object]) -> None:
+    def interrupted(self, happen: Callable[[str], None], then: Callable[[], object]) -> None:
+        """Let something happen each time that a version is opened."""
         INTERRUPTIONS.append(happen)
         try:
             then()
         finally:
             INTERRUPTIONS.clear()
 
-    def overlap(self) -> None:
-        """Run a second materialization when the first is about to begin, or to be checked."""
-        self._file(self._ids())
-        at = self.draw.choice([1, 2])
-        opened = 0
-
-        def happen(name: str) -> None:
-            nonlocal opened
-            opened += name == BASE
-            if opened == at and name == BASE:
-                opened += 10
-                self._file(self._ids())
-                self._run({GROWING}, None)
-
-        self._interrupted(happen, lambda: self._run({GROWING}, None))
-
-    def kill_checks(self) -> None:
-        """End a run between its commit and its checks."""
-        self._file(self._ids())
-        opened = 0
-
-        def happen(name: str) -> None:
-            nonlocal opened
-            opened += name == BASE
-            if opened > 1:
-                raise KilledError
-
-        self._interrupted(happen, lambda: self._run({GROWING}, None))
-
-    def kill_before_report(self) -> None:
-        """End a run after its commit, before it could report it; run monitoring notices later."""
-        job = self.platform.defs.resolve_implicit_global_asset_job_def()
-        run = self.instance.create_run_for_job(job, status=dg.DagsterRunStatus.STARTED)
-        version = Version(self.folder / "root", BASE, run=run.run_id)
-        append(version, self._outside_file(), schema=SCHEMA, checks=self._required)
-        if self.draw.random() < 0.5:
-            self.reconciling.tick()
-        self.instance.report_run_failed(run)
-
-    @property
-    def _required(self) -> Any:  # noqa: ANN401 - the checks of the log
-        return required_checks(("expectations",) if self.has_suite else ())
-
-    def _outside_file(self) -> Path:
-        path = self._file(self._ids())
-        return path.rename(self.folder / f"outside-{path.name}")
-
-    def commit_outside(self) -> None:
-        """Append by another program, which may check what it commits."""
-        version = self.base
-        append(version, self._outside_file(), schema=SCHEMA, checks=self._required)
-        if self.draw.random() < 0.5:
-            check_version(version)
-
-    def restore(self) -> None:
-        version = self.base
-        if version.exists and version.state.snapshot > 1:
-            number = self.draw.randint(1, version.state.snapshot - 1)
-            self._note("to", number)
-            restore_version(version, str(number))
-
-    def repair(self) -> None:
-        """Flip a bit in a shard, and repair it as well as possible."""
-        version = self.base
-        if not version.exists or not version.state.snapshot or not version.newest().shards:
-            return
-        shard = self.draw.choice(version.newest().shards)
-        path = self.folder / "root" / version.shard_name(shard)
-        content = bytearray(path.read_bytes())
-        content[self.draw.randrange(len(content))] ^= 1
-        path.write_bytes(content)
-        try:
-            report = repair(version, lossy=True)
-            self._note("made by", [one.how for one in report.repaired])
-        except ShardlineError as error:
-            self._note("not repaired", error.code)
-
-    def toggle_own_check(self) -> None:
-        flag = self.folder / "reports" / _FLAG
-        if flag.exists():
-            flag.unlink()
-        else:
-            flag.touch()
-
-    def retry(self) -> None:
-        self._run({GROWING}, None, notes_v1={"reland": True})
-
-    def reset_reconciler(self) -> None:
-        self.reconciling.cursor = None
-
-    def reset_automation(self) -> None:
-        self.ticks.cursor = None
-
-    def restart(self) -> None:
-        self.start_daemon()
-
     def round(self) -> None:
         """Let the daemon work until neither sensor has anything left to do."""
         idle = 0
         for _ in range(_ROUNDS):
             before = self._records()
+            if self.is_watched:
+                self._tick_landing()
             for request in self.reconciling.tick():
                 self._assert_allowed(set(request.asset_selection or ()))
                 done = self.reconciling.run(request)
-                self._note("reconciler:", request.run_key, "ok" if done.success else "failed")
+                self.note("reconciler:", request.run_key, "ok" if done.success else "failed")
             wanted = self.ticks.requested()
             if wanted:
                 self._assert_allowed(wanted)
-                self._note("automation:", *wanted)
-                self._run(wanted, None)
+                self.note("automation:", *wanted)
+                self.run(wanted, None)
             idle = 0 if self._records() != before or wanted else idle + 1
             if idle == 2:
                 return
@@ -377,7 +285,7 @@ class Model:
 
     def _states(self, key: dg.AssetKey) -> dict[str, str]:
         graph = self.platform.defs.resolve_asset_graph()
-        keys = [check for check in self._check_keys(key) if graph.get(check).blocking]
+        keys = [check for check in self.check_keys(key) if graph.get(check).blocking]
         results = check_results(self.instance, keys)
         return {check.name: result.state.value for check, result in results.items()}
 
@@ -397,12 +305,14 @@ class Model:
 
     def assert_settled(self) -> None:
         """Assert that nothing published is unfollowed, and that nothing is stuck."""
+        if self.is_watched:
+            self.assert_nothing_new()
         for version, key in ((self.base, GROWING), (self.derived, self.derived_key)):
             if not version.exists or not version.state.snapshot:
                 continue
             number = version.state.snapshot
             publication = publication_of(
-                version, number, self._required if key == GROWING else required_checks(())
+                version, number, self.required if key == GROWING else required_checks(())
             )
             assert publication.unchecked == (), f"{version.name}@{number} is stuck"
             states = self._states(key)
@@ -431,4 +341,4 @@ class Model:
         ids = sorted(set(derived.to_arrow(["id"]).read_all()["id"].to_pylist()))
         assert ids == sorted(set(published.to_arrow(["id"]).read_all()["id"].to_pylist()))
         if self.has_suite:
-            assert all(number < FAILS for number in ids)
+            assert all(number < self.fails for number in ids)

@@ -24,6 +24,13 @@ GROWING, REBUILT = dg.AssetKey("notes_v1"), dg.AssetKey("notes_single")
 QUIET = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
 
 
+def write_lines(path: Path, ids: Sequence[int], **more: object) -> Path:
+    """Write a file of JSON lines that fit SCHEMA, unless they have `more`."""
+    lines = [{"id": number, "name": f"note {number}", **more} for number in ids]
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return path
+
+
 @dataclass(frozen=True)
 class Platform:
     """The definitions, and where their files lie."""
@@ -41,10 +48,7 @@ class Platform:
 
     def land(self, name: str, ids: Sequence[int], **more: object) -> Path:
         """Let a file of JSON lines arrive."""
-        lines = [{"id": number, "name": f"note {number}", **more} for number in ids]
-        path = self.landing / f"{name}.jsonl"
-        path.write_text("".join(json.dumps(line) + "\n" for line in lines))
-        return path
+        return write_lines(self.landing / f"{name}.jsonl", ids, **more)
 
     def land_damaged(self, name: str = "damaged") -> Path:
         """Let a TFRecord file arrive whose third record has a flipped bit."""

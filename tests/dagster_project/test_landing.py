@@ -1,6 +1,7 @@
 """What lands is appended exactly once, by the schedule, by the sensor, or by both."""
 
 import json
+import time
 from collections import Counter
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -261,6 +262,25 @@ def test_cursor_is_bounded_however_many_files_fail(
         [str(notes.landing / "late.jsonl")]
     ]
     assert len(tick.cursor) < 200
+
+
+@pytest.mark.slow
+def test_tick_over_100_000_files_takes_two_seconds(
+    notes: Platform, instance: dg.DagsterInstance
+) -> None:
+    for number in range(100_000):
+        (notes.landing / f"{number:06}.jsonl").touch()
+    seconds: list[float] = []
+    cursor: str | None = None
+    for _ in range(3):
+        began = time.process_time()
+        tick = tick_sensor(notes, instance, cursor)
+        seconds.append(time.process_time() - began)
+        (request,) = tick.run_requests
+        assert len(files_of(request)) == FILES_AT_ONCE
+        assert len(tick.cursor or "") < 20_000
+        cursor = tick.cursor
+    assert min(seconds) < 2
 
 
 def test_cursor_of_an_earlier_release_counts_as_reset(

@@ -6,6 +6,7 @@ import dagster as dg
 
 from checks.sources import SHOWN, SOURCES
 from shardline.operations.rejected_sources import dismiss, open_sources
+from tests.cli.command import shardline as command
 from tests.dagster_project.platforms import GROWING, Platform, make_platform, table_rows, verdicts
 from tests.dagster_project.suites import at_most, write_suite
 
@@ -77,6 +78,22 @@ def test_skipped_duplicate_warns_until_it_is_dismissed(
     assert (red.severity, red.metadata["duplicates"].value) == (ERROR, 1)
     dismiss(notes.version(), open_sources(notes.version()).all)
     assert execute_alone(notes, instance).passed
+
+
+def test_status_lists_rejected_sources_and_duplicates(
+    notes: Platform, instance: dg.DagsterInstance
+) -> None:
+    notes.land("a", range(5))
+    assert notes.run(instance, GROWING).success
+    bad, copy = notes.land("bad", range(3), weight=1.5), notes.land("copy", range(5))
+    notes.run(instance, GROWING)
+    arguments = ("status", "notes/v1", "--root", notes.resource.root, "--json")
+    (listed,) = command(*arguments).json["versions"]
+    assert [source["path"] for source in listed["rejected_sources"]] == [str(bad)]
+    assert [source["path"] for source in listed["duplicates"]] == [str(copy)]
+    dismiss(notes.version(), [bad, copy])
+    (listed,) = command(*arguments).json["versions"]
+    assert listed["rejected_sources"] == listed["duplicates"] == []
 
 
 def test_sources_of_a_rejected_snapshot_are_red_in_the_same_run(

@@ -1,4 +1,4 @@
-"""The ticks of the automation and of the reconciler, as the daemon makes them."""
+"""The ticks of the automation and of the sensors, as the daemon makes them."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 import dagster as dg
 
 from dagster_project.reconciler import RECONCILER
-from tests.dagster_project.platforms import QUIET, Platform
+from tests.dagster_project.platforms import GROWING, QUIET, Platform
 
 RUN_KEY = "dagster/run_key"
 
@@ -41,12 +41,16 @@ class Ticks:
 
 @dataclass
 class Reconciling:
-    """The ticks of the reconciler, one after the other, and the runs that they request."""
+    """The ticks of the reconciler, one after the other, and the runs that they request.
+
+    Another `sensor` may be named. Its requests are for the version that grows unless they say so.
+    """
 
     platform: Platform
     instance: dg.DagsterInstance
     cursor: str | None = None
     skipped: str = ""
+    sensor: str = RECONCILER
 
     def tick(self) -> list[dg.RunRequest]:
         """Store what a tick reports, and return the requests whose run keys are new."""
@@ -57,7 +61,7 @@ class Reconciling:
             repository_def=repository,
             resources={"shardline": self.platform.resource},
         )
-        told = repository.get_sensor_def(RECONCILER).evaluate_tick(context)
+        told = repository.get_sensor_def(self.sensor).evaluate_tick(context)
         for event in told.asset_events:
             self.instance.report_runless_asset_event(event)
         self.cursor, self.skipped = told.cursor, told.skip_message or ""
@@ -70,12 +74,13 @@ class Reconciling:
     def run(self, request: dg.RunRequest) -> dg.ExecuteInProcessResult:
         """Run what a tick requests."""
         job = self.platform.defs.resolve_implicit_global_asset_job_def()
-        assets = set(request.asset_selection or ())
+        selected = request.asset_selection
+        assets = {GROWING} if selected is None else set(selected)
         checks = None if request.asset_check_keys is None else set(request.asset_check_keys)
         subset = job.get_subset(asset_selection=assets, asset_check_selection=checks)
         return subset.execute_in_process(
             instance=self.instance,
-            run_config=QUIET,
+            run_config={**QUIET, **request.run_config},
             raise_on_error=False,
             tags={**request.tags, RUN_KEY: str(request.run_key)},
         )
@@ -94,6 +99,13 @@ class Reconciling:
             if quiet == 2:
                 return requested
         raise AssertionError(f"the reconciler requests runs without end: {requested}")
+
+
+def landing_ticks(
+    platform: Platform, instance: dg.DagsterInstance, cursor: str | None = None
+) -> Reconciling:
+    """The ticks of the landing sensor of the version that grows."""
+    return Reconciling(platform, instance, cursor, sensor="notes_v1_landing")
 
 
 def describe(request: dg.RunRequest) -> str:

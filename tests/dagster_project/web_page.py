@@ -54,13 +54,33 @@ mutation Launch($params: ExecutionParams!) {
 """
 
 
-def launch_of(asset: str) -> dict[str, object]:
+_FIND_SENSOR = """\
+query Find($sensor: SensorSelector!) {
+  sensorOrError(sensorSelector: $sensor) {
+    ... on Sensor { id sensorState { ticks(limit: 1) { timestamp endTimestamp } } }
+  }
+}
+"""
+_STOP_SENSOR = "mutation Stop($id: String!) { stopSensor(id: $id) { __typename } }"
+_START_SENSOR = """\
+mutation Start($sensor: SensorSelector!) { startSensor(sensorSelector: $sensor) { __typename } }
+"""
+_FIND_SCHEDULE = """\
+query Find($schedule: ScheduleSelector!) {
+  scheduleOrError(scheduleSelector: $schedule) {
+    ... on Schedule { scheduleState { ticks(limit: 100) { timestamp status runIds } } }
+  }
+}
+"""
+
+
+def launch_of(*assets: str) -> dict[str, object]:
     """The variables of a launch."""
     selector = {
         "repositoryLocationName": "small",
         "repositoryName": "__repository__",
         "pipelineName": "__ASSET_JOB",
-        "assetSelection": [{"path": [asset]}],
+        "assetSelection": [{"path": [asset]} for asset in assets],
     }
     return {"params": {"mode": "default", "selector": selector}}
 
@@ -135,11 +155,43 @@ class WebPage:
         query = "{ runsOrError { ... on Runs { results { runId status } } } }"
         return {run["runId"]: run["status"] for run in self.data(query)["runsOrError"]["results"]}
 
-    def launch(self, asset: str) -> str:
+    def launch(self, *assets: str) -> str:
         """Launch a run as a person does; returns its id."""
-        launched = self.data(LAUNCH, launch_of(asset))["launchRun"]
+        launched = self.data(LAUNCH, launch_of(*assets))["launchRun"]
         assert launched["__typename"] == "LaunchRunSuccess"
         return str(launched["run"]["runId"])
+
+    def stop_sensor(self, location: str, sensor: str) -> None:
+        """Stop a sensor as a person does."""
+        stopped = self.data(_STOP_SENSOR, {"id": self._sensor(location, sensor)["id"]})
+        assert stopped["stopSensor"]["__typename"] == "StopSensorMutationResult"
+
+    def start_sensor(self, location: str, sensor: str) -> None:
+        """Start a sensor as a person does."""
+        selector = {**in_location(location), "sensorName": sensor}
+        started = self.data(_START_SENSOR, {"sensor": selector})
+        assert started["startSensor"]["__typename"] == "Sensor"
+
+    def wait_for_tick(self, location: str, sensor: str, since: float) -> None:
+        """Wait until a tick of a sensor has ended that began after a time."""
+
+        def looked() -> bool:
+            ticks = self._sensor(location, sensor)["sensorState"]["ticks"]
+            return any(tick["timestamp"] > since and tick["endTimestamp"] for tick in ticks)
+
+        wait_until(looked, f"{sensor} has ticked")
+
+    def _sensor(self, location: str, sensor: str) -> dict[str, Any]:
+        selector = {**in_location(location), "sensorName": sensor}
+        found: dict[str, Any] = self.data(_FIND_SENSOR, {"sensor": selector})["sensorOrError"]
+        return found
+
+    def schedule_ticks(self, location: str, schedule: str) -> list[dict[str, Any]]:
+        """Return the ticks of a schedule, with the ids of the runs that they requested."""
+        selector = {**in_location(location), "scheduleName": schedule}
+        found = self.data(_FIND_SCHEDULE, {"schedule": selector})["scheduleOrError"]
+        ticks: list[dict[str, Any]] = found["scheduleState"]["ticks"]
+        return ticks
 
     def processes(self) -> dict[int, str]:
         """The processes that it started, by their ids, with their command lines."""
@@ -152,6 +204,11 @@ class WebPage:
         for pid in found:
             found += children.get(pid, [])
         return {pid: _command(pid) for pid in found}
+
+
+def in_location(location: str) -> dict[str, str]:
+    """Return what selects the definitions of a code location."""
+    return {"repositoryLocationName": location, "repositoryName": "__repository__"}
 
 
 def _status(pid: int) -> list[str] | None:
