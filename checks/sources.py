@@ -6,6 +6,7 @@ landed is sound without what was rejected.
 
 import dagster as dg
 
+from checks.judged import strip_suite
 from checks.verdict import Verdict
 from shardline.cli.wording import counted
 from shardline.log.version import Version
@@ -61,11 +62,16 @@ def _describe(
         first = rejected[0]
         parts = [f"{name}: {counted(len(rejected), 'rejected source')}"]
         parts += [skipped] if duplicates else []
-        return f"{', '.join(parts)}. Latest: {first.source.shown}: {first.reason}"
+        return f"{', '.join(parts)}. Latest: {first.source.shown}: {_reason(first)}"
     if duplicates:
         last = duplicates[0]
         return f"{name}: {skipped}. Latest: {last.source.shown}, same content as {last.first}"
     return f"{name}: no open rejected source or duplicate"
+
+
+def _reason(rejected: RejectedSource) -> str:
+    """Return why a source was rejected, without its path and the digest of the suite."""
+    return strip_suite(rejected.reason).removeprefix(f"{rejected.source.shown}: ")
 
 
 def _rejected_table(rejected: tuple[RejectedSource, ...]) -> dg.TableMetadataValue:
@@ -73,7 +79,7 @@ def _rejected_table(rejected: tuple[RejectedSource, ...]) -> dg.TableMetadataVal
         dg.TableRecord(
             {
                 "source": one.source.shown,
-                "reason": one.reason,
+                "reason": _reason(one),
                 "record": one.record,
                 "offset": one.offset,
                 "entry": one.entry,
