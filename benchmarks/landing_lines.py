@@ -100,9 +100,11 @@ def _scan(folder: Path) -> int:
 def _land_all(version: Version, where: LandingFolder) -> None:
     """Commit every file as landed, in a single entry: none is read."""
     found = look(version, (where,))
-    digests = {a.path: hashlib.sha256(a.path.encode()).hexdigest() for a in found.new}
-    sources = [Source(a.path, a.size, digests[a.path]) for a in found.new]
-    name = f"v1.{sources[0].sha256[:32]}.tfrecord"
+    sources = [
+        Source(arrival.path, arrival.size, hashlib.sha256(arrival.path.encode()).hexdigest())
+        for arrival in found.new
+    ]
+    name = f"v1.{sources[0].key[:32]}.tfrecord"
     version.create(_SCHEMA)
     version.store.create(version.shard_name(name), _SHARD)
     digest = hashlib.sha256(_SHARD).hexdigest()

@@ -56,11 +56,21 @@ class Batch:
         kind = "a Parquet file with" if self.path.suffix == ".parquet" else "a folder of"
         return f"{kind} {self.end - self.first:,} PNG images"
 
+    def digits(self) -> list[Digit]:
+        """Return its digits; numbers after the last digit repeat them, shifted by a pixel."""
+        known = all_digits()
+        chosen = list(known[self.first : self.end])
+        for number in range(max(self.first, len(known)), self.end):
+            turn, index = divmod(number, len(known))
+            pixels = _shift(index, turn % len(_SHIFTS))
+            chosen.append(Digit(number, known[index].label, pixels))
+        return chosen
+
     def land(self) -> bool:
         """Write it, unless it is there; says whether it was written."""
         if self.path.exists():
             return False
-        digits = _select_digits(self.first, self.end)
+        digits = self.digits()
         if self.path.suffix == ".parquet":
             write_parquet(self.path, as_table(digits))
         else:
@@ -79,19 +89,8 @@ _CACHED_IMAGES = 32 * 1024  # more than all digits at all shifts
 
 
 def extra_batch(rows: int) -> Batch:
-    """Return a batch of so many more rows: the digits again, shifted by a pixel or not at all."""
+    """Return a batch of so many more rows: the digits again, most of them shifted by a pixel."""
     return Batch(FILES / f"extra-{rows}.parquet", DIGITS, DIGITS + rows)
-
-
-def _select_digits(first: int, end: int) -> list[Digit]:
-    """Return the digits of some numbers; numbers after the last digit repeat them, shifted."""
-    digits = all_digits()
-    chosen = list(digits[first:end])
-    for number in range(max(first, DIGITS), end):
-        turn, index = divmod(number, DIGITS)
-        label, pixels = digits[index].label, _shift(index, turn % len(_SHIFTS))
-        chosen.append(Digit(number, label, pixels))
-    return chosen
 
 
 @cache

@@ -568,10 +568,9 @@ def test_an_entry_that_removes_unknown_shards_names_its_version(tmp_path: Path) 
 
 def test_entry_is_known_by_its_digest(root: Path) -> None:
     log = Version(root, NAME).log
-    for number in range(1, LAST + 1):
-        digest = log.entry(number).digest
-        assert log.has_entry(number, digest)
-        assert not log.has_entry(number % LAST + 1, digest), "another entry"
+    digest = log.entry(LAST).digest
+    assert log.has_entry(LAST, digest)
+    assert not log.has_entry(LAST - 1, digest), "another entry"
     assert not log.has_entry(LAST + 1, digest), "no entry"
     path = entry_path(root, LAST)
     sealed = path.read_bytes()
