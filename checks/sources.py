@@ -14,6 +14,7 @@ from shardline.operations.rejected_sources import Duplicate, RejectedSource, ope
 
 SOURCES = "sources_accepted"
 SHOWN = 20
+_TIME = "%Y-%m-%d %H:%M"
 _SOURCE = dg.TableColumn("source", description="path, URI or batch name")
 _ENTRY = dg.TableColumn("entry", "int", description="log entry that rejected or skipped it")
 _SINCE = dg.TableColumn("since", description="time of that entry (UTC)")
@@ -83,7 +84,7 @@ def _rejected_table(rejected: tuple[RejectedSource, ...]) -> dg.TableMetadataVal
                 "record": one.record,
                 "offset": one.offset,
                 "entry": one.entry,
-                "since": one.time.isoformat(timespec="seconds"),
+                "since": one.time.strftime(_TIME),
             }
         )
         for one in rejected[:SHOWN]
@@ -98,7 +99,7 @@ def _duplicate_table(duplicates: tuple[Duplicate, ...]) -> dg.TableMetadataValue
                 "source": one.source.shown,
                 "first": one.first,
                 "entry": one.entry,
-                "since": one.time.isoformat(timespec="seconds"),
+                "since": one.time.strftime(_TIME),
             }
         )
         for one in duplicates[:SHOWN]
