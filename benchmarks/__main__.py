@@ -18,6 +18,7 @@ from benchmarks import (
     audit_lines,
     check_lines,
     derive_lines,
+    landing_lines,
     lines,
     log_lines,
     memory,
@@ -82,6 +83,7 @@ def _speed(options: argparse.Namespace, console: Console) -> None:
             log_lines.all_lines(options.only),
             audit_lines.all_lines(options.only),
             check_lines.all_lines(folder, options.megabytes * MEGABYTE, options.only),
+            landing_lines.all_lines(options.only),
         ):
             if options.only in line.name:
                 status.update(line.name)

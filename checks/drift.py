@@ -129,7 +129,11 @@ def _number_moves(old: Numbers, new: Numbers, thresholds: Thresholds, what: str)
     # Of values that never differed, any other is far away.
     spread = max(old.spread, 1e-9 * max(abs(old.mean), 1.0))
     sds = (new.mean - old.mean) / spread
-    words = f"the {what} moved by {_short(sds)} standard deviations"
+    words = (
+        f"the {what} moved by {_short(sds)} standard deviations"
+        if old.spread > 0
+        else f"the {what} was always {_short(old.mean)}, and is {_short(new.mean)} on average"
+    )
     yield _move(abs(sds), thresholds.mean + _noise(old.count, new.count), words)
     width = old.high - old.low
     outside = max(old.low - new.low, new.high - old.high, 0.0)

@@ -25,6 +25,11 @@ def suite_detail(digest: str, description: str) -> str:
     return f"{description[:room].rstrip()}; {name}" if description else name
 
 
+def strip_suite(detail: str) -> str:
+    """Return the detail of an attestation without the digest of the suite, for people."""
+    return _SUITE.sub("", detail).removesuffix("; ")
+
+
 def not_judged(version: Version, snapshot: Snapshot, digest: str) -> tuple[Shard, ...]:
     """Return the shards of a snapshot whose rows the suite of this digest has not judged.
 

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from checks.judged import strip_suite
 from checks.verdict import Verdict
 from shardline.log.facts import Checks
 from shardline.log.version import Version
@@ -53,9 +54,15 @@ def publication_of(
     unchecked: dict[str, None] = {}
     is_final = False
     if not version.snapshot(number).published:
+        rejection = ""
         for found in obstacles_of(version, number):
-            detail = f": {found.detail}" if found.detail else ""
-            reasons.append(f"{found.check or 'snapshot'} {found.what}{detail}")
+            detail = strip_suite(found.detail)
+            if found.what == "rejected":
+                rejection = detail
+            # A rejection names the failure that caused it.
+            if found.what != "failed" or not detail or detail not in rejection:
+                said = f": {detail}" if detail else ""
+                reasons.append(f"{found.check or 'snapshot'} {found.what}{said}")
             if found.what == "missing":
                 unchecked[found.check] = None
             else:

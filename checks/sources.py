@@ -6,6 +6,7 @@ landed is sound without what was rejected.
 
 import dagster as dg
 
+from checks.judged import strip_suite
 from checks.verdict import Verdict
 from shardline.cli.wording import counted
 from shardline.log.version import Version
@@ -13,6 +14,7 @@ from shardline.operations.rejected_sources import Duplicate, RejectedSource, ope
 
 SOURCES = "sources_accepted"
 SHOWN = 20
+_TIME = "%Y-%m-%d %H:%M"
 _SOURCE = dg.TableColumn("source", description="path, URI or batch name")
 _ENTRY = dg.TableColumn("entry", "int", description="log entry that rejected or skipped it")
 _SINCE = dg.TableColumn("since", description="time of that entry (UTC)")
@@ -61,11 +63,16 @@ def _describe(
         first = rejected[0]
         parts = [f"{name}: {counted(len(rejected), 'rejected source')}"]
         parts += [skipped] if duplicates else []
-        return f"{', '.join(parts)}. Latest: {first.source.shown}: {first.reason}"
+        return f"{', '.join(parts)}. Latest: {first.source.shown}: {_reason(first)}"
     if duplicates:
         last = duplicates[0]
         return f"{name}: {skipped}. Latest: {last.source.shown}, same content as {last.first}"
     return f"{name}: no open rejected source or duplicate"
+
+
+def _reason(rejected: RejectedSource) -> str:
+    """Return why a source was rejected, without its path and the digest of the suite."""
+    return strip_suite(rejected.reason).removeprefix(f"{rejected.source.shown}: ")
 
 
 def _rejected_table(rejected: tuple[RejectedSource, ...]) -> dg.TableMetadataValue:
@@ -73,11 +80,11 @@ def _rejected_table(rejected: tuple[RejectedSource, ...]) -> dg.TableMetadataVal
         dg.TableRecord(
             {
                 "source": one.source.shown,
-                "reason": one.reason,
+                "reason": _reason(one),
                 "record": one.record,
                 "offset": one.offset,
                 "entry": one.entry,
-                "since": one.time.isoformat(timespec="seconds"),
+                "since": one.time.strftime(_TIME),
             }
         )
         for one in rejected[:SHOWN]
@@ -92,7 +99,7 @@ def _duplicate_table(duplicates: tuple[Duplicate, ...]) -> dg.TableMetadataValue
                 "source": one.source.shown,
                 "first": one.first,
                 "entry": one.entry,
-                "since": one.time.isoformat(timespec="seconds"),
+                "since": one.time.strftime(_TIME),
             }
         )
         for one in duplicates[:SHOWN]

@@ -8,7 +8,7 @@ import io
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -39,11 +39,7 @@ class Digit:
 
     def png(self) -> bytes:
         """The image as a PNG file."""
-        from PIL import Image  # noqa: PLC0415 - only where something lands
-
-        file = io.BytesIO()
-        Image.fromarray(self.pixels).save(file, "png")
-        return file.getvalue()
+        return _encode_png(self.pixels.tobytes(), self.pixels.shape)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,13 +54,23 @@ class Batch:
     def said(self) -> str:
         """What it is, for people."""
         kind = "a Parquet file with" if self.path.suffix == ".parquet" else "a folder of"
-        return f"{kind} {self.end - self.first} PNG images"
+        return f"{kind} {self.end - self.first:,} PNG images"
+
+    def digits(self) -> list[Digit]:
+        """Return its digits; numbers after the last digit repeat them, shifted by a pixel."""
+        known = all_digits()
+        chosen = list(known[self.first : self.end])
+        for number in range(max(self.first, len(known)), self.end):
+            turn, index = divmod(number, len(known))
+            pixels = _shift(index, turn % len(_SHIFTS))
+            chosen.append(Digit(number, known[index].label, pixels))
+        return chosen
 
     def land(self) -> bool:
         """Write it, unless it is there; says whether it was written."""
         if self.path.exists():
             return False
-        digits = all_digits()[self.first : self.end]
+        digits = self.digits()
         if self.path.suffix == ".parquet":
             write_parquet(self.path, as_table(digits))
         else:
@@ -78,6 +84,27 @@ BATCHES = (
     Batch(FOLDERS / "batch-3", 1200, 1797),
 )
 DIGITS = BATCHES[-1].end
+_SHIFTS = tuple((down, right) for down in (0, -1, 1) for right in (0, -1, 1))
+_CACHED_IMAGES = 32 * 1024  # more than all digits at all shifts
+
+
+def extra_batch(rows: int) -> Batch:
+    """Return a batch of so many more rows: the digits again, most of them shifted by a pixel."""
+    return Batch(FILES / f"extra-{rows}.parquet", DIGITS, DIGITS + rows)
+
+
+@cache
+def _shift(index: int, shift: int) -> "NDArray[np.uint8]":
+    return np.roll(all_digits()[index].pixels, _SHIFTS[shift], axis=(0, 1))
+
+
+@lru_cache(maxsize=_CACHED_IMAGES)
+def _encode_png(pixels: bytes, shape: tuple[int, ...]) -> bytes:
+    from PIL import Image  # noqa: PLC0415 - only where something lands
+
+    file = io.BytesIO()
+    Image.fromarray(np.frombuffer(pixels, np.uint8).reshape(shape)).save(file, "png")
+    return file.getvalue()
 
 
 @cache

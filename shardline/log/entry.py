@@ -189,6 +189,17 @@ def read_entry(version: str, number: int, data: bytes) -> Entry:
     return entry
 
 
+def is_sealed(data: bytes, digest: str) -> bool:
+    """Return True if this is the file of the entry with this digest.
+
+    Nothing is decoded. False proves nothing: the digest may also be part of other fields.
+    """
+    field = f'"digest":"{digest}",'.encode()
+    if not data.endswith(b"\n") or data.count(field) != 1:
+        return False
+    return hashlib.sha256(data[:-1].replace(field, b"")).hexdigest() == digest
+
+
 def _digest_without(digest: object, text: bytes, told: dict[str, Any]) -> str:
     """The digest of an entry's canonical text without its digest.
 

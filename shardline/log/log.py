@@ -24,7 +24,7 @@ from shardline.errors import (
 )
 from shardline.hints import Hint
 from shardline.log.checkpoint import CheckpointError, read_checkpoint, write_checkpoint
-from shardline.log.entry import Entry, read_entry
+from shardline.log.entry import Entry, is_sealed, read_entry
 from shardline.log.next_entry import next_entry
 from shardline.log.state import State
 from shardline.storage import check_name, object_uri
@@ -114,6 +114,16 @@ class Log:
         except ObjectMissingError:
             raise DamagedLogError(self.shown, number, "it is missing", "missing-entry") from None
         return read_entry(self.shown, number, data)
+
+    def has_entry(self, number: int, digest: str) -> bool:
+        """Return True if an entry has this digest, without decoding it: it may be large.
+
+        Raises DamagedLogError if the entry is corrupt.
+        """
+        data = self.store.read_many([self.entry_name(number)])[0]
+        if data is None:
+            return False
+        return is_sealed(data, digest) or read_entry(self.shown, number, data).digest == digest
 
     def entries_at(self, numbers: Sequence[int]) -> Iterator[Entry]:
         """Read some entries that are known to exist, several at a time."""

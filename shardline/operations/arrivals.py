@@ -215,7 +215,7 @@ class KnownFiles:
     def is_confirmed(self, log: Log) -> bool:
         """Return True if the log contains the entry at which it knew all sources."""
         try:
-            return self.entry > 0 and log.entry(self.entry).digest == self.digest
+            return self.entry > 0 and log.has_entry(self.entry, self.digest)
         except DamagedLogError:
             return False
 

@@ -13,6 +13,7 @@ from playwright.sync_api import ConsoleMessage, Locator, Page, Request, Response
 MILLISECONDS = 300_000
 WIDTH, HEIGHT = 1440, 900
 _GRAPH_HEIGHT = 820
+_NO_TOASTS = "[data-sonner-toaster] { display: none !important }"
 _GROUPS = ("digits", "digit_pairs")
 _ENDS = re.compile("^(Success|Failure|Canceled)$")
 _LINE_COLOUR, _LINE_PIXELS = [0x4F, 0x43, 0xDD], 100
@@ -83,7 +84,8 @@ class DagsterUI:
             return
         if height is not None:
             self.page.set_viewport_size({"width": WIDTH, "height": height})
-        self.page.screenshot(path=self.screenshots / f"{name}.png", animations="disabled")
+        path = self.screenshots / f"{name}.png"
+        self.page.screenshot(path=path, animations="disabled", style=_NO_TOASTS)
 
     def open_graph(self) -> None:
         """Open the graph and all its groups, on a screen no higher than what there is to see."""

@@ -160,3 +160,13 @@ def test_a_column_that_only_one_side_has_is_drift(tmp_path: Path) -> None:
     assert "only the added" in found_in(verdict)["age"]
     verdict = drift(sample(snapshot, columns=["label"]), sample(snapshot))
     assert "only the published" in found_in(verdict)["weight"]
+
+
+def test_constant_that_moves_has_no_standard_deviations(tmp_path: Path) -> None:
+    old, new = (
+        [{**row, "text": f"{i:0{n}}"} for i, row in enumerate(random_rows(500, n))] for n in (3, 5)
+    )
+    verdict = drift(*samples(tmp_path, old, new, schema=MANY))
+    assert verdict.warns
+    assert "always 3" in found_in(verdict)["text"]
+    assert "standard deviations" not in found_in(verdict)["text"]

@@ -1,5 +1,6 @@
 """The private names of Dagster: all in one module, each there, and each as we need it."""
 
+import ast
 import asyncio
 import json
 import re
@@ -18,6 +19,7 @@ from dagster_project.dagster_private import (
     optimize_for_webserver,
     run_code_servers,
 )
+from dagster_project.dagster_records import CheckState, blocking_checks, check_results
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("assets", "checks", "dagster_project", "shardline", "tests", "benchmarks")
@@ -42,6 +44,19 @@ def test_private_names_are_in_one_module() -> None:
     private = ROOT / "dagster_project" / "dagster_private.py"
     paths = [path for package in PACKAGES for path in (ROOT / package).rglob("*.py")]
     assert [path for path in paths if PRIVATE.search(path.read_text())] == [private]
+
+
+def test_no_private_attribute_is_used() -> None:
+    """The platform reads private attributes of its own objects only, and of named tuples."""
+    ours = {"self", "cls"}
+    found = []
+    for path in (ROOT / "dagster_project").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Attribute) and re.match("_[a-z]", node.attr):
+                owner = node.value.id if isinstance(node.value, ast.Name) else ""
+                if owner not in ours and node.attr != "_replace":
+                    found.append(f"{path.name}:{node.lineno} {ast.unparse(node)}")
+    assert found == []
 
 
 @pytest.fixture(scope="module")
@@ -115,3 +130,33 @@ def test_workspace_may_be_written(tmp_path: Path, instance: dg.DagsterInstance) 
 def test_optimized_instance_still_works(instance: dg.DagsterInstance) -> None:
     optimize_for_webserver(instance)
     assert instance.get_run_by_id("none") is None
+
+
+@dg.asset
+def counted() -> None: ...
+
+
+@dg.asset_check(asset=counted, blocking=True)
+def even(context: dg.AssetCheckExecutionContext) -> dg.AssetCheckResult:
+    return dg.AssetCheckResult(passed="odd" not in context.run.tags)
+
+
+def test_check_counts_for_latest_materialization_only(instance: dg.DagsterInstance) -> None:
+    """AssetCheckExecutionRecord, its resolved status and LoadingContext, as Dagster uses them."""
+    defs = dg.Definitions(assets=[counted], asset_checks=[even])
+    (check,) = blocking_checks(defs.get_repository_def(), counted.key)
+
+    def state() -> CheckState:
+        return check_results(instance, [check])[check].state
+
+    def run(*definitions: Any, **tags: str) -> None:  # noqa: ANN401 - assets and checks
+        dg.materialize(definitions, instance=instance, tags=tags, raise_on_error=False)
+
+    assert state() is CheckState.MISSING
+    run(counted, even)
+    assert state() is CheckState.PASSED
+    assert check_results(instance, [check])[check].time > 0
+    run(counted)
+    assert state() is CheckState.MISSING
+    run(counted, even, odd="yes")
+    assert state() is CheckState.FAILED

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from dagster_project.demo_batches import all_digits, as_table, extra_batch
 from shardline.files.reader import RecordFile
 from shardline.log.version import Version
 from shardline.operations.consumers import consumers_of
@@ -20,6 +21,7 @@ pytestmark = pytest.mark.xdist_group("demo")  # one worker, since they share wha
 
 REPOSITORY = Path(__file__).parents[2]
 DIGITS = 1797
+EXTRA = 20_000
 CHECKS = ("integrity", "schema", "expectations", "drift", "volume", "sources_accepted")
 
 
@@ -29,12 +31,14 @@ class Demo:
 
     folder: Path
 
-    def call(self, module: str, *options: str) -> subprocess.CompletedProcess[str]:
-        """Run one of the demo's modules as make does."""
+    def call(
+        self, module: str, *options: str, arguments: Sequence[str] = ()
+    ) -> subprocess.CompletedProcess[str]:
+        """Run one of the demo's modules as make does; `options` are those of Python."""
         ours = {"DAGSTER_HOME": str(self.folder / "home"), "PYTHONPATH": str(REPOSITORY)}
         kept = {key: value for key, value in os.environ.items() if key not in _OTHERS}
         return subprocess.run(
-            [sys.executable, *options, "-m", module],
+            [sys.executable, *options, "-m", module, *arguments],
             cwd=self.folder,
             env={**kept, **ours, "COLUMNS": "400"},
             capture_output=True,
@@ -246,6 +250,31 @@ def test_faults_can_be_shown_again(
     assert again.returncode == faulted.returncode == 0, again.stdout + again.stderr
     assert len(lines_with(again.stdout, "    sources_accepted ", "FAILED")) == 3
     assert played.demo.version("digits/single").published().records == DIGITS + 240
+
+
+@pytest.mark.sweep(keep=1, of="long runs")
+def test_faults_among_many_extra_rows_are_stopped(played: Played) -> None:
+    """More rows than the model learns from, and more pairs than are counted."""
+    before = played.demo.version("digits/v1").published().records
+    more = played.demo.call("dagster_project.demo", arguments=["--extra-rows", str(EXTRA)])
+    assert more.returncode == 0, more.stdout + more.stderr
+    rows = before + EXTRA
+    assert played.demo.version("digits/v1").published().records == rows
+    faults = played.demo.call("dagster_project.demo_fault")
+    assert faults.returncode == 0, faults.stdout + faults.stderr
+    for name in ("digits/v1", "digits/single", "digits/v2"):
+        assert played.demo.version(name).published().records == rows + 120
+    assert played.demo.version("digit_pairs/v1").published().records == (
+        (rows + 120) * (rows + 119) // 2
+    )
+
+
+def test_extra_rows_have_paths_of_their_own() -> None:
+    table = as_table(extra_batch(EXTRA).digits())
+    paths, labels = table["path"].to_pylist(), table["label"].to_pylist()
+    assert len(set(paths)) == table.num_rows == EXTRA
+    assert not {digit.path for digit in all_digits()} & set(paths)
+    assert all(path.startswith(f"{label}/") for path, label in zip(paths, labels, strict=True))
 
 
 def test_faults_before_anything_is_published_are_refused(tmp_path: Path) -> None:

@@ -92,6 +92,9 @@ def test_a_snapshot_that_fails_its_suite_is_rejected_and_the_next_one_goes_on(
     for check in ("expectations", "published"):
         failed = verdicts(result)[f"notes_v1:{check}"]
         assert (failed.passed, failed.severity) == (False, dg.AssetCheckSeverity.ERROR)
+    published = verdicts(result)["notes_v1:published"]
+    assert published.metadata["obstacles"].value == 1, "a rejection names the failure once"
+    assert "sha256" not in str(published.description)
     version = expecting.version()
     assert version.snapshot(2).rejected
     assert version.published().records == 5

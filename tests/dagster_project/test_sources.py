@@ -47,6 +47,7 @@ def test_rejected_source_stays_red_until_it_is_replaced_or_dismissed(
     row = rows[str(damaged)]
     assert (row["record"], row["offset"], row["entry"]) == (2, listed.offset, listed.entry)
     assert "weight" in rows[str(other)]["reason"]
+    assert all(path not in row["reason"] for path, row in rows.items()), "a column has the path"
 
     for again in (execute_alone(notes, instance), of_run(notes.run(instance, GROWING))):
         assert (again.passed, again.severity) == (False, ERROR)

@@ -564,3 +564,17 @@ def test_an_entry_that_removes_unknown_shards_names_its_version(tmp_path: Path) 
     unknown = [versions.shard_name("y"), versions.shard_name("z")]
     resealed(entry_path(tmp_path, 4), lambda told: told.update(removed=unknown))
     assert damaged(lambda: Version(tmp_path, NAME).newest().shards) == 4
+
+
+def test_entry_is_known_by_its_digest(root: Path) -> None:
+    log = Version(root, NAME).log
+    digest = log.entry(LAST).digest
+    assert log.has_entry(LAST, digest)
+    assert not log.has_entry(LAST - 1, digest), "another entry"
+    assert not log.has_entry(LAST + 1, digest), "no entry"
+    path = entry_path(root, LAST)
+    sealed = path.read_bytes()
+    for index in range(len(sealed)):
+        path.write_bytes(sealed[:index] + bytes([sealed[index] ^ 1]) + sealed[index + 1 :])
+        with pytest.raises(DamagedLogError):
+            log.has_entry(LAST, digest)

@@ -263,6 +263,6 @@ def _unreported(history: History, told: set[int], instance: DagsterInstance) -> 
             history.name,
             f"snapshot {entry.snapshot}",
             f"Dagster has no materialization of it: {how}",
-            Hint.of("if it was committed outside Dagster on purpose, turn on outside_commits"),
+            Hint.of("if it was committed outside Dagster on purpose, turn on the reconciler"),
             entry.number,
         )
