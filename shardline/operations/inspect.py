@@ -10,6 +10,7 @@ import numpy as np
 
 from shardline import kernel
 from shardline.errors import DamagedFileError, ObjectMissingError
+from shardline.files.compression import Compression
 from shardline.files.hashed import HashedFile
 from shardline.files.index import IndexCheck, NoIndexCheck
 from shardline.files.reader import BLOCK_BYTES, DEFAULT_LIMITS, Block, Limits, RecordFile
@@ -125,6 +126,12 @@ def inspect_shard(
             problems.append("its sha256 is not the one that was committed")
         wrong_index = "" if problems else indexed.finish(records_of, end)
     return ShardReport(shard, name, tuple(problems), tuple(misfits), read, damaged_at, wrong_index)
+
+
+def joinable_bytes(shard: Shard) -> int | None:
+    """Return how many bytes a shard has that can be read together with others; None of another."""
+    is_plain = shard.compression == Compression.NONE.value and shard.base is None
+    return shard.bytes if is_plain and not shard.virtual else None
 
 
 def inspect_small_shards(
