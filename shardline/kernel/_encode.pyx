@@ -16,7 +16,7 @@ from shardline.kernel._wire cimport (
 
 from shardline.errors import ColumnError
 from shardline.kernel.types import (
-    KINDS, LARGEST_MAX_RECORD_BYTES, Framed, check_buffers, check_distinct,
+    KINDS, LARGEST_MAX_RECORD_BYTES, Framed, check_columns, check_distinct,
 )
 
 cdef extern from "frames.h" nogil:
@@ -130,6 +130,7 @@ def encode(columns, Py_ssize_t records):
     """Write a block of records as framed Examples: SequenceExamples if a column is ragged."""
     ordered = sorted(columns, key=lambda buffers: buffers.column.name.encode())
     check_distinct(buffers.column for buffers in ordered)
+    check_columns(ordered, records)
     cdef int32_t c, count = len(ordered), level
     cdef Py_ssize_t i
     cdef int64_t total = 0, payload, largest = LARGEST_MAX_RECORD_BYTES, too_large = -1
@@ -153,7 +154,6 @@ def encode(columns, Py_ssize_t records):
         raise MemoryError
     try:
         for c, buffers in enumerate(ordered):
-            check_buffers(buffers, records)
             source = &sources[c]
             key = buffers.column.name.encode()
             source.key = <const uint8_t *>PyBytes_AS_STRING(key)

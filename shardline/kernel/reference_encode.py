@@ -12,7 +12,7 @@ from shardline.kernel.types import (
     LARGEST_MAX_RECORD_BYTES,
     ColumnBuffers,
     Framed,
-    check_buffers,
+    check_columns,
     check_distinct,
 )
 
@@ -28,8 +28,7 @@ def encode(columns: Sequence[ColumnBuffers], records: int) -> Framed:
     """
     ordered = sorted(columns, key=lambda buffers: buffers.column.name.encode())
     check_distinct(buffers.column for buffers in ordered)
-    for buffers in ordered:
-        check_buffers(buffers, records)
+    check_columns(ordered, records)
     payloads = []
     for record in range(records):
         context = b"".join(_encoded(c, record) for c in ordered if not c.column.sequence)

@@ -9,13 +9,14 @@ from dataclasses import dataclass, replace
 from enum import IntEnum
 from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
 
+import numpy as np
+
 from shardline.errors import ColumnError, ExampleError, InvalidArgumentError
 from shardline.hints import Hint
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    import numpy as np
     from numpy.typing import NDArray
 
     IntArray: TypeAlias = NDArray[np.int64]
@@ -333,41 +334,59 @@ def check_offsets(count: int) -> None:
         )
 
 
-_VALUE_DTYPES: dict[Kind, str] = {"bytes": "u1", "float": "f4", "int64": "i8"}
+_SHORT_ROWS = 1024 + 1
+_BYTE, _OFFSET = np.dtype("u1"), np.dtype("i4")
+_VALUE_DTYPES = {"bytes": _BYTE, "float": np.dtype("f4"), "int64": np.dtype("i8")}
 
 
-def check_buffers(buffers: ColumnBuffers, records: int) -> None:
-    """Refuse buffers of other types, that point outside each other, or of another width."""
+def check_columns(columns: Iterable[ColumnBuffers], records: int) -> None:
+    """Refuse columns with invalid buffers. Rows that scalars share are looked at once."""
+    counting: NDArray[np.int32] | None = None
+    for buffers in columns:
+        check_buffers(buffers, records, counting)
+        rows = buffers.rows
+        is_short = len(rows) <= _SHORT_ROWS  # of long columns, values cost more than these checks
+        if is_short and rows is not counting and np.array_equal(rows, np.arange(len(rows))):
+            counting = rows
+
+
+def check_buffers(
+    buffers: ColumnBuffers, records: int, counting: NDArray[np.int32] | None = None
+) -> None:
+    """Refuse buffers of other types, that point outside each other, or of another width.
+
+    `counting` are rows that are known to be 0, 1, 2 and so on.
+    """
     column = buffers.column
     parts = (
         ("values", buffers.values, _VALUE_DTYPES[column.kind]),
-        ("sizes", buffers.sizes, "i4" if column.kind == "bytes" else None),
-        ("steps", buffers.steps, "i4" if column.sequence else None),
-        ("rows", buffers.rows, "i4"),
-        ("valid", buffers.valid, "u1"),
+        ("sizes", buffers.sizes, _OFFSET if column.kind == "bytes" else None),
+        ("steps", buffers.steps, _OFFSET if column.sequence else None),
+        ("rows", buffers.rows, _OFFSET),
+        ("valid", buffers.valid, _BYTE),
     )
     for part, array, dtype in parts:
         if (array is None) != (dtype is None) or (
             array is not None
             and (array.dtype != dtype or array.ndim != 1 or not array.flags.c_contiguous)
         ):
-            wanted = "none" if dtype is None else f"one contiguous array of {dtype}"
+            wanted = "none" if dtype is None else f"one contiguous array of {dtype.str[1:]}"
             raise ValueError(f"column {column.name!r}: its {part} must be {wanted}")
     inner = len(buffers.values)
     for offsets in (buffers.sizes, buffers.steps, buffers.rows):
         if offsets is None:
             continue
-        if (
-            len(offsets) == 0
-            or offsets[0] < 0
-            or offsets[-1] > inner
-            or (offsets[1:] < offsets[:-1]).any()
-        ):
+        if offsets is counting:
+            is_sound = len(offsets) <= inner + 1
+        else:
+            is_sound = len(offsets) > 0 and offsets[0] >= 0 and offsets[-1] <= inner
+            is_sound = is_sound and not (offsets[1:] < offsets[:-1]).any()
+        if not is_sound:
             raise ValueError(f"column {buffers.column.name!r}: offsets do not fit its values")
         inner = len(offsets) - 1
     if inner < records or len(buffers.valid) < records:
         raise ValueError(f"column {buffers.column.name!r} has fewer than {records} records")
-    if column.width is not None:
+    if column.width is not None and not (column.width == 1 and buffers.rows is counting):
         counts = buffers.rows[1 : records + 1] - buffers.rows[:records]
         wrong = (counts != column.width) & (buffers.valid[:records] != 0)
         if wrong.any():

@@ -127,12 +127,30 @@ def _judge(
             verdict.misfits[key] = f"{place}not in the schema"
     for feature in suspects:
         found = by_key.get(feature.key, [])
+        if len(found) == 1 and _is_plain_fit(feature, found[0], records):
+            continue
         misfit = _misfit(feature, found, records)
         if misfit is not None:
             verdict.misfits[feature.key] = misfit
         elif any(_undecided(feature, fact) for fact in found):
             verdict.undecided.append(feature)
     return verdict
+
+
+def _is_plain_fit(feature: Feature, fact: FeatureFacts, records: int) -> bool:
+    """Return True if a feature with a single value in each record certainly fits.
+
+    Most features of most schemas are such, and wide records have many of them.
+    """
+    meaning = feature.meaning
+    return (
+        fact.kind == feature.kind
+        and fact.present == records
+        and not feature.shape
+        and fact.lengths == (1, 1)
+        and (not fact.nans or feature.nan)
+        and (meaning is None or (fact.utf8 and type(meaning) is Text))
+    )
 
 
 def _misfit(feature: Feature, facts: list[FeatureFacts], records: int) -> str | None:

@@ -9,13 +9,17 @@ from typing import TYPE_CHECKING
 
 from shardline.execution.groups import small_groups
 from shardline.execution.threads import run_tasks
-from shardline.files.compression import Compression
 from shardline.files.reader import DEFAULT_LIMITS, Limits
 from shardline.log.changes import refuse_condemned
 from shardline.log.facts import Attestation
 from shardline.log.layers import stacks_of
 from shardline.log.version import refuse_no_version
-from shardline.operations.inspect import inspect_shard, inspect_small_shards, look_at_shard
+from shardline.operations.inspect import (
+    inspect_shard,
+    inspect_small_shards,
+    joinable_bytes,
+    look_at_shard,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Sequence
@@ -91,7 +95,7 @@ def check_version(
     asked = tuple(stay.shard for stay in left)
     stacks = stacks_of(replace(snapshot, list_shards=lambda: asked))
     checker = _Checker(version, SCHEMA in needed, limits, progress)
-    groups = [stacks[cut] for cut in small_groups([_joinable_bytes(one.shard) for one in left])]
+    groups = [stacks[cut] for cut in small_groups([joinable_bytes(one.shard) for one in left])]
     found = run_tasks(checker.check, groups, workers=workers)
     reports = [report for some in found for report in some]
     attested = {SCHEMA} & needed | {INTEGRITY} & set(only)
@@ -154,12 +158,6 @@ class _Checker:
         )
         problems = (*report.problems, *_problems_below(self.version, stack))
         return replace(report, problems=problems, read=report.read and layer.schema is not None)
-
-
-def _joinable_bytes(shard: Shard) -> int | None:
-    """Return how many bytes a shard has that can be read together with others; None of another."""
-    is_plain = shard.compression == Compression.NONE.value and shard.base is None
-    return shard.bytes if is_plain and not shard.virtual else None
 
 
 @dataclass(frozen=True, slots=True)

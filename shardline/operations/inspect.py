@@ -10,9 +10,10 @@ import numpy as np
 
 from shardline import kernel
 from shardline.errors import DamagedFileError, ObjectMissingError
+from shardline.files.compression import Compression
 from shardline.files.hashed import HashedFile
 from shardline.files.index import IndexCheck, NoIndexCheck
-from shardline.files.reader import DEFAULT_LIMITS, Block, Limits, RecordFile
+from shardline.files.reader import BLOCK_BYTES, DEFAULT_LIMITS, Block, Limits, RecordFile
 from shardline.files.stored import StoredFile
 from shardline.kernel.types import FOOTER_BYTES
 from shardline.log.conform import Violation, violations
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
     from shardline.storage import Store
 
 MAX_VIOLATIONS = 10
+_BYTES_PER_FEATURE = 512
+_MOST_BLOCK_BYTES = 16 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +101,7 @@ def inspect_shard(
     misfits: list[Violation] = []
     records, end, read, damaged_at = 0, 0, False, None
     indexed = IndexCheck(store, name, opened, shard.sha256) if index else NoIndexCheck()
-    with RecordFile(file, limits=limits) as records_of:
+    with RecordFile(file, limits=limits, block_bytes=_block_bytes(schema)) as records_of:
         try:
             for block in records_of.blocks():
                 records += len(block.starts)
@@ -123,6 +126,12 @@ def inspect_shard(
             problems.append("its sha256 is not the one that was committed")
         wrong_index = "" if problems else indexed.finish(records_of, end)
     return ShardReport(shard, name, tuple(problems), tuple(misfits), read, damaged_at, wrong_index)
+
+
+def joinable_bytes(shard: Shard) -> int | None:
+    """Return how many bytes a shard has that can be read together with others; None of another."""
+    is_plain = shard.compression == Compression.NONE.value and shard.base is None
+    return shard.bytes if is_plain and not shard.virtual else None
 
 
 def inspect_small_shards(
@@ -152,6 +161,12 @@ def inspect_small_shards(
     if schema is not None and any(violations(schema, block, limit=1)):
         return [None] * len(shards)
     return [ShardReport(shard, name, read=True) for name, shard in shards]
+
+
+def _block_bytes(schema: Schema | None) -> int:
+    """Return how much to read at once: more if there are many features to judge per block."""
+    features = 0 if schema is None else len(schema.features)
+    return min(max(BLOCK_BYTES, features * _BYTES_PER_FEATURE), _MOST_BLOCK_BYTES)
 
 
 def _wrong_size(size: int, shard: Shard) -> str:

@@ -7,17 +7,23 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from shardline.errors import DamagedLogError, ShardlineError
+from shardline.execution.groups import small_groups
 from shardline.execution.threads import run_tasks
 from shardline.files.reader import DEFAULT_LIMITS, Limits
 from shardline.log.layers import stacks_of
 from shardline.log.version import refuse_no_version
-from shardline.operations.inspect import inspect_shard, look_at_shard
+from shardline.operations.inspect import (
+    inspect_shard,
+    inspect_small_shards,
+    joinable_bytes,
+    look_at_shard,
+)
 from shardline.operations.read_from import layers_below, object_of
 from shardline.operations.verify_log import LogReport, verify_log
 from shardline.readers.content import SMALL_BYTES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from shardline.log.facts import Shard
     from shardline.log.layers import Layer, Stack
@@ -75,25 +81,13 @@ def verify_version(
             raise
         return VersionReport(None, log, [])
 
-    def verify_one(layer: Layer) -> ShardReport:
-        shard, name = layer.shard, object_of(layer)
-        if quick:
-            return look_at_shard(version.store, name, shard)
-        return inspect_shard(
-            version.store,
-            name,
-            shard,
-            None if shard.base is None else layer.schema,
-            below=layer.below,
-            limits=limits,
-            # No reader uses the index of a small shard: audit compares these too.
-            index=shard.bytes > SMALL_BYTES,
-            progress=None if progress is None else partial(progress, shard),
-        )
-
+    verifier = _Verifier(version, quick, limits, progress)
     stacks = stacks_of(snapshot)
     layers = [*(stack.top for stack in stacks), *_below(snapshot, stacks)]
-    found = list(run_tasks(verify_one, layers, workers=workers))
+    groups = [layers[cut] for cut in small_groups([joinable_bytes(one.shard) for one in layers])]
+    found = [
+        report for some in run_tasks(verifier.verify, groups, workers=workers) for report in some
+    ]
     vacuumed = []
     for place, layer in enumerate(layers):
         deleted = _deleted(version, layer)
@@ -106,6 +100,46 @@ def verify_version(
             problems = (*shards[place].problems, stack.problem)
             shards[place] = replace(shards[place], problems=problems)
     return VersionReport(snapshot, log, shards, bases, tuple(vacuumed))
+
+
+@dataclass(frozen=True, slots=True)
+class _Verifier:
+    """Verifies shards as files: small ones together, as long as all are sound."""
+
+    version: Version
+    quick: bool
+    limits: Limits
+    progress: Callable[[Shard, int], None] | None
+
+    def verify(self, layers: Sequence[Layer]) -> list[ShardReport]:
+        """Verify the shards of a group."""
+        if self.quick or len(layers) == 1:
+            return [self._verify_alone(layer) for layer in layers]
+        shards = [(object_of(layer), layer.shard) for layer in layers]
+        reports = inspect_small_shards(self.version.store, shards, None, limits=self.limits)
+        if self.progress is not None:
+            for report in filter(None, reports):
+                self.progress(report.shard, report.shard.bytes)
+        return [
+            self._verify_alone(layer) if report is None else report
+            for layer, report in zip(layers, reports, strict=True)
+        ]
+
+    def _verify_alone(self, layer: Layer) -> ShardReport:
+        shard, name = layer.shard, object_of(layer)
+        if self.quick:
+            return look_at_shard(self.version.store, name, shard)
+        return inspect_shard(
+            self.version.store,
+            name,
+            shard,
+            None if shard.base is None else layer.schema,
+            below=layer.below,
+            limits=self.limits,
+            # No reader uses the index of a small shard: audit compares these too.
+            index=shard.bytes > SMALL_BYTES,
+            progress=None if self.progress is None else partial(self.progress, shard),
+        )
 
 
 def _below(snapshot: Snapshot, stacks: list[Stack]) -> list[Layer]:

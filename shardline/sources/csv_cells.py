@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 
 from shardline.errors import SchemaMismatchError
 from shardline.hints import Hint
+from shardline.kernel.columns import from_arrow, split_scalars
 from shardline.log.schema import Array, Feature, Image, Schema, Text
 from shardline.sources.arrow_types import depth_of
 from shardline.sources.exact import rounded_numbers, rounds_texts
@@ -20,10 +21,11 @@ from shardline.sources.json_values import NotJson, parsed_list
 from shardline.sources.values import TooLarge, fit_values
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from numpy.typing import NDArray
 
+    from shardline.kernel.types import ColumnBuffers
     from shardline.log.schema import Kind
 
 NO_NUMBER = "holds text that is no number"
@@ -63,40 +65,84 @@ def fit_cells(feature: Feature, texts: pa.Array) -> Fitted:
     return _fit_each(feature, texts, _number_of) if numbers is None else fit(feature, numbers)
 
 
-def fit_columns(
-    features: Sequence[Feature], texts: Mapping[str, pa.Array]
-) -> list[tuple[Feature, Fitted]]:
-    """Fit the columns of cells, by name, to their features.
+@dataclass(frozen=True, slots=True)
+class Cells:
+    """Short columns of cells behind each other in a single array.
 
-    Short columns of the same kind are converted together, because each call of Arrow costs more
-    than their few cells.
+    Each call of Arrow, and each of its arrays, costs more than a column of few cells.
     """
-    together: dict[Kind, list[Feature]] = {}
-    fitted: dict[str, Fitted] = {}
-    for feature in features:
-        packed = isinstance(feature.meaning, Image | Array)
-        if len(texts[feature.name]) > SHORT_COLUMN or depth_of(feature) or packed:
-            fitted[feature.name] = fit_cells(feature, texts[feature.name])
+
+    array: pa.Array
+    columns: int
+
+    @classmethod
+    def join(cls, columns: Sequence[pa.Array]) -> Cells:
+        """Copy columns of the same length into one array."""
+        return cls(pa.concat_arrays(columns), len(columns))
+
+    @property
+    def rows(self) -> int:
+        """The number of cells of each column."""
+        return len(self.array) // self.columns
+
+    def column(self, at: int) -> pa.Array:
+        """Return the cells of a column."""
+        return self.array.slice(at * self.rows, self.rows)
+
+    def select(self, places: Sequence[int]) -> pa.Array:
+        """Return the cells of some columns, behind each other."""
+        if len(places) == self.columns and list(places) == list(range(self.columns)):
+            return self.array
+        cells = np.arange(len(self.array)).reshape(self.columns, self.rows)
+        return self.array.take(pa.array(cells[places].ravel()))
+
+
+class FittedCells(NamedTuple):
+    """Columns ready to be written. `bad` tells why rows do not fit, by feature."""
+
+    buffers: list[ColumnBuffers]
+    bad: list[tuple[Feature, dict[int, str]]]
+
+
+def fit_columns(features: Sequence[Feature], places: Sequence[int], cells: Cells) -> FittedCells:
+    """Fit the columns of cells at these places to features, those of one kind together."""
+    together: dict[Kind, list[int]] = {}
+    buffers: dict[int, ColumnBuffers] = {}
+    bad: dict[int, dict[int, str]] = {}
+
+    def fit_alone(number: int) -> None:
+        feature = features[number]
+        fitted = fit_cells(feature, cells.column(places[number]))
+        buffers[number] = from_arrow(feature.name, fitted.array)
+        if fitted.bad:
+            bad[number] = fitted.bad
+
+    def fit_together(numbers: Sequence[int]) -> None:
+        """Fit features of one kind; in halves, where a cell has to be looked at."""
+        if len(numbers) == 1:
+            fit_alone(numbers[0])
+            return
+        chosen = cells.select([places[number] for number in numbers])
+        values = _values_of(features[numbers[0]].kind, chosen)
+        if values is None:
+            half = len(numbers) // 2
+            fit_together(numbers[:half])
+            fit_together(numbers[half:])
         else:
-            together.setdefault(feature.kind, []).append(feature)
-    for group in together.values():
-        arrays = [texts[feature.name] for feature in group]
-        names = [feature.name for feature in group]
-        fitted.update(zip(names, _fit_together(group, arrays), strict=True))
-    return [(feature, fitted[feature.name]) for feature in features]
+            split = split_scalars([features[number].name for number in numbers], values)
+            buffers.update(zip(numbers, split, strict=True))
 
-
-def _fit_together(features: Sequence[Feature], texts: Sequence[pa.Array]) -> list[Fitted]:
-    """Fit columns of one kind; in halves, where a cell has to be looked at."""
-    if len(features) == 1:
-        return [fit_cells(features[0], texts[0])]
-    values = _values_of(features[0].kind, pa.concat_arrays(texts))
-    if values is None:
-        half = len(features) // 2
-        first = _fit_together(features[:half], texts[:half])
-        return first + _fit_together(features[half:], texts[half:])
-    rows = len(texts[0])
-    return [Fitted(values.slice(at * rows, rows)) for at in range(len(features))]
+    for number, feature in enumerate(features):
+        if depth_of(feature) or isinstance(feature.meaning, Image | Array):
+            fit_alone(number)
+        else:
+            together.setdefault(feature.kind, []).append(number)
+    for numbers in together.values():
+        fit_together(numbers)
+    return FittedCells(
+        [buffers[number] for number in range(len(features))],
+        [(features[number], bad[number]) for number in sorted(bad)],
+    )
 
 
 def _values_of(kind: Kind, texts: pa.Array) -> pa.Array | None:
@@ -240,14 +286,23 @@ class CellTally:
 
     def add(self, columns: Sequence[pa.Array]) -> None:
         """Take in some rows."""
+        if columns and 0 < len(columns[0]) <= SHORT_COLUMN:
+            self.add_cells(Cells.join(columns))
+            return
         self.seen = self.seen or [_Seen() for _ in columns]
         self.rows += len(columns[0]) if columns else 0
-        short = bool(columns) and 0 < len(columns[0]) <= SHORT_COLUMN
-        if short and len(columns) > 1 and not self.allow_rounding:
-            self._add_together(columns)
-            return
         for seen, texts in zip(self.seen, columns, strict=True):
             self._add_column(seen, texts)
+
+    def add_cells(self, cells: Cells) -> None:
+        """Take in some rows, of which there are few."""
+        self.seen = self.seen or [_Seen() for _ in range(cells.columns)]
+        self.rows += cells.rows
+        if cells.columns > 1 and not self.allow_rounding:
+            self._add_together(cells)
+            return
+        for at, seen in enumerate(self.seen):
+            self._add_column(seen, cells.column(at))
 
     def _add_column(self, seen: _Seen, texts: pa.Array) -> None:
         filled = pc.drop_null(_trimmed(texts))
@@ -257,10 +312,10 @@ class CellTally:
         if seen.kind == "float":
             seen.kind = self._look_at_floats(seen, filled)
 
-    def _add_together(self, columns: Sequence[pa.Array]) -> None:
+    def _add_together(self, columns: Cells) -> None:
         """Take in short columns; those that are plainly integers or text all at once."""
-        cells = _trimmed(pa.concat_arrays(columns))
-        shape = (len(columns), len(columns[0]))
+        cells = _trimmed(columns.array)
+        shape = (columns.columns, columns.rows)
         filled = np.asarray(cells.is_valid()).reshape(shape).sum(axis=1).tolist()
         plain = _all_match(cells, _PLAIN_INTEGER, shape)
         numbers = _all_match(cells, _NUMBER_TEXT, shape)
@@ -279,7 +334,7 @@ class CellTally:
                 seen.nan = seen.nan or found.nan
                 seen.rounded = seen.rounded or found.rounded
             else:
-                self._add_column(seen, columns[at])
+                self._add_column(seen, columns.column(at))
                 continue
             seen.filled += filled[at]
 

@@ -14,9 +14,16 @@ from shardline.errors import SourceError
 from shardline.hints import Hint
 from shardline.kernel.types import LARGEST_OFFSET
 from shardline.sources.base import after_a_look
-from shardline.sources.csv_cells import SHORT_COLUMN, CellTally, fit_columns, plain_kind
-from shardline.sources.csv_text import NotCsv, cells, decode_error, row_ends
-from shardline.sources.frames import Reasons, Rows, encoded
+from shardline.sources.csv_cells import (
+    SHORT_COLUMN,
+    Cells,
+    CellTally,
+    fit_cells,
+    fit_columns,
+    plain_kind,
+)
+from shardline.sources.csv_text import NotCsv, cells, decode_error, row_ends, split_plain_cells
+from shardline.sources.frames import Reasons, Rows, encode_buffers, encoded
 from shardline.sources.mismatch import duplicate_names, refuse_names
 from shardline.sources.small_files import JoinableSource, Joined, SmallFile
 from shardline.sources.source import TOO_LARGE_HINT, Frames, refuse_too_long
@@ -46,7 +53,7 @@ class CsvSource(JoinableSource):
         for rows in self.blocks():
             tally = tally or CellTally(rows.names, allow_rounding=allow_rounding)
             if not rows.too_long:
-                tally.add(rows.columns({}))
+                rows.tally({}, tally)
         return CellTally([]).schema(self.shown) if tally is None else tally.schema(self.shown)
 
     def _read(self, schema: Schema, start: int) -> Iterator[Chunk]:
@@ -221,6 +228,24 @@ class CellRows:
             return [pa.array([], pa.string()) for _ in self.names]
         return self._at_once() or self._one_by_one(reasons)
 
+    def cells(self, reasons: Reasons) -> Cells | None:
+        """Return the same cells, of few rows; None if there are many rows, or none at all."""
+        if not 0 < len(self.filled) <= SHORT_COLUMN:
+            return None
+        if len(self.filled) == len(self.ends) and len(self.data) < LARGEST_OFFSET:
+            plain = split_plain_cells(self.data, len(self.ends), len(self.names))
+            if plain is not None:
+                return Cells(plain, len(self.names))
+        return Cells.join(self.columns(reasons))
+
+    def tally(self, reasons: Reasons, tally: CellTally) -> None:
+        """Add the rows to those that suggest a schema."""
+        found = self.cells(reasons)
+        if found is None:
+            tally.add(self.columns(reasons))
+        else:
+            tally.add_cells(found)
+
     def _at_once(self) -> Sequence[pa.Array] | None:
         if len(self.data) >= LARGEST_OFFSET or not self._is_ended():
             return None
@@ -307,14 +332,23 @@ class CellChunk:
             )
             return Frames(b"", nothing, nothing, nothing, (refused,))
         reasons: Reasons = {}
-        texts = dict(zip(self.rows.names, self.rows.columns(reasons), strict=True))
-        columns = fit_columns([f for f in self.schema.features if f.name in texts], texts)
-        rows = self.rows
+        rows, limit = self.rows, self.limits.max_record_bytes
         told = Rows(rows.first + rows.filled, rows.where, rows.row, "csv", rows.names)
-        return encoded(self.schema, columns, told, reasons, self.limits.max_record_bytes)
+        places = {name: at for at, name in enumerate(rows.names)}
+        features = [feature for feature in self.schema.features if feature.name in places]
+        found = rows.cells(reasons)
+        if found is None:
+            texts = rows.columns(reasons)
+            columns = [(f, fit_cells(f, texts[places[f.name]])) for f in features]
+            return encoded(self.schema, columns, told, reasons, limit)
+        fitted = fit_columns(features, [places[feature.name] for feature in features], found)
+        for feature, bad in fitted.bad:
+            for at, why in bad.items():
+                reasons.setdefault(at, (feature.name, why))
+        return encode_buffers(self.schema, fitted.buffers, told, reasons, limit)
 
     def infer(self) -> Schema:
         """The schema that its rows suggest."""
         tally = CellTally(self.rows.names, allow_rounding=True)
-        tally.add(self.rows.columns({}))
+        self.rows.tally({}, tally)
         return tally.schema("")

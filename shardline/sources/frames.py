@@ -17,7 +17,7 @@ from shardline.sources.source import Frames, Refused
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from shardline.kernel.types import Buffer, IntArray
+    from shardline.kernel.types import Buffer, ColumnBuffers, IntArray
     from shardline.log.schema import Feature, Schema
     from shardline.sources.fit import Fitted
     from shardline.sources.source import RowFormat
@@ -54,6 +54,17 @@ def encoded(
         for at, why in fitted.bad.items():
             reasons.setdefault(at, (feature.name, why))
     buffers = [from_arrow(feature.name, fitted.array) for feature, fitted in columns]
+    return encode_buffers(schema, buffers, rows, reasons, max_record_bytes)
+
+
+def encode_buffers(
+    schema: Schema,
+    buffers: list[ColumnBuffers],
+    rows: Rows,
+    reasons: Reasons,
+    max_record_bytes: int,
+) -> Frames:
+    """Write the buffers of columns as framed records, as `encoded` does."""
     if reasons:
         # A refused row is written as a record with nothing in it, which is then cut out.
         places = list(reasons)

@@ -138,6 +138,8 @@ def refuse_rows(shown: str, schema: Schema, own: Schema, *, exact: bool) -> None
 
 def _refuse(shown: str, schema: Schema, own: Iterable[Feature], unfit: dict[str, str]) -> None:
     features = tuple(own)
+    if not unfit and features == schema.features:
+        return
     steps = any(feature.sequence for feature in features)
     payload = "sequence_example" if steps else schema.payload
     diff = compare(schema, replace(schema, features=features, payload=payload))

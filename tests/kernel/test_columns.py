@@ -545,3 +545,17 @@ def test_tensorflow_reads_what_we_encode(kernel: ModuleType) -> None:
     assert parsed["label"].numpy().tolist() == [7, 8]
     assert parsed["image"].numpy().tolist() == [b"\x89PNG", b"GIF"]
     assert parsed["box"].numpy().tolist() == [[1.0, 0.0], [0.0, -2.0]]
+
+
+def test_columns_that_share_rows_are_each_checked(kernel: Any) -> None:
+    shared = np.arange(4, dtype=np.int32)
+    valid = np.ones(3, np.uint8)
+    sound = ColumnBuffers(
+        Column("a", "int64"), valid, shared, None, None, np.arange(3, dtype=np.int64)
+    )
+    short = replace(sound, column=Column("b", "int64"), values=np.arange(2, dtype=np.int64))
+    few = replace(sound, column=Column("c", "int64"), valid=valid[:2])
+    kernel.encode([sound, replace(sound, column=Column("d", "int64"))], 3)
+    for column in (short, few):
+        with pytest.raises(ValueError, match=f"column '{column.column.name}'"):
+            kernel.encode([sound, column], 3)

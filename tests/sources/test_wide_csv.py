@@ -8,9 +8,12 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shardline.kernel.columns import to_arrow
 from shardline.log.schema import Feature, Text
 from shardline.sources import as_source
-from shardline.sources.csv_cells import CellTally, fit_cells, fit_columns
+from shardline.sources.csv_cells import Cells, CellTally, fit_cells, fit_columns
+from shardline.sources.csv_rows import CellRows
+from shardline.sources.csv_text import split_plain_cells
 from tests.files.samples import made
 from tests.sources.reading import take
 
@@ -69,12 +72,39 @@ def test_columns_together_fit_as_each_does(block: list[list[str]], kinds: st.Dat
         Feature(str(at), kinds.draw(st.sampled_from(["int64", "float", "bytes"])))
         for at in range(len(block))
     ]
-    texts = {str(at): pa.array(cells, pa.string()) for at, cells in enumerate(block)}
-    for feature, fitted in fit_columns(features, texts):
-        alone = fit_cells(feature, texts[feature.name])
-        assert fitted.bad == alone.bad
-        assert repr(fitted.array.to_pylist()) == repr(alone.array.to_pylist())
-        assert fitted.array.type == alone.array.type
+    places = kinds.draw(st.permutations(range(len(block))))
+    columns = [pa.array(cells, pa.string()) for cells in block]
+    fitted = fit_columns(features, places, Cells.join(columns))
+    alone = [fit_cells(f, columns[at]) for f, at in zip(features, places, strict=True)]
+    assert fitted.bad == [(f, one.bad) for f, one in zip(features, alone, strict=True) if one.bad]
+    for buffers, one in zip(fitted.buffers, alone, strict=True):
+        array = to_arrow(buffers)
+        assert repr(array.to_pylist()) == repr(one.array.to_pylist())
+        assert array.type == one.array.type
+
+
+TEXT = st.text(st.sampled_from('ab,é\n\r" \0'), max_size=30)
+
+
+@given(text=TEXT, names=st.integers(1, 3))
+def test_plain_cells_are_those_that_arrow_reads(text: str, names: int) -> None:
+    rows = CellRows(tuple("abc"[:names]), text.encode(), 0, 1, 0)
+    reasons: dict[int, tuple[str | None, str]] = {}
+    columns = [column.to_pylist() for column in rows.columns(reasons)]
+    found: dict[int, tuple[str | None, str]] = {}
+    cells = rows.cells(found)
+    assert (cells is None) == (not len(rows.filled))
+    if cells is not None:
+        assert [cells.column(at).to_pylist() for at in range(names)] == columns
+        assert found == reasons
+
+
+def test_only_plain_cells_are_split() -> None:
+    split = split_plain_cells("1,é\r\n,4".encode(), 2, 2)
+    assert split is not None
+    assert split.to_pylist() == ["1", "", "é", "4"]
+    for data in (b"1,2\n3", b"1\n2,3,4\n", b'"1",2\n3,4\n', b"1\r,2\n3,4\n", b"\xff,2\n3,4\n"):
+        assert split_plain_cells(data, 2, 2) is None
 
 
 def test_wide_csv_gives_every_column(tmp_path: Path) -> None:
