@@ -48,7 +48,7 @@ demo-fault: $(STAMP) $(INSTANCE) ## Land a damaged file and others that must not
 test: $(STAMP) ## Run the tests (ARGS="-k salvage" for some)
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -m "not sweep" $(ARGS)
 
-sample: $(STAMP) ## Run today's sample of the sweeps: races, kills, faults, memory, large property tests
+sample: $(STAMP) ## Run the long tests: the daemon, and today's sample of races, kills, faults, large property tests
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -m sweep $(ARGS)
 
 test-dagster: $(RELEASE)/.installed ## Run the tests of the platform on another Dagster release (DAGSTER=1.13.0)

@@ -284,6 +284,7 @@ def attribute(statement: ast.stmt) -> tuple[str | None, ast.expr | None]:
     return None, None
 
 
+@pytest.mark.xdist_group("syntax trees")  # one worker parses all modules
 def test_every_code_that_is_used_is_listed() -> None:
     unknown = {
         (str(path), code)
@@ -294,6 +295,7 @@ def test_every_code_that_is_used_is_listed() -> None:
     assert unknown == set()
 
 
+@pytest.mark.xdist_group("syntax trees")  # one worker parses all modules
 def test_every_listed_code_is_used() -> None:
     texts = {
         node.value

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from enum import IntEnum
-from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
 import numpy as np
 
@@ -336,7 +336,11 @@ def check_offsets(count: int) -> None:
 
 _SHORT_ROWS = 1024 + 1
 _BYTE, _OFFSET = np.dtype("u1"), np.dtype("i4")
-_VALUE_DTYPES = {"bytes": _BYTE, "float": np.dtype("f4"), "int64": np.dtype("i8")}
+_VALUE_DTYPES: dict[Kind, np.dtype[Any]] = {
+    "bytes": _BYTE,
+    "float": np.dtype("f4"),
+    "int64": np.dtype("i8"),
+}
 
 
 def check_columns(columns: Iterable[ColumnBuffers], records: int) -> None:

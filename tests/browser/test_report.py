@@ -16,7 +16,7 @@ from shardline.lineage.page import write_page
 from tests.browser.conftest import SCREENSHOTS_VARIABLE
 from tests.lineage.page_roots import HOSTILE, tell
 
-pytestmark = pytest.mark.xdist_group("web page")  # they wait: one worker is enough
+pytestmark = pytest.mark.xdist_group("browser")  # they wait: one worker is enough
 
 LAPTOP = {"width": 1366, "height": 768}
 PAPER = {"width": 720, "height": 1000}

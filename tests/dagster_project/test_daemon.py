@@ -9,7 +9,7 @@ from shardline.operations.append import append
 from tests.dagster_project.platforms import GROWING, Platform, make_platform, reported
 from tests.dagster_project.web_page import WebPage, wait_until, web_page
 
-pytestmark = pytest.mark.xdist_group("web page")  # they wait: one worker is enough
+pytestmark = [pytest.mark.sweep, pytest.mark.xdist_group("daemon")]
 
 DEFINITIONS = """\
 from pathlib import Path

@@ -212,6 +212,7 @@ def faulted(played: Played) -> subprocess.CompletedProcess[str]:
     return played.demo.call("dagster_project.demo_fault")
 
 
+@pytest.mark.sweep
 def test_faults_are_stopped_each_by_its_check(faulted: subprocess.CompletedProcess[str]) -> None:
     assert faulted.returncode == 0, faulted.stdout + faulted.stderr
     assert faulted.stderr == ""
@@ -228,6 +229,7 @@ def test_faults_are_stopped_each_by_its_check(faulted: subprocess.CompletedProce
     assert len(lines_with(faulted.stdout, "In the UI: ")) == 4
 
 
+@pytest.mark.sweep
 def test_after_the_faults_only_the_good_batch_has_come_in(
     played: Played, faulted: subprocess.CompletedProcess[str]
 ) -> None:

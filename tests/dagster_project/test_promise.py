@@ -26,7 +26,7 @@ from tests.dagster_project.promise_site import (
 )
 from tests.dagster_project.web_page import wait_until
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("web page")]
+pytestmark = [pytest.mark.sweep, pytest.mark.slow, pytest.mark.xdist_group("daemon")]
 
 each_fault = pytest.mark.parametrize(("dataset", "check"), FAULTS.items())
 

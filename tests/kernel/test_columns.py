@@ -547,7 +547,7 @@ def test_tensorflow_reads_what_we_encode(kernel: ModuleType) -> None:
     assert parsed["box"].numpy().tolist() == [[1.0, 0.0], [0.0, -2.0]]
 
 
-def test_columns_that_share_rows_are_each_checked(kernel: Any) -> None:
+def test_columns_that_share_rows_are_each_checked(kernel: ModuleType) -> None:
     shared = np.arange(4, dtype=np.int32)
     valid = np.ones(3, np.uint8)
     sound = ColumnBuffers(
