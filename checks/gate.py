@@ -35,7 +35,6 @@ from shardline.log.facts import Checks
 from shardline.operations.check import INTEGRITY, SCHEMA
 
 BLOCKING = (INTEGRITY, SCHEMA, PUBLISHED)
-_PUBLISHED_NUMBERS = ("published_snapshot", "published_rows")
 _ABOUT = {
     INTEGRITY: "Every shard is there and is the file that was committed: length, count, sha256, "
     "and both checksums of every record. Shards that passed before are not read again unless "
@@ -110,8 +109,6 @@ class Gate:
             for name, verdict in self._verdicts(context, config, shardline, selected):
                 context.log.info("%s: %s", name, verdict.description)
                 yield verdict.result(key, name)
-                if name == PUBLISHED:
-                    _observe_published(context, key, verdict)
 
         return checks
 
@@ -153,20 +150,6 @@ class Gate:
         for name in names:
             yield name, examination.verdict(name)
         examination.finish()
-
-
-def _observe_published(
-    context: dg.AssetCheckExecutionContext, key: dg.AssetKey, verdict: Verdict
-) -> None:
-    """Show the published snapshot on the page of the asset: it was materialized before its checks.
-
-    The page shows the metadata of observations next to the metadata of the materialization.
-    """
-    numbers = {
-        name: value for name, value in verdict.metadata.items() if name in _PUBLISHED_NUMBERS
-    }
-    if numbers:
-        context.op_execution_context.log_event(dg.AssetObservation(key, metadata=numbers))
 
 
 def required_checks(names: Collection[str]) -> Checks:

@@ -12,7 +12,7 @@ from shardline.operations.rejected_sources import dismiss
 from tests.browser.dagster_ui import Complaints, DagsterUI
 from tests.browser.demo_site import DemoSite
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("web page")]  # they wait: one worker
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("browser")]
 
 GROWING, SINGLE, EXPORT = "digits_v1", "digits_single", "digits_single_export"
 EXTENDED, PAIRS = "digits_v2", "digit_pairs_v1"

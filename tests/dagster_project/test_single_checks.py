@@ -192,14 +192,3 @@ def test_no_snapshot_is_not_published(notes: Platform, instance: dg.DagsterInsta
     found = verdicts(notes.check(instance))
     failed = {name for name, one in found.items() if not one.passed}
     assert failed == {"notes_v1:published"}
-
-
-def test_published_snapshot_is_observed_on_the_asset(
-    published: Platform, instance: dg.DagsterInstance
-) -> None:
-    """The materialization itself comes before its checks, so it cannot name the snapshot."""
-    found = instance.fetch_observations(GROWING, limit=1).records[0]
-    assert found.asset_observation is not None
-    shown = {name: value.value for name, value in found.asset_observation.metadata.items()}
-    assert shown == {"published_snapshot": 1, "published_rows": 5}
-    assert published.version().published().records == 5
