@@ -21,18 +21,18 @@ from dagster_project.landing import append_schedule, landing_sensor
 from dagster_project.naming import asset_key, group_name
 from dagster_project.resources import ShardlineResource
 from shardline import __version__
-from shardline.cli.wording import counted, human_bytes
 from shardline.errors import InvalidArgumentError, SchemaMismatchError, SourceError
-from shardline.files.compression import Compression
 from shardline.hints import Hint
-from shardline.log.schema import Schema
 from shardline.log.version import Version, refuse_no_schema
 from shardline.operations.append import AppendReport, append, validate_declared
 from shardline.operations.arrivals import Arrival, Arrivals, LandingFolder, look, remember
 from shardline.operations.landing import TARGET_BYTES, LandingOptions
 from shardline.operations.source_choice import OnChanged, OnDuplicate, SourceRules
 from shardline.paths import each_of
+from shardline.schema.schema import Schema
 from shardline.sources import RecordSource, as_source
+from shardline.text import counted, human_bytes
+from shardline.tfrecord.compression import Compression
 
 Landing: TypeAlias = LandingFolder | str | PathLike[str]
 

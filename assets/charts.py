@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from shardline.cli.wording import human_bytes
+from shardline.text import human_bytes
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from shardline import Feature, Schema
-    from shardline.lineage.origins import FieldOrigin
+    from shardline.provenance.feature_origins import FieldOrigin
 
 _LABELS_SHOWN = 20
 _COLUMNS_SHOWN = 100
@@ -64,7 +64,7 @@ def lineage_table(lineage: dg.TableColumnLineage) -> dg.TableMetadataValue:
 
 def column_type(feature: "Feature") -> str:
     """`int64`, `float[8]`, `bytes, image`, `int64[?] per step`."""
-    from shardline.log import shapes  # noqa: PLC0415 - it loads NumPy
+    from shardline.schema import shapes  # noqa: PLC0415 - it loads NumPy
 
     shape = shapes.shown(feature.shape) if feature.shape else ""
     steps = " per step" if feature.sequence else ""

@@ -25,12 +25,8 @@ from assets.progress import logging_engine
 from assets.reporting import result
 from dagster_project.resources import ShardlineResource
 from shardline import __version__
-from shardline.cli.wording import counted
 from shardline.errors import InvalidArgumentError
-from shardline.fields.bound import Fields
-from shardline.fields.functions import FunctionFields
 from shardline.hints import Hint, Option
-from shardline.log.schema import Schema
 from shardline.log.snapshot import Snapshot
 from shardline.log.version import Version
 from shardline.operations.change_shards import packing
@@ -41,10 +37,13 @@ from shardline.operations.combine import (
     combine,
     plan_combine,
 )
-from shardline.operations.combining.names import OnCollision
-from shardline.operations.combining.recipe import make_recipe
-from shardline.operations.combining.rule import How, On, Options, Rule, declare_rule
 from shardline.operations.landing import TARGET_BYTES
+from shardline.pairing.feature_names import OnCollision
+from shardline.pairing.recipe import make_recipe
+from shardline.pairing.spec import How, On, Options, Rule, declare_rule
+from shardline.schema.schema import Schema
+from shardline.text import counted
+from shardline.udf.base import Fields, FunctionFields
 
 
 class CombineConfig(dg.Config):

@@ -13,8 +13,8 @@ from checks.gate import Gate
 from checks.suite import SUITES, SuiteError, read_suite
 from shardline.errors import ShardlineError
 from shardline.hints import Hint
-from shardline.log.schema import Schema
 from shardline.operations.arguments import parse_size, validate_minimum
+from shardline.schema.schema import Schema
 
 Schemas: TypeAlias = Mapping[str, Schema | None]
 """The declared schemas of versions by name, None if it cannot be known before a run."""

@@ -4,9 +4,9 @@ import io
 from pathlib import Path
 from typing import Any
 
-from shardline.fields import joined_fields, record_fields
-from shardline.log.meanings import Text
-from shardline.log.schema import Feature
+from shardline.schema.logical_types import Text
+from shardline.schema.schema import Feature
+from shardline.udf import joined_fields, record_fields
 
 LABEL_NAMES = Path(__file__).with_name("label_names.csv")
 _WHITE = 255

@@ -8,9 +8,9 @@ from assets.digit_fields import label_names, seen_in_image
 from assets.extended import extended_version
 from assets.rebuilt import rebuilt_version
 from dagster_project.resources import DEMO_FOLDER
-from shardline.log.meanings import Category, Image, Text
-from shardline.log.schema import Feature, Schema
 from shardline.operations.arrivals import LandingFolder
+from shardline.schema.logical_types import Category, Image, Text
+from shardline.schema.schema import Feature, Schema
 
 DEMO = Path(DEMO_FOLDER).resolve()
 LANDING = DEMO / "landing"

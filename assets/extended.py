@@ -25,12 +25,12 @@ from dagster_project.resources import ShardlineResource
 from shardline import __version__
 from shardline.errors import InvalidArgumentError
 from shardline.hints import Hint, Option
-from shardline.log.schema import Schema
 from shardline.log.version import Version
 from shardline.operations.change_shards import Mode, ShardChange, packing
 from shardline.operations.extend import extension, planned_extend
-from shardline.operations.same_names import refuse_doubling
 from shardline.paths import each_of
+from shardline.schema.schema import Schema
+from shardline.udf.feature_names import refuse_doubling
 
 _REWRITE = Option("mode", "rewrite")
 _OPTIONAL = Option("required", value=False)

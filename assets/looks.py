@@ -10,10 +10,10 @@ import pyarrow as pa
 from assets.contact_sheet import MOST_IMAGES
 from assets.picture_rows import some_rows, some_shards
 from shardline.errors import ShardlineError
-from shardline.log.facts import Shard
-from shardline.log.meanings import Category, Image
-from shardline.log.schema import Feature, Schema
+from shardline.log.model import Shard
 from shardline.log.snapshot import Snapshot
+from shardline.schema.logical_types import Category, Image
+from shardline.schema.schema import Feature, Schema
 
 _ROWS = 4096
 _BYTES = 24 * 1024 * 1024

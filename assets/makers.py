@@ -9,11 +9,10 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from shardline.errors import InvalidArgumentError
-from shardline.fields.bound import Fields
-from shardline.fields.functions import FunctionFields
-from shardline.fields.joins import JoinedFields
 from shardline.hints import Hint
-from shardline.log.schema import Schema
+from shardline.schema.schema import Schema
+from shardline.udf.base import Fields, FunctionFields
+from shardline.udf.join import JoinedFields
 
 Makers: TypeAlias = Fields | Iterable[Fields]
 LateMakers: TypeAlias = Callable[[], Makers]

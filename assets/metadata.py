@@ -17,7 +17,7 @@ from shardline.errors import ShardlineError
 if TYPE_CHECKING:
     from shardline import Snapshot, Store, Version
     from shardline.log.entry import Entry
-    from shardline.log.facts import Input, Source
+    from shardline.log.model import Input, Source
 
 Metadata: TypeAlias = dict[str, dg.MetadataValue[Any] | bool | int | float | str]
 
@@ -130,7 +130,7 @@ def _numbers(made: Made) -> Metadata:
 
 def _columns_made_of(snapshot: "Snapshot") -> Metadata:
     """What the columns of a derived version are made of; nothing if a log cannot tell."""
-    from shardline.lineage.catalog import Catalog  # noqa: PLC0415 - it loads Arrow
+    from shardline.provenance.catalog import Catalog  # noqa: PLC0415 - it loads Arrow
 
     try:
         origins = Catalog(snapshot.store).origins_of(snapshot)

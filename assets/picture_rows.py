@@ -14,14 +14,14 @@ import numpy as np
 import pyarrow as pa
 
 from shardline.errors import IndexMismatchError, StorageError
-from shardline.files.index import read_offsets
-from shardline.files.reader import Limits
 from shardline.kernel.types import FRAME_BYTES
-from shardline.log.facts import Shard
-from shardline.log.schema import Feature
+from shardline.log.model import Shard
 from shardline.log.snapshot import Snapshot
 from shardline.readers.batches import Batches
 from shardline.readers.records import Records, bytes_read, is_packed, records_of
+from shardline.schema.schema import Feature
+from shardline.tfrecord.index import read_offsets
+from shardline.tfrecord.reader import Limits
 
 if TYPE_CHECKING:
     from shardline.kernel.types import IntArray

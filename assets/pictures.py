@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
 
-from shardline.cli.wording import counted, human_bytes
 from shardline.errors import ShardlineError
+from shardline.text import counted, human_bytes
 
 if TYPE_CHECKING:
     from assets.looks import Look

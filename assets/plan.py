@@ -10,10 +10,10 @@ from pydantic import ValidationError
 from assets.column_schema import column_schema
 from assets.metadata import Metadata
 from dagster_project.resources import ShardlineResource
-from shardline.cli.wording import counted, human_bytes
 from shardline.errors import InvalidArgumentError, UnknownArgumentError
 from shardline.hints import Hint
 from shardline.operations.change_shards import ChangePlan
+from shardline.text import counted, human_bytes
 
 
 @dataclass(frozen=True, slots=True)

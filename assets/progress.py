@@ -5,10 +5,10 @@ from threading import Lock
 from time import monotonic
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from shardline.cli.wording import counted, human_bytes
+from shardline.text import counted, human_bytes
 
 if TYPE_CHECKING:
-    from shardline.execution.engine import Engine, Listener, Progress, Running, ShardTask
+    from shardline.execution.executor import Engine, Listener, Progress, Running, ShardTask
 
 _FIRST = 2.0
 _AGAIN = 10.0

@@ -15,10 +15,10 @@ from assets.progress import logging_engine
 from assets.reporting import result
 from dagster_project.resources import ShardlineResource
 from shardline import __version__
-from shardline.cli.wording import counted
 from shardline.log.snapshot import Snapshot
 from shardline.operations.change_shards import packing
 from shardline.operations.rebuild import rebuild
+from shardline.text import counted
 
 _MEGABYTE = 1024 * 1024
 

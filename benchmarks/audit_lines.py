@@ -13,29 +13,28 @@ from benchmarks.lines import Line, Target
 from benchmarks.timing import Side
 from benchmarks.versions import disk_folder
 from shardline.lineage.audit import audit
-from shardline.lineage.catalog import Catalog
-from shardline.log.changes import Attest, Create, Derive, SetPin, edit
-from shardline.log.facts import Attestation, Base, Input, Maker, Shard, Source
-from shardline.log.landing import Append
+from shardline.log.append_change import Append
+from shardline.log.changes import Attest, Create, Derive, SetPin, edit, next_entry
 from shardline.log.log import CHECKPOINT_INTERVAL, Log
-from shardline.log.next_entry import next_entry
-from shardline.log.schema import Feature, Schema
-from shardline.log.sidecars import RECEIPT
+from shardline.log.model import Attestation, Base, Input, Maker, Shard, Source
+from shardline.log.sidecar_names import RECEIPT
 from shardline.log.state import State
 from shardline.operations.change_shards import changed_identity
 from shardline.operations.landing import LandingOptions, landed_identity
-from shardline.operations.pins import pin_name
 from shardline.operations.rebuild_plan import rebuilt_identity
 from shardline.operations.shards import stem_of
-from shardline.operations.transform import transform_identity, unchanged
+from shardline.provenance.catalog import Catalog
+from shardline.provenance.pins import pin_name
+from shardline.schema.schema import Feature, Schema
 from shardline.storage.local_store import LocalStore
+from shardline.udf.transform import transform_identity, unchanged
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
     from shardline.log.changes import Change
-    from shardline.log.facts import Json
+    from shardline.log.model import Json
 
 VERSIONS, ENTRIES = 50, 20_000
 _EACH_DATASET = 5

@@ -15,12 +15,12 @@ from benchmarks.lines import LARGE_ROWS, SMALL_ROWS, Line, Target
 from benchmarks.timing import Side
 from benchmarks.versions import NAME
 from shardline import Feature, batch_fields
-from shardline.log.tf_spec import to_tf_spec
 from shardline.log.version import Version
 from shardline.operations.append import append
 from shardline.operations.check import check_version
 from shardline.operations.combine_files import combine_files
 from shardline.operations.extend import extend
+from shardline.schema.tf_spec import to_tf_spec
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -16,11 +16,11 @@ from benchmarks.timing import Side
 from benchmarks.versions import NAME, disk_folder
 from dagster_project.landing import landing_sensor
 from dagster_project.resources import ShardlineResource
-from shardline.log.facts import Shard, Source
-from shardline.log.landing import Append
-from shardline.log.schema import Feature, Schema
+from shardline.log.append_change import Append
+from shardline.log.model import Shard, Source
 from shardline.log.version import Version
 from shardline.operations.arrivals import LandingFolder, look, remember
+from shardline.schema.schema import Feature, Schema
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -23,9 +23,9 @@ from benchmarks.data import (
 from benchmarks.timing import TURN_SECONDS, Figure, Side, best_rates, fastest
 from shardline import kernel
 from shardline.execution.threads import run_tasks
-from shardline.files.reader import RecordFile
 from shardline.kernel.columns import decode_columns
 from shardline.operations.examples import BATCH_BYTES
+from shardline.tfrecord.reader import RecordFile
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -22,8 +22,8 @@ from benchmarks.versions import (
     make_version,
     put_shards,
 )
-from shardline.log.facts import Attestation
 from shardline.log.log import CHECKPOINT_INTERVAL, Log
+from shardline.log.model import Attestation
 from shardline.log.version import Version
 from shardline.storage.local_store import LocalStore
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from shardline.log.landing import Append
+    from shardline.log.append_change import Append
 
 SMALL, LARGE = 100, 20_000
 COMMITS = 3 * CHECKPOINT_INTERVAL

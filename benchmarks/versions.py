@@ -10,13 +10,12 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from shardline.log.changes import Create
-from shardline.log.facts import Maker, Shard, Source
-from shardline.log.landing import Append
+from shardline.log.append_change import Append
+from shardline.log.changes import Create, next_entry
 from shardline.log.log import CHECKPOINT_INTERVAL, Log
-from shardline.log.next_entry import next_entry
-from shardline.log.schema import Feature, Schema
+from shardline.log.model import Maker, Shard, Source
 from shardline.log.state import State
+from shardline.schema.schema import Feature, Schema
 from shardline.storage.local_store import LocalStore
 
 if TYPE_CHECKING:

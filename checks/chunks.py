@@ -7,9 +7,9 @@ from checks import columns as flat
 from checks.columns import FlatColumn, flat_columns
 from checks.sample import no_rows, only_shards, read_sizes
 from shardline.errors import InvalidArgumentError
-from shardline.log.facts import Shard
-from shardline.log.schema import Feature, Schema
+from shardline.log.model import Shard
 from shardline.log.snapshot import Snapshot
+from shardline.schema.schema import Feature, Schema
 
 if TYPE_CHECKING:
     import pandas as pd

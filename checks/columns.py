@@ -20,8 +20,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from shardline.log.meanings import Category, Text
-from shardline.log.schema import Feature
+from shardline.schema.logical_types import Category, Text
+from shardline.schema.schema import Feature
 
 if TYPE_CHECKING:
     import numpy as np

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from shardline.log.snapshot import Snapshot
-from shardline.storage.local import DurableFile
+from shardline.storage.durable_file import DurableFile
 
 if TYPE_CHECKING:
     from great_expectations.core.expectation_validation_result import (

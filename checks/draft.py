@@ -13,10 +13,10 @@ from shardline.cli.errors import from_click
 from shardline.cli.options import root_option
 from shardline.cli.references import find_snapshot, open_root, open_version, parse_reference
 from shardline.cli.tables import plain_console, plain_table
-from shardline.cli.wording import counted, escaped
 from shardline.errors import FileExistsAlreadyError, ShardlineError, UnreadableSnapshotError
 from shardline.hints import Hint
-from shardline.storage.local import DurableFile
+from shardline.storage.durable_file import DurableFile
+from shardline.text import counted, escaped
 
 _ABOUT = {
     "expect_table_row_count_to_be_between": "one row at least",

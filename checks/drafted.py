@@ -12,9 +12,9 @@ from checks.columns import FlatColumn
 from checks.profile import ColumnProfile, Numbers, profile
 from checks.sample import Sample
 from checks.suite import Expected, Suite
-from shardline.log import shapes
-from shardline.log.schema import Feature
 from shardline.log.snapshot import Snapshot
+from shardline.schema import shapes
+from shardline.schema.schema import Feature
 
 MAX_SET = 20
 _MAX_LABELS = 1000

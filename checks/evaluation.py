@@ -17,7 +17,7 @@ from checks.rules import Evaluation, condition_text, evaluation_of
 from checks.suite import Expected
 from checks.tallies import Tally, tally_of
 from shardline.errors import ShardlineError
-from shardline.log.facts import Shard
+from shardline.log.model import Shard
 from shardline.log.snapshot import Snapshot
 
 if TYPE_CHECKING:

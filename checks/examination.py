@@ -13,7 +13,7 @@ from checks.suite import read_suite
 from checks.verdict import Verdict
 from checks.volume import volume
 from shardline.errors import DamagedLogError, InvalidArgumentError, ShardlineError
-from shardline.log.facts import Attestation, Checks, Shard
+from shardline.log.model import Attestation, Checks, Shard
 from shardline.log.snapshot import Snapshot
 from shardline.log.version import Version
 from shardline.operations.check import (

@@ -19,7 +19,7 @@ from checks.evaluation import Evaluator
 from checks.rules import Evaluation, evaluation_of
 from checks.suite import SEVERITIES, Expected, Suite, read_suite
 from checks.verdict import Verdict
-from shardline.log.facts import Shard
+from shardline.log.model import Shard
 from shardline.log.snapshot import Snapshot
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ changed. Another suite, another schema or another content of a shard is judged a
 
 import re
 
-from shardline.log.facts import Shard
+from shardline.log.model import Shard
 from shardline.log.snapshot import Snapshot
 from shardline.log.version import Version
 from shardline.operations.check import is_in

@@ -6,7 +6,7 @@ from typing import Any, Literal, TypeAlias
 
 from checks.columns import FlatColumn
 from checks.sample import Sample
-from shardline.log.meanings import Category
+from shardline.schema.logical_types import Category
 
 Kind: TypeAlias = Literal["whole", "real", "text"]
 

@@ -5,12 +5,12 @@ from dataclasses import dataclass
 
 from checks.judged import strip_suite
 from checks.verdict import Verdict
-from shardline.log.facts import Checks
+from shardline.log.model import Checks
 from shardline.log.version import Version
 from shardline.operations.check import is_in
-from shardline.operations.dependencies import broken_dependencies
 from shardline.operations.status import obstacles_of
-from shardline.wording import counted
+from shardline.provenance.broken_dependencies import broken_dependencies
+from shardline.text import counted
 
 PUBLISHED = "published"
 _NAMED = 3

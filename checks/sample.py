@@ -19,9 +19,9 @@ from checks import columns as flat
 from checks.columns import FlatColumn
 from shardline.errors import InvalidArgumentError
 from shardline.hints import Hint
-from shardline.log.facts import Shard, Totals
-from shardline.log.schema import Feature
+from shardline.log.model import Shard, Totals
 from shardline.log.snapshot import Snapshot
+from shardline.schema.schema import Feature
 
 if TYPE_CHECKING:
     import numpy as np
@@ -132,7 +132,7 @@ def no_rows(features: Sequence[Feature]) -> "pa.RecordBatch":
     import numpy as np  # noqa: PLC0415 - only when data is read
     import pyarrow as pa  # noqa: PLC0415 - only when data is read
 
-    from shardline.readers.arrow_columns import schema_of  # noqa: PLC0415 - only when data is read
+    from shardline.schema.arrow_columns import schema_of  # noqa: PLC0415 - only when data is read
 
     if not features:
         return flat.sizes(np.zeros(0, np.int64))
@@ -141,7 +141,7 @@ def no_rows(features: Sequence[Feature]) -> "pa.RecordBatch":
 
 def read_sizes(records: Sequence["Records"]) -> Iterator["pa.RecordBatch"]:
     """Yield the sizes of opaque records."""
-    from shardline.files.reader import DEFAULT_LIMITS  # noqa: PLC0415 - only when data is read
+    from shardline.tfrecord.reader import DEFAULT_LIMITS  # noqa: PLC0415 - only when data is read
 
     for one in records:
         for block in one.blocks(limits=DEFAULT_LIMITS, block_bytes=_BLOCK_BYTES):

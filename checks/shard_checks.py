@@ -11,10 +11,10 @@ from typing import Any
 import dagster as dg
 
 from checks.verdict import Verdict
-from shardline.cli.wording import counted, human_bytes
 from shardline.log.entry import Entry
 from shardline.log.version import Version
 from shardline.operations.check import INTEGRITY, SCHEMA, CheckReport, is_in
+from shardline.text import counted, human_bytes
 
 SHOWN = 20
 _LOOKED_BACK = 200

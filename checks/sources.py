@@ -8,9 +8,9 @@ import dagster as dg
 
 from checks.judged import strip_suite
 from checks.verdict import Verdict
-from shardline.cli.wording import counted
 from shardline.log.version import Version
 from shardline.operations.rejected_sources import Duplicate, RejectedSource, open_sources
+from shardline.text import counted
 
 SOURCES = "sources_accepted"
 SHOWN = 20

@@ -52,8 +52,8 @@ def audit_asset(versions: Sequence[str]) -> dg.AssetsDefinition:
         context: dg.AssetExecutionContext, config: AuditConfig, shardline: ShardlineResource
     ) -> Iterator[dg.MaterializeResult[None]]:
         from shardline.lineage.audit import audit  # noqa: PLC0415 - it loads Arrow
-        from shardline.lineage.catalog import Catalog  # noqa: PLC0415 - as above
         from shardline.lineage.page import write_page  # noqa: PLC0415 - as above
+        from shardline.provenance.catalog import Catalog  # noqa: PLC0415 - as above
 
         catalog = Catalog(shardline.root)
         read = config.read_shards

@@ -4,8 +4,8 @@ from typing import IO, Any
 
 import click
 
-from shardline.cli.wording import escaped_lines
 from shardline.errors import ShardlineError
+from shardline.text import escaped_lines
 
 
 class CommandError(click.ClickException):

@@ -6,7 +6,7 @@ from assets.declared import DeclarationError, DeclaredVersion, declaring
 from checks.chunks import columns_of
 from checks.suite import read_suite, validate_columns
 from shardline.hints import Hint
-from shardline.log.schema import Schema
+from shardline.schema.schema import Schema
 
 
 def validate_schemas(declared: Sequence[DeclaredVersion]) -> None:

@@ -16,9 +16,9 @@ from dagster_project.process_group import handle_signals
 from dagster_project.resources import ROOT_VARIABLE, shardline_resource
 from dagster_project.ui import require_dagster_home
 from shardline.cli.tables import plain_table
-from shardline.cli.wording import counted, human_bytes
 from shardline.log.snapshot import Snapshot
 from shardline.operations.arrivals import look
+from shardline.text import counted, human_bytes
 
 _MAX_PAIRS = 5_000_000
 

@@ -25,13 +25,13 @@ from dagster_project.demo_batches import (
 from dagster_project.demo_runs import Demo, Ran
 from dagster_project.process_group import handle_signals
 from dagster_project.ui import require_dagster_home
-from shardline.cli.wording import counted
 from shardline.errors import ShardlineError
 from shardline.hints import Hint
 from shardline.operations.arrivals import look
 from shardline.operations.examples import write_examples
 from shardline.operations.rejected_sources import dismiss, open_sources
 from shardline.storage.temporary import scratch_folder
+from shardline.text import counted
 
 _DIGITS = 120
 _ENLARGED = 8

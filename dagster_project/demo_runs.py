@@ -17,9 +17,9 @@ from dagster_project.auditing import AUDIT
 from dagster_project.demo_batches import DIGITS
 from dagster_project.resources import shardline_resource
 from shardline.cli.tables import plain_console
-from shardline.cli.wording import counted, human_bytes
 from shardline.log.version import Version
 from shardline.operations.export import read_export
+from shardline.text import counted, human_bytes
 
 DECLARED = (digits_v1, digits_single, digits_v2, digit_pairs_v1)
 ASSETS = tuple(asset.key for declared in DECLARED for asset in declared.assets)

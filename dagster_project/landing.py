@@ -15,8 +15,8 @@ import dagster as dg
 
 from dagster_project.naming import asset_key, asset_name
 from dagster_project.resources import ShardlineResource
-from shardline.cli.wording import counted
 from shardline.operations.arrivals import Arrival, Arrivals, LandingFolder, look
+from shardline.text import counted
 
 FILES_AT_ONCE = 200
 TRIES = 3

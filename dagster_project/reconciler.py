@@ -51,8 +51,8 @@ from dagster_project.resources import ShardlineResource
 from shardline.errors import DamagedLogError, ShardlineError
 from shardline.log.entry import Entry
 from shardline.log.version import Version
-from shardline.operations.advice.again import made_by
-from shardline.operations.dependencies import broken_dependencies
+from shardline.provenance.broken_dependencies import broken_dependencies
+from shardline.provenance.commands import made_by
 
 RECONCILER = "reconciler"
 REQUEST_TAG = "shardline/reconciles"

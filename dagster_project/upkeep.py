@@ -9,7 +9,7 @@ from pydantic import Field
 from dagster_project.resources import ShardlineResource
 from shardline.execution.threads import run_tasks
 from shardline.hints import Hint
-from shardline.log.facts import Attestation
+from shardline.log.model import Attestation
 from shardline.log.snapshot import Snapshot
 from shardline.log.version import Version
 from shardline.operations.check import INTEGRITY

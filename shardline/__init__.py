@@ -34,26 +34,12 @@ if TYPE_CHECKING:
         VersionMissingError,
         WrongShardError,
     )
-    from shardline.execution.engine import Cancellation, Engine, Progress, Threads
-    from shardline.fields import batch_fields, joined_fields, record_fields, tensor_fields
-    from shardline.files import (
-        Compression,
-        IndexedFile,
-        Limits,
-        RecordFile,
-        RecordWriter,
-        write_index,
-        write_records,
-    )
+    from shardline.execution.executor import Cancellation, Engine, Progress, Threads
     from shardline.kernel.types import Column, Fault
+    from shardline.log.append_change import Append
     from shardline.log.changes import Derive, Replace
-    from shardline.log.facts import Attestation, Checks, Shard, Source
-    from shardline.log.landing import Append
-    from shardline.log.meanings import Array, Category, Embedding, Image, Text
-    from shardline.log.schema import Feature, Schema
-    from shardline.log.schema_diff import compare
+    from shardline.log.model import Attestation, Checks, Shard, Source
     from shardline.log.snapshot import Snapshot, diff
-    from shardline.log.tf_spec import from_tf_spec, to_tf_spec
     from shardline.log.version import Version
     from shardline.operations.append import AppendReport, append
     from shardline.operations.change_files import FileChange, extend_file, migrate_file
@@ -72,13 +58,27 @@ if TYPE_CHECKING:
     from shardline.operations.rejected_sources import dismiss, open_sources
     from shardline.operations.repair import repair
     from shardline.operations.salvage import salvage
-    from shardline.operations.schema import feature_spec, infer_schema, schema_of
     from shardline.operations.status import status_of
     from shardline.operations.vacuum import vacuum
     from shardline.operations.verify import FileReport, verify_file, verify_files
     from shardline.operations.verify_version import verify_version
+    from shardline.schema.comparison import compare
+    from shardline.schema.file_inference import feature_spec, infer_schema, schema_of
+    from shardline.schema.logical_types import Array, Category, Embedding, Image, Text
+    from shardline.schema.schema import Feature, Schema
+    from shardline.schema.tf_spec import from_tf_spec, to_tf_spec
     from shardline.sources import as_source
     from shardline.storage import Store, open_store
+    from shardline.tfrecord import (
+        Compression,
+        IndexedFile,
+        Limits,
+        RecordFile,
+        RecordWriter,
+        write_index,
+        write_records,
+    )
+    from shardline.udf import batch_fields, joined_fields, record_fields, tensor_fields
 
 __version__ = "0.1.0"
 
@@ -107,8 +107,8 @@ _HOMES = {
         "StorageError",
         "VersionMissingError",
     ),
-    "shardline.fields": ("batch_fields", "joined_fields", "record_fields", "tensor_fields"),
-    "shardline.files": (
+    "shardline.udf": ("batch_fields", "joined_fields", "record_fields", "tensor_fields"),
+    "shardline.tfrecord": (
         "Compression",
         "IndexedFile",
         "Limits",
@@ -119,13 +119,13 @@ _HOMES = {
     ),
     "shardline.kernel.types": ("Column", "Fault"),
     "shardline.log.changes": ("Derive", "Replace"),
-    "shardline.log.landing": ("Append",),
-    "shardline.log.facts": ("Attestation", "Checks", "Shard", "Source"),
-    "shardline.log.meanings": ("Array", "Category", "Embedding", "Image", "Text"),
-    "shardline.log.schema": ("Feature", "Schema"),
-    "shardline.log.schema_diff": ("compare",),
+    "shardline.log.append_change": ("Append",),
+    "shardline.log.model": ("Attestation", "Checks", "Shard", "Source"),
+    "shardline.schema.logical_types": ("Array", "Category", "Embedding", "Image", "Text"),
+    "shardline.schema.schema": ("Feature", "Schema"),
+    "shardline.schema.comparison": ("compare",),
     "shardline.log.snapshot": ("Snapshot", "diff"),
-    "shardline.log.tf_spec": ("from_tf_spec", "to_tf_spec"),
+    "shardline.schema.tf_spec": ("from_tf_spec", "to_tf_spec"),
     "shardline.log.version": ("Version",),
     "shardline.operations.check": ("check_version",),
     "shardline.operations.change_files": ("FileChange", "extend_file", "migrate_file"),
@@ -138,12 +138,12 @@ _HOMES = {
     "shardline.operations.examples": ("read_examples", "write_examples"),
     "shardline.operations.preview": ("preview",),
     "shardline.operations.salvage": ("salvage",),
-    "shardline.operations.schema": ("feature_spec", "infer_schema", "schema_of"),
+    "shardline.schema.file_inference": ("feature_spec", "infer_schema", "schema_of"),
     "shardline.operations.status": ("status_of",),
     "shardline.operations.vacuum": ("vacuum",),
     "shardline.operations.verify": ("FileReport", "verify_file", "verify_files"),
     "shardline.operations.verify_version": ("verify_version",),
-    "shardline.execution.engine": ("Cancellation", "Engine", "Progress", "Threads"),
+    "shardline.execution.executor": ("Cancellation", "Engine", "Progress", "Threads"),
     "shardline.operations.append": ("AppendReport", "append"),
     "shardline.operations.export": ("export",),
     "shardline.operations.rebuild": ("RebuildReport", "rebuild"),

@@ -36,11 +36,11 @@ from shardline.errors import (
     StorageError,
     UnknownFormatError,
 )
-from shardline.fields.misfits import BatchMisfit
-from shardline.files.compression import CompressionError
 from shardline.hints import Command, Hint, Option
-from shardline.log.schema_diff import SchemaDiff
+from shardline.schema.comparison import SchemaDiff
 from shardline.sources.mismatch import SourceSchemaError
+from shardline.tfrecord.compression import CompressionError
+from shardline.udf.results import BatchMisfit
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -37,5 +37,5 @@ def test_the_definitions_load_neither_tensorflow_nor_great_expectations() -> Non
 
 def test_append_loads_no_other_operation_on_data() -> None:
     modules = loaded_by("import shardline.operations.append")
-    packages = {"shardline.fields", "shardline.readers", "shardline.operations.erasing"}
+    packages = {"shardline.udf", "shardline.readers", "shardline.operations.erasing"}
     assert modules.isdisjoint({*packages, "pyarrow.parquet"})

@@ -11,8 +11,8 @@ from shardline.cli.errors import render_hint
 from shardline.cli.json_forms import snapshot_json
 from shardline.cli.places import place, shown_source
 from shardline.cli.references import next_command
-from shardline.cli.wording import counted, escaped, human_bytes, rate
 from shardline.errors import ChangedSourceError
+from shardline.text import counted, escaped, human_bytes, rate
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -14,7 +14,7 @@ from shardline.errors import CancelledError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from shardline.execution.engine import Cancellation
+    from shardline.execution.executor import Cancellation
 
 Result = TypeVar("Result")
 Part = TypeVar("Part")

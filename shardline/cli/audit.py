@@ -18,8 +18,8 @@ from shardline.cli.options import json_option, root_option, workers_option
 from shardline.cli.references import chosen_versions, next_command, open_root
 from shardline.cli.replacing import refuse_in_root
 from shardline.cli.report import refuse_other_file
-from shardline.cli.wording import counted, escaped, human_bytes, listed
 from shardline.errors import DamagedLogError, UnknownFormatError
+from shardline.text import counted, escaped, human_bytes, listed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from shardline.lineage.audit import AuditReport
     from shardline.lineage.auditing.deep import Deep
     from shardline.lineage.auditing.reasons import Reason
-    from shardline.lineage.catalog import Catalog
     from shardline.lineage.findings import Finding, Severity
+    from shardline.provenance.catalog import Catalog
 
 _SHOWN = 30
 _COLOURS: dict[Severity, str] = {"error": "red", "warning": "yellow", "note": "blue"}
@@ -133,7 +133,7 @@ def audit(
     """
     from shardline.lineage.audit import audit as audit_root
     from shardline.lineage.auditing.audited_logs import AuditedLogs
-    from shardline.lineage.catalog import Catalog
+    from shardline.provenance.catalog import Catalog
 
     if not deep and (sample is not None or seed is not None or fields or tables):
         raise UsageError(

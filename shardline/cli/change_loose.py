@@ -18,17 +18,17 @@ from shardline.cli.json_told import tell_json
 from shardline.cli.options import expand_one
 from shardline.cli.outcome import print_not_done
 from shardline.cli.progress import file_progress
-from shardline.cli.wording import counted, escaped, human_bytes, rate
+from shardline.text import counted, escaped, human_bytes, rate
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
     from shardline.cli.change_options import ChangeOptions
-    from shardline.log.schema import Schema
-    from shardline.log.schema_diff import SchemaDiff
     from shardline.operations.change_files import FileChange
-    from shardline.operations.transform import Transform
+    from shardline.schema.comparison import SchemaDiff
+    from shardline.schema.schema import Schema
+    from shardline.udf.transform import Transform
 
 
 def change_loose(
@@ -57,7 +57,7 @@ class _Change:
 
     def run(self) -> None:
         from shardline.operations.change_files import nothing_to_change
-        from shardline.operations.same_names import refuse_doubling
+        from shardline.udf.feature_names import refuse_doubling
 
         path = expand_one(self.asked.argument)
         self._refuse_output(path)
@@ -106,7 +106,7 @@ class _Change:
 
     def _schema_of(self, path: Path) -> tuple[int, Schema]:
         """How many records a file has, and the schema that they suggest."""
-        from shardline.operations.schema import infer_schema, schema_of
+        from shardline.schema.file_inference import infer_schema, schema_of
 
         with file_progress("finding the schema", [path]) as progress:
             report = infer_schema(
@@ -115,7 +115,7 @@ class _Change:
         return report.merged.records, schema_of(report.merged)
 
     def _change(self, path: Path, transform: Transform) -> FileChange:
-        from shardline.execution.engine import Cancellation
+        from shardline.execution.executor import Cancellation
         from shardline.operations.change_files import change_file
         from shardline.operations.refused import MEND, MEND_CAST
 
@@ -186,6 +186,6 @@ class _Change:
 
 
 def _changes(transform: Transform) -> SchemaDiff:
-    from shardline.log.schema_diff import compare
+    from shardline.schema.comparison import compare
 
     return compare(transform.before, transform.after)

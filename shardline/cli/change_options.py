@@ -22,7 +22,7 @@ from shardline.cli.references import refuse_version_as_file
 
 if TYPE_CHECKING:
     from shardline.cli.options import Command
-    from shardline.files import Limits
+    from shardline.tfrecord import Limits
 
 
 def place_options(command: Command) -> Command:

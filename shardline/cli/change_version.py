@@ -27,7 +27,7 @@ from shardline.cli.references import (
     version_into,
 )
 from shardline.cli.steps import drawing_engine
-from shardline.cli.wording import human_bytes
+from shardline.text import human_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -93,7 +93,7 @@ def _writes(asked: ChangeOptions, plan: ChangePlan, work: ShardChange) -> int | 
     Of a rewrite these are the old fields, of an overlay the new ones, at most.
     """
     if plan.mode == "overlay":
-        from shardline.operations.field_sizes import most_record_bytes
+        from shardline.schema.schema import most_record_bytes
 
         most = most_record_bytes(work.transform.new.features)
         return None if most is None else asked.writes(most * plan.records)

@@ -12,12 +12,12 @@ from shardline.cli.differences import print_change_lines, print_changes
 from shardline.cli.errors import reported_as_usage
 from shardline.cli.json_forms import fields_json, snapshot_json
 from shardline.cli.places import place
-from shardline.cli.wording import counted, escaped, human_bytes, listed, rate
+from shardline.text import counted, escaped, human_bytes, listed, rate
 
 if TYPE_CHECKING:
     from shardline.cli.checked import Checked
-    from shardline.log.schema_diff import SchemaDiff
     from shardline.operations.change_shards import ChangePlan, ChangeReport, ShardChange
+    from shardline.schema.comparison import SchemaDiff
 
 _SHOWN = 10
 _WAYS = {
@@ -131,7 +131,7 @@ def print_changed(report: ChangeReport, work: ShardChange, seconds: float) -> No
 
 
 def _changes(work: ShardChange) -> SchemaDiff:
-    from shardline.log.schema_diff import compare
+    from shardline.schema.comparison import compare
 
     return compare(work.snapshot.schema, work.transform.after)
 

@@ -11,16 +11,16 @@ from shardline.cli.errors import render_command
 from shardline.cli.json_forms import shard_report_json, snapshot_json
 from shardline.cli.progress import byte_progress
 from shardline.cli.references import next_command
-from shardline.cli.wording import counted, escaped, human_bytes, listed
+from shardline.text import counted, escaped, human_bytes, listed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from shardline.files import Limits
     from shardline.log.snapshot import Snapshot
     from shardline.log.version import Version
     from shardline.operations.check import CheckReport
     from shardline.operations.inspect import ShardReport
+    from shardline.tfrecord import Limits
 
 _SHOWN_SHARDS = 20
 
@@ -131,7 +131,7 @@ def failure_lines(report: ShardReport) -> Iterator[str]:
 def _making_anew(checked: Checked) -> str:
     """What makes damaged shards of the newest snapshot anew: a repair, or what derived them."""
     from shardline.log.version import Version
-    from shardline.operations.advice.damaged import command_to_mend
+    from shardline.provenance.repair_command import command_to_mend
 
     newest = checked.newest
     held = {shard.name for shard in newest.shards}

@@ -22,8 +22,8 @@ from shardline.cli.options import (
 from shardline.cli.rule_options import RuleOptions, rule_options
 
 if TYPE_CHECKING:
-    from shardline.operations.combining.names import OnCollision
-    from shardline.operations.combining.rule import How
+    from shardline.pairing.feature_names import OnCollision
+    from shardline.pairing.spec import How
 
 
 @click.command(

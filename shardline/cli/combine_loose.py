@@ -16,21 +16,21 @@ from shardline.cli.options import expand
 from shardline.cli.outcome import print_not_done
 from shardline.cli.progress import at_work, pair_progress
 from shardline.cli.skipped import with_skipped
-from shardline.cli.wording import counted, escaped, human_bytes, rate
 from shardline.paths import real_path
+from shardline.text import counted, escaped, human_bytes, rate
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from shardline.cli.combine_options import CombineOptions
     from shardline.operations.combine_files import FilesPlan
-    from shardline.operations.combining.rule import Options
+    from shardline.pairing.spec import Options
 
 
 def combine_loose(asked: CombineOptions, output: Path, rule: Options) -> None:
     """Write all pairs to one file, or tell how many these would be."""
     from shardline.operations.combine_files import plan_combine_files
-    from shardline.operations.combining.budget import refuse_over_budget
+    from shardline.pairing.budget import refuse_over_budget
 
     sides = expand([asked.left]), expand([asked.right])
     _refuse_output(asked, output, [*sides[0], *sides[1]])
@@ -52,7 +52,7 @@ def combine_loose(asked: CombineOptions, output: Path, rule: Options) -> None:
 def _write(
     asked: CombineOptions, sides: tuple[list[Path], list[Path]], output: Path, rule: Options
 ) -> None:
-    from shardline.execution.engine import Cancellation
+    from shardline.execution.executor import Cancellation
     from shardline.operations.combine_files import combine_files
 
     began = time.perf_counter()

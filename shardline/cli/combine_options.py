@@ -12,8 +12,8 @@ from shardline.cli.references import refuse_version_as_file
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from shardline.files import Limits
     from shardline.operations.combine import CombineMode
+    from shardline.tfrecord import Limits
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,7 +28,7 @@ from shardline.cli.references import (
     parse_version,
 )
 from shardline.cli.steps import drawing_engine
-from shardline.cli.wording import counted, human_bytes, rate
+from shardline.text import counted, human_bytes, rate
 
 if TYPE_CHECKING:
     from typing import NoReturn
@@ -37,14 +37,14 @@ if TYPE_CHECKING:
     from shardline.cli.combine_options import CombineOptions
     from shardline.log.version import Version
     from shardline.operations.combine import CombinePlan, CombineReport
-    from shardline.operations.combining.rule import Options
+    from shardline.pairing.spec import Options
 
 
 def combine_versions(asked: CombineOptions, into: str, rule: Options) -> NoReturn:
     """Make all pairs the content of a version, or tell how many these would be."""
     from shardline.operations.combine import combine, plan_combine
-    from shardline.operations.combining.budget import refuse_over_budget
-    from shardline.operations.combining.shards import spool_folder
+    from shardline.operations.combine_shards import spool_folder
+    from shardline.pairing.budget import refuse_over_budget
 
     left, right, target = _versions(asked, into)
     more: dict[str, Any] = {"mode": asked.mode, "limits": asked.limits}

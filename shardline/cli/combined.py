@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from shardline.cli.wording import counted, escaped, human_bytes, listed
+from shardline.text import counted, escaped, human_bytes, listed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from shardline.fields import Fields
-    from shardline.operations.combining.budget import Estimate
-    from shardline.operations.combining.rule import Options
+    from shardline.pairing.budget import Estimate
+    from shardline.pairing.spec import Options
+    from shardline.udf import Fields
 
 _SHOWN = 20
 

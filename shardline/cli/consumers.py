@@ -18,12 +18,12 @@ from shardline.cli.references import (
     refuse_missing,
 )
 from shardline.cli.tables import plain_console, plain_table
-from shardline.cli.wording import counted, escaped, when
 from shardline.hints import Command, Hint
+from shardline.text import counted, escaped, when
 
 if TYPE_CHECKING:
     from shardline.cli.references import Reference
-    from shardline.operations.consumers import Consumer
+    from shardline.provenance.consumers import Consumer
     from shardline.storage import Store
 
 
@@ -105,7 +105,7 @@ def _refuse_misplaced(
 
 def _told(store: Store, name: str | None, option: str, consumer: str) -> Reference:
     """The version that was named; a usage error if none was tells how to."""
-    from shardline.lineage.catalog import Catalog
+    from shardline.provenance.catalog import Catalog
 
     if name is not None:
         return parse_reference(name)
@@ -121,7 +121,7 @@ def _told(store: Store, name: str | None, option: str, consumer: str) -> Referen
 def _register(
     store: Store, name: str | None, consumer: str, run: str, commit: str, *, as_json: bool
 ) -> None:
-    from shardline.operations.consumers import Consumer, register
+    from shardline.provenance.consumers import Consumer, register
 
     wanted = _told(store, name, "--register", consumer)
     version = open_version(store, wanted)
@@ -140,7 +140,7 @@ def _register(
 def _release(
     store: Store, name: str | None, consumer: str, run: str | None, *, as_json: bool
 ) -> None:
-    from shardline.operations.consumers import release
+    from shardline.provenance.consumers import release
 
     wanted = _told(store, name, "--release", consumer)
     version = open_version(store, wanted)
@@ -178,8 +178,8 @@ def _list(store: Store, name: str | None, *, everyone: bool, as_json: bool) -> N
 
 
 def _found(store: Store, name: str | None, *, everyone: bool) -> list[Consumer]:
-    from shardline.lineage.catalog import Catalog
-    from shardline.operations.consumers import all_consumers, consumers_of
+    from shardline.provenance.catalog import Catalog
+    from shardline.provenance.consumers import all_consumers, consumers_of
     from shardline.storage import check_name
 
     catalog = Catalog(store)

@@ -18,8 +18,8 @@ from shardline.cli.options import (
 )
 from shardline.cli.progress import file_progress
 from shardline.cli.skipped import with_skipped
-from shardline.cli.wording import escaped
 from shardline.errors import NotTFRecordError
+from shardline.text import escaped
 
 
 @click.command(

@@ -20,11 +20,11 @@ from shardline.cli.skipped import with_skipped
 from shardline.cli.source_arguments import find_sources
 from shardline.cli.spec_text import spec_text
 from shardline.cli.tables import plain_console, plain_table
-from shardline.cli.wording import counted, escaped
+from shardline.text import counted, escaped
 
 if TYPE_CHECKING:
-    from shardline.files import Limits
-    from shardline.log.schema import Feature, Schema
+    from shardline.schema.schema import Feature, Schema
+    from shardline.tfrecord import Limits
 
 
 def is_version(argument: str, root: str | None) -> bool:

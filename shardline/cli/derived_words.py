@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from shardline.cli.wording import counted, escaped
+from shardline.text import counted, escaped
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from shardline.log.entry import Entry
-    from shardline.log.facts import Json
+    from shardline.log.model import Json
 
 DERIVED = frozenset({"extend", "migrate", "combine"})
 _SHOWN = 6

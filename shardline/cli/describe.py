@@ -13,8 +13,8 @@ from shardline.cli.options import json_option, root_option
 from shardline.cli.progress import at_work, pair_progress
 from shardline.cli.references import find_snapshot, open_root, open_version, parse_reference
 from shardline.cli.replacing import refuse_existing
-from shardline.cli.wording import escaped, human_bytes
 from shardline.paths import real_path
+from shardline.text import escaped, human_bytes
 
 if TYPE_CHECKING:
     from shardline.lineage.exports.about import About
@@ -168,10 +168,10 @@ def _croissant(
 
 
 def _card(store: Store, snapshot: Snapshot, about: About, *, count: bool) -> str:
-    from shardline.lineage.catalog import Catalog
     from shardline.lineage.exports.card import dataset_card
     from shardline.lineage.exports.counts import count_labels
     from shardline.lineage.exports.gone import gone_files
+    from shardline.provenance.catalog import Catalog
 
     catalog = Catalog(store)
     with at_work("counting labels"):
@@ -187,7 +187,7 @@ def _sums(snapshot: Snapshot, output: Path | None) -> str:
 
 
 def _file(text: str, output: Path | None, *, overwrite: bool) -> dict[str, Any]:
-    from shardline.storage.local import DurableFile
+    from shardline.storage.durable_file import DurableFile
 
     if output is None:
         return {"text": text}

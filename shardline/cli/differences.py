@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from shardline.cli.wording import counted, escaped, human_bytes, signed_bytes
+from shardline.text import counted, escaped, human_bytes, signed_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from shardline.log.facts import Shard
-    from shardline.log.schema_diff import Change, SchemaDiff
+    from shardline.log.model import Shard
     from shardline.log.snapshot import SnapshotDiff
+    from shardline.schema.comparison import Change, SchemaDiff
 
 _SHOWN_SHARDS = 5
 _PLAIN = frozenset({"kind", "nan", "required", "sequence"})

@@ -11,8 +11,8 @@ from shardline.cli.errors import UsageError
 from shardline.cli.options import json_option, root_option
 from shardline.cli.places import shown_source
 from shardline.cli.references import open_root, open_version, parse_version
-from shardline.cli.wording import counted, listed
 from shardline.hints import Command, Hint
+from shardline.text import counted, listed
 
 if TYPE_CHECKING:
     from shardline.log.version import Version

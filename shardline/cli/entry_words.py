@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from shardline.cli.derived_words import DERIVED, derived_words
-from shardline.cli.wording import counted, escaped, listed
+from shardline.text import counted, escaped, listed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from shardline.log.entry import Entry
-    from shardline.log.facts import Attestation, Json, Maker
+    from shardline.log.model import Attestation, Json, Maker
 
 _MOST_DETAIL = 160
 _SHOWN_RUN = 8

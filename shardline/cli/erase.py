@@ -31,9 +31,9 @@ if TYPE_CHECKING:
     from typing import TextIO
 
     from shardline.cli.checked import Checked
-    from shardline.files import Limits
     from shardline.operations.erase import ErasePlan, EraseReport
     from shardline.storage import Store
+    from shardline.tfrecord import Limits
 
 _MAKER = re.compile(r"[\w./-]+:\w+")
 

@@ -13,7 +13,7 @@ from shardline.cli.errors import UsageError
 from shardline.cli.json_told import tell_json
 from shardline.cli.references import next_command
 from shardline.cli.replacing import refuse_existing, refuse_in_root
-from shardline.cli.wording import escaped
+from shardline.text import escaped
 
 if TYPE_CHECKING:
     from typing import NoReturn, TextIO
@@ -82,7 +82,7 @@ def prove(
     """Write what is proved, and end with whether that is all."""
     from shardline.operations.erasing.proof import prove_erasure
     from shardline.operations.erasing.proof_page import proof_page
-    from shardline.storage.local import DurableFile
+    from shardline.storage.durable_file import DurableFile
 
     proof = prove_erasure(store, dataset, request=request, plan=plan)
     told = proof.to_json(next_command)

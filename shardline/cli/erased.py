@@ -11,7 +11,7 @@ from shardline.cli.checked import checked_json, print_checked
 from shardline.cli.json_forms import snapshot_json
 from shardline.cli.references import next_command
 from shardline.cli.tables import plain_console, plain_table
-from shardline.cli.wording import counted, escaped, human_bytes, listed
+from shardline.text import counted, escaped, human_bytes, listed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -184,7 +184,7 @@ def print_holders(holders: Sequence[Holder]) -> None:
 
 def print_erased(report: EraseReport, checked: Sequence[Checked], seconds: float) -> None:
     """What was done, and what to do next."""
-    from shardline.operations.keepers import vacuum_command
+    from shardline.provenance.retainers import vacuum_command
 
     size = sum(shard.bytes for one in report.versions for shard in one.made)
     for one in report.versions:
@@ -230,7 +230,7 @@ def _kinds(holders: Sequence[Holder]) -> str:
 
 def print_proof(proof: ErasureProof, request: str | None) -> None:
     """What is proved, in short."""
-    from shardline.operations.keepers import vacuum_command
+    from shardline.provenance.retainers import vacuum_command
 
     if not proof.entries:
         under = f" under the request {escaped(request)!r}" if request else ""

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from shardline.cli.wording import escaped, escaped_lines
 from shardline.errors import SchemaMismatchError, ShardlineError
 from shardline.hints import Command, Hint, Option
 from shardline.redaction import has_credentials, redact
+from shardline.text import escaped, escaped_lines
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -19,7 +19,7 @@ from shardline.cli.options import (
 )
 from shardline.cli.references import find_snapshot, open_root, open_version, parse_reference
 from shardline.cli.steps import drawing_engine
-from shardline.cli.wording import counted, escaped, human_bytes, rate
+from shardline.text import counted, escaped, human_bytes, rate
 
 if TYPE_CHECKING:
     from shardline.operations.export import ExportReport

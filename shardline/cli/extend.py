@@ -19,12 +19,12 @@ from shardline.hints import Command, Hint
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from shardline.fields import Fields
-    from shardline.log.schema import Schema
     from shardline.log.snapshot import Snapshot
     from shardline.log.version import Version
     from shardline.operations.change_shards import Mode, ShardChange
-    from shardline.operations.transform import Transform
+    from shardline.schema.schema import Schema
+    from shardline.udf import Fields
+    from shardline.udf.transform import Transform
 
 
 @click.command(

@@ -15,7 +15,7 @@ from shardline.hints import Hint
 
 if TYPE_CHECKING:
     from shardline.cli.options import Command
-    from shardline.fields import Fields
+    from shardline.udf import Fields
 
 _OF_A_JOIN = {
     "key": "--key",
@@ -113,7 +113,7 @@ class FieldOptions:
         return [*load_makers(self.fields), *joins]
 
     def _join(self) -> Fields:
-        from shardline.fields import joined_fields
+        from shardline.udf import joined_fields
 
         if len(self.tables) > 1:
             raise UsageError(

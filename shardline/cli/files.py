@@ -12,7 +12,7 @@ from shardline.cli.json_forms import snapshot_json
 from shardline.cli.options import json_option, root_option
 from shardline.cli.references import find_snapshot, open_root, open_version, parse_reference
 from shardline.cli.spec_text import parse_text, spec_text
-from shardline.cli.wording import counted
+from shardline.text import counted
 
 if TYPE_CHECKING:
     from shardline.log.snapshot import Snapshot

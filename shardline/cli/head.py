@@ -12,15 +12,15 @@ from shardline.cli.errors import UsageError
 from shardline.cli.options import json_option, limit_options, limits, root_option
 from shardline.cli.references import find_snapshot, open_root, open_version
 from shardline.cli.targets import files_or_versions
-from shardline.cli.wording import counted, escaped, human_bytes
+from shardline.text import counted, escaped, human_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from shardline.files import Limits
     from shardline.log.snapshot import Snapshot
     from shardline.operations.preview import Record
     from shardline.readers.records import Records
+    from shardline.tfrecord import Limits
 
 
 @click.command(
@@ -108,7 +108,7 @@ def _of_shard(records: Records, count: int, skip: int, limits: Limits) -> Iterat
 
     from shardline.errors import DamagedFileError, ObjectMissingError
     from shardline.operations.preview import preview, shown_record
-    from shardline.readers.below import told_below
+    from shardline.readers.read_errors import told_below
     from shardline.readers.shards import ShardFile
 
     if isinstance(records, ShardFile):

@@ -19,8 +19,8 @@ from shardline.cli.options import (
 )
 from shardline.cli.progress import file_progress
 from shardline.cli.skipped import with_skipped
-from shardline.cli.wording import counted, escaped
 from shardline.errors import DamagedFileError
+from shardline.text import counted, escaped
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -57,7 +57,7 @@ def index(
     up to the record.
     """
     from shardline.execution.threads import run_tasks
-    from shardline.files import index_path, write_index
+    from shardline.tfrecord import index_path, write_index
 
     paths = expand(files)
     asked = limits(max_record, max_unpacked)

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from shardline.log.entry import Entry
-    from shardline.log.schema_diff import SchemaDiff
     from shardline.log.snapshot import Snapshot, SnapshotDiff
     from shardline.operations.inspect import ShardReport
     from shardline.operations.verify_log import LogProblem
+    from shardline.schema.comparison import SchemaDiff
 
 
 def snapshot_json(snapshot: Snapshot) -> dict[str, Any]:

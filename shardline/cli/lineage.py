@@ -63,7 +63,7 @@ def lineage(
     if a log that may tell of it cannot be read: what it would tell is missing.
     """
     from shardline.lineage.ancestry import LEVELS, ancestry
-    from shardline.lineage.catalog import Catalog
+    from shardline.provenance.catalog import Catalog
 
     if dot and as_json:
         raise UsageError("--dot and --json exclude each other", code="conflicting-options")

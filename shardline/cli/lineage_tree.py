@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from shardline.cli.tables import plain_console
-from shardline.cli.wording import counted, escaped, human_bytes, listed, when
+from shardline.text import counted, escaped, human_bytes, listed, when
 
 if TYPE_CHECKING:
     from rich.tree import Tree

@@ -12,7 +12,7 @@ from shardline.cli.json_forms import entry_json
 from shardline.cli.options import json_option, root_option
 from shardline.cli.references import next_command, open_root, parse_version, refuse_missing
 from shardline.cli.tables import plain_console, plain_table
-from shardline.cli.wording import counted, escaped, when
+from shardline.text import counted, escaped, when
 
 if TYPE_CHECKING:
     from shardline.log.entry import Entry

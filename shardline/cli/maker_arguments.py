@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from types import ModuleType
 
-    from shardline.fields import Fields
+    from shardline.udf import Fields
 
 _HOW = "write `module:object` or `path/to/file.py:object`"
 _EXAMPLE = """declare the features of a function like this:
@@ -49,7 +49,7 @@ def load_maker(text: str, option: str) -> Fields:
 
 
 def _makers(text: str, option: str) -> list[Fields]:
-    from shardline.fields.bound import is_maker
+    from shardline.udf.base import is_maker
 
     where, colon, name = text.rpartition(":")
     if not colon or not where or not name:
@@ -90,7 +90,7 @@ def _loaded(where: str, what: str) -> ModuleType:
             f"{what}: {error.message}", code=problem.code, hint=problem.hint, path=problem.path
         ) from None
     except (Exception, SystemExit) as error:
-        from shardline.fields.made import in_words
+        from shardline.udf.results import in_words
 
         if isinstance(error, ModuleNotFoundError) and _is_of(error.name, where):
             raise UsageError(
@@ -178,7 +178,7 @@ def _list_candidates(module: ModuleType) -> str:
 
 
 def _offers(value: Any) -> bool:  # noqa: ANN401 - whatever stands in a module
-    from shardline.fields.bound import is_maker
+    from shardline.udf.base import is_maker
 
     if isinstance(value, list | tuple) and value:
         return all(map(is_maker, value))

@@ -16,12 +16,12 @@ from shardline.hints import Hint
 
 if TYPE_CHECKING:
     from shardline.kernel.types import Kind
-    from shardline.log.schema import Schema
     from shardline.log.snapshot import Snapshot
     from shardline.log.version import Version
     from shardline.operations.change_shards import ShardChange
     from shardline.operations.migrate import Steps
-    from shardline.operations.transform import Transform
+    from shardline.schema.schema import Schema
+    from shardline.udf.transform import Transform
 
 _KINDS: tuple[Kind, ...] = ("float", "int64")
 

@@ -13,7 +13,7 @@ from shardline.cli.errors import UsageError
 from shardline.cli.options import json_option, root_option
 from shardline.cli.references import chosen_versions, open_root
 from shardline.cli.replacing import refuse_existing
-from shardline.cli.wording import counted, escaped
+from shardline.text import counted, escaped
 
 
 @click.command(
@@ -60,9 +60,9 @@ def openlineage(
     value of any record is in them. A file that is there is left alone unless --overwrite is given.
     Exits with 1 if a log cannot be read.
     """
-    from shardline.lineage.catalog import Catalog
     from shardline.lineage.exports.openlineage import events
     from shardline.lineage.exports.openlineage_sending import line, send_events, write_events
+    from shardline.provenance.catalog import Catalog
 
     to_terminal = path is not None and str(path) == "-"
     _validate_destination(path, url, to_terminal=to_terminal, overwrite=overwrite, as_json=as_json)

@@ -21,7 +21,7 @@ from shardline.hints import Hint
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from shardline.files import Limits
+    from shardline.tfrecord import Limits
 
 Command = TypeVar("Command", bound="Callable[..., Any]")
 
@@ -206,8 +206,8 @@ def no_check_option(command: Command) -> Command:
 
 def limits(max_record: int, max_unpacked: int) -> Limits:
     """The limits that were asked for."""
-    from shardline.files import Limits
     from shardline.kernel.types import LARGEST_MAX_RECORD_BYTES
+    from shardline.tfrecord import Limits
 
     if max_record > LARGEST_MAX_RECORD_BYTES:
         raise UsageError(

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from shardline.cli.wording import escaped
 from shardline.hints import file_argument
+from shardline.text import escaped
 
 if TYPE_CHECKING:
-    from shardline.log.facts import Source
+    from shardline.log.model import Source
     from shardline.log.version import Version
 
 

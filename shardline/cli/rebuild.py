@@ -34,8 +34,8 @@ from shardline.cli.references import (
     version_into,
 )
 from shardline.cli.steps import drawing_engine
-from shardline.cli.wording import counted, human_bytes, rate
 from shardline.hints import Command, Hint
+from shardline.text import counted, human_bytes, rate
 
 if TYPE_CHECKING:
     from shardline.cli.checked import Checked

@@ -14,13 +14,13 @@ from shardline.cli.errors import UsageError
 from shardline.cli.options import expand
 from shardline.cli.progress import file_progress
 from shardline.cli.skipped import with_skipped
-from shardline.cli.wording import counted, escaped, human_bytes, rate
 from shardline.paths import real_path
+from shardline.text import counted, escaped, human_bytes, rate
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from shardline.files import Limits
+    from shardline.tfrecord import Limits
 
 
 def rebuild_loose(
@@ -35,7 +35,7 @@ def rebuild_loose(
     as_json: bool,
 ) -> None:
     """Copy the records of files into one, or into several in a new folder, and tell of it."""
-    from shardline.execution.engine import Cancellation
+    from shardline.execution.executor import Cancellation
     from shardline.operations.rebuild_files import rebuild_files
 
     if overwrite and target_size is not None:

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, NoReturn
 import click
 
 from shardline.cli.errors import UsageError, print_warning, render_command
-from shardline.cli.wording import escaped
 from shardline.hints import Command, Hint
+from shardline.text import escaped
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -100,7 +100,7 @@ def parse_reference(text: str) -> Reference:
 def _versions_here(text: str) -> str:
     """The versions of a dataset in the root that the command was given; empty if it is none."""
     from shardline.errors import ShardlineError
-    from shardline.operations.discover import find_versions
+    from shardline.provenance.discovery import find_versions
 
     root = click.get_current_context().params.get("root")
     if not root or re.fullmatch(_NAME, text, re.ASCII) is None:
@@ -210,7 +210,7 @@ def find_snapshot(version: Version, reference: Reference, which: str | None = No
 def refuse_missing(store: Store, name: str) -> NoReturn:
     """Raise that a version, or a dataset, does not exist, and list those that do."""
     from shardline.errors import VersionMissingError
-    from shardline.operations.discover import find_datasets, find_versions
+    from shardline.provenance.discovery import find_datasets, find_versions
 
     dataset = name.partition("/")[0]
     versions = find_versions(store, dataset)

@@ -27,16 +27,16 @@ from shardline.cli.references import (
     parse_version,
 )
 from shardline.cli.steps import drawing_engine
-from shardline.cli.wording import counted, escaped, listed
 from shardline.hints import Command, Hint
+from shardline.text import counted, escaped, listed
 
 if TYPE_CHECKING:
     from shardline.cli.checked import Checked
-    from shardline.log.facts import Source
+    from shardline.log.model import Source
     from shardline.log.snapshot import Snapshot
     from shardline.log.version import Version
-    from shardline.operations.advice.followers import Follower
     from shardline.operations.repair import Repaired, RepairReport
+    from shardline.provenance.dependents import Follower
 
 
 @click.command(
@@ -137,7 +137,7 @@ def repair(
 
 def _followers(version: Version, done: list[Repaired]) -> list[Follower]:
     """What stands on the shards that were replaced, or holds copies of what is no longer so."""
-    from shardline.operations.advice.followers import followers_of
+    from shardline.provenance.dependents import followers_of
 
     replaced = [one.old.name for one in done]
     changed = [one.old.name for one in done if one.changes]
@@ -146,8 +146,8 @@ def _followers(version: Version, done: list[Repaired]) -> list[Follower]:
 
 def _copies(version: Version, report: RepairReport) -> list[Follower]:
     """What holds copies of records that are lost, or would be."""
-    from shardline.operations.advice.followers import followers_of
     from shardline.operations.repairing.copies import held_by
+    from shardline.provenance.dependents import followers_of
 
     lost = [name for one in report.repaired if one.lost for name in held_by(version, one.old.name)]
     return followers_of(version, (), lost) if lost else []
@@ -192,7 +192,7 @@ def _shard_name(newest: Snapshot, told: str) -> str:
 
 def _source(version: Version, repaired: Repaired) -> Source | None:
     """The source of a shard, as the log knows it."""
-    from shardline.operations.origin import landing_of
+    from shardline.operations.shard_origin import landing_of
 
     entry, first = landing_of(version, repaired.old)
     return next((source for source in entry.sources if source.key == first.source), None)
@@ -302,8 +302,8 @@ def _print_one(one: Repaired, version: Version) -> None:
 
 def _derived_by(version: Version, one: Repaired) -> str:
     """Which operation made a shard of which inputs, if it was derived."""
-    from shardline.operations.advice.damaged import is_derived
-    from shardline.operations.origin import landing_of
+    from shardline.operations.shard_origin import landing_of
+    from shardline.provenance.repair_command import is_derived
 
     if not is_derived(version, one.old):
         return ""

@@ -11,8 +11,8 @@ from shardline.cli.errors import UsageError, render_hint
 from shardline.cli.options import json_option, root_option
 from shardline.cli.references import chosen_versions, open_root
 from shardline.cli.replacing import refuse_in_root, refuse_no_file
-from shardline.cli.wording import counted, escaped, human_bytes
 from shardline.hints import Hint
+from shardline.text import counted, escaped, human_bytes
 
 _OURS = b"<title>Shardline report</title>"
 _HEAD = 4096
@@ -50,10 +50,10 @@ def report(name: str | None, *, output: Path, root: str | None, as_json: bool) -
     of what, what checks said, its size over time, and where its fields come from. Exits with 1 if a
     log is damaged: the page shows what can be read of it.
     """
-    from shardline.lineage.catalog import Catalog
     from shardline.lineage.page.data import page_data
     from shardline.lineage.page.document import write_document
     from shardline.log.version import utc_now
+    from shardline.provenance.catalog import Catalog
 
     refuse_other_file(output)
     refuse_in_root(output, root)

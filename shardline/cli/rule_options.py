@@ -12,8 +12,8 @@ from shardline.cli.maker_arguments import load_maker, load_makers
 
 if TYPE_CHECKING:
     from shardline.cli.options import Command
-    from shardline.operations.combining.names import OnCollision
-    from shardline.operations.combining.rule import How, Options
+    from shardline.pairing.feature_names import OnCollision
+    from shardline.pairing.spec import How, Options
 
 
 def rule_options(command: Command) -> Command:

@@ -13,8 +13,8 @@ from shardline.cli.aside import run_aside, stoppable
 from shardline.cli.errors import UsageError
 from shardline.cli.options import expand_one, json_option, limit_options, limits
 from shardline.cli.progress import file_progress
-from shardline.cli.wording import counted, escaped, human_bytes
 from shardline.paths import real_path
+from shardline.text import counted, escaped, human_bytes
 
 _SHOWN_GAPS = 20
 
@@ -59,7 +59,7 @@ def salvage(
     Exits with 0 when OUT is written, and tells what was lost; with 1 when there was nothing to
     keep.
     """
-    from shardline.execution.engine import Cancellation
+    from shardline.execution.executor import Cancellation
     from shardline.operations.salvage import salvage as run
 
     path = expand_one(source)

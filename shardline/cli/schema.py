@@ -16,13 +16,12 @@ from shardline.cli.skipped import with_skipped
 from shardline.cli.source_arguments import format_by_name, format_option
 from shardline.cli.tables import plain_console
 from shardline.cli.targets import files_or_versions
-from shardline.cli.wording import counted, escaped
-from shardline.wording import float32_json
+from shardline.text import counted, escaped, float32_json
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from shardline.operations.schema import FeatureSchema, FileSchema, SchemaReport
+    from shardline.schema.file_inference import FeatureSchema, FileSchema, SchemaReport
 
 
 @click.command(
@@ -70,7 +69,7 @@ def schema(
 
     Exits with 1 if a file is damaged, a record is no Example, or a feature has two kinds.
     """
-    from shardline.operations.schema import feature_spec, infer_schema
+    from shardline.schema.file_inference import feature_spec, infer_schema
 
     if spec and declare:
         raise UsageError("--spec and --declare exclude each other", code="conflicting-options")

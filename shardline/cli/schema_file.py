@@ -11,7 +11,7 @@ from shardline.hints import Command, Hint
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from shardline.log.schema import Schema
+    from shardline.schema.schema import Schema
 
 
 def declaration(schema: Schema) -> str:
@@ -29,7 +29,7 @@ def read_schema(path: Path) -> Schema:
     What has a schema in it, such as a log's first entry, will do.
     """
     from shardline.errors import SchemaMismatchError
-    from shardline.log.schema import Schema
+    from shardline.schema.schema import Schema
 
     try:
         told = json.loads(path.read_bytes())

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from shardline.cli.wording import counted, escaped
+from shardline.text import counted, escaped
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

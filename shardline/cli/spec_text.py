@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from shardline.log.schema import Feature, Schema
+    from shardline.schema.schema import Feature, Schema
 
 _DTYPES = {"bytes": "tf.string", "float": "tf.float32", "int64": "tf.int64"}
 

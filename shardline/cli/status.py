@@ -19,9 +19,9 @@ from shardline.cli.references import (
     refuse_missing,
 )
 from shardline.cli.tables import plain_console, plain_table
-from shardline.cli.wording import counted, escaped, human_bytes, listed, when
 from shardline.errors import ChangedSourceError, DamagedLogError, UnknownFormatError
 from shardline.hints import Command, Hint
+from shardline.text import counted, escaped, human_bytes, listed, when
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -77,7 +77,7 @@ def status(name: str | None, *, root: str | None, as_json: bool) -> None:
 
 
 def _versions(store: Store, name: str | None) -> Iterator[str]:
-    from shardline.operations.discover import find_datasets, find_versions
+    from shardline.provenance.discovery import find_datasets, find_versions
     from shardline.storage import check_name
 
     if name is not None and "/" in name:
@@ -248,7 +248,7 @@ def _worded(obstacle: Obstacle) -> str:
 
 def _making_anew(newest: Snapshot) -> str:
     from shardline.log.version import Version
-    from shardline.operations.advice.damaged import command_to_mend, known_damaged
+    from shardline.provenance.repair_command import command_to_mend, known_damaged
 
     version = Version(newest.store, newest.version)
     command = command_to_mend(version, known_damaged(version))

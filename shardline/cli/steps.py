@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from shardline.cli.aside import run_aside
 from shardline.cli.progress import warn_if_slow
-from shardline.cli.wording import counted
+from shardline.text import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from rich.progress import Progress as Drawing
     from rich.progress import TaskID
 
-    from shardline.execution.engine import (
+    from shardline.execution.executor import (
         Cancellation,
         Engine,
         Listener,
@@ -41,7 +41,7 @@ def drawing_engine(
 
     `then` says what is done behind a step without telling how far it is.
     """
-    from shardline.execution.engine import Cancellation, Threads
+    from shardline.execution.executor import Cancellation, Threads
 
     cancellation = Cancellation()
     threads = Threads(workers, cancellation=cancellation)

@@ -19,8 +19,8 @@ from shardline.cli.references import (
     parse_version,
 )
 from shardline.cli.tables import plain_console, plain_table
-from shardline.cli.wording import escaped, human_bytes, when
 from shardline.hints import Command, Hint
+from shardline.text import escaped, human_bytes, when
 
 if TYPE_CHECKING:
     from shardline.cli.references import Reference

@@ -12,11 +12,11 @@ from shardline.cli.errors import UsageError
 from shardline.cli.options import json_option, root_option
 from shardline.cli.references import find_snapshot, next_command, open_root, parse_reference
 from shardline.cli.traced import spread_lines, step_lines
-from shardline.cli.wording import counted
+from shardline.text import counted
 
 if TYPE_CHECKING:
-    from shardline.lineage.catalog import Catalog
     from shardline.log.snapshot import Snapshot
+    from shardline.provenance.catalog import Catalog
 
 _MOST = 5
 _WHOLE = re.compile(r"\d{1,18}", re.ASCII)
@@ -101,7 +101,7 @@ def trace(
     --down if it cannot be told what became of it somewhere, and says why.
     """
     from shardline.cli.references import open_version
-    from shardline.lineage.catalog import Catalog
+    from shardline.provenance.catalog import Catalog
 
     store, named = open_root(root), parse_reference(reference)
     snapshot = find_snapshot(open_version(store, named), named)
@@ -125,8 +125,8 @@ def trace(
 
 
 def _back(catalog: Catalog, snapshot: Snapshot, record: int, *, as_json: bool) -> int:
-    from shardline.lineage.steps import Unknown
     from shardline.lineage.trace import trace as trace_back
+    from shardline.provenance.steps import Unknown
 
     step = trace_back(catalog, snapshot, record)
     known = not any(isinstance(leaf, Unknown) for leaf in step.leaves)

@@ -5,16 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from shardline.cli.errors import render_hint
-from shardline.cli.wording import counted, escaped, human_bytes, listed, when
-from shardline.lineage.steps import SourceRow, Step
+from shardline.provenance.steps import SourceRow, Step
+from shardline.text import counted, escaped, human_bytes, listed, when
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from shardline.hints import Hint
-    from shardline.lineage.origins import FieldOrigin
-    from shardline.lineage.steps import Fate, Making, Place, Spread, Unknown
     from shardline.lineage.trace_down import Descendants
+    from shardline.provenance.feature_origins import FieldOrigin
+    from shardline.provenance.steps import Fate, Making, Place, Spread, Unknown
 
 _SIDES = ("left", "right")
 

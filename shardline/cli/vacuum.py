@@ -15,14 +15,14 @@ from shardline.cli.options import Duration, json_option, root_option, short_dura
 from shardline.cli.progress import count_progress
 from shardline.cli.references import looks_like_reference, next_command, open_root, refuse_missing
 from shardline.cli.tables import plain_console, plain_table
-from shardline.cli.wording import age, counted, escaped, human_bytes
+from shardline.text import age, counted, escaped, human_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from datetime import timedelta
 
-    from shardline.operations.keepers import Keeper
     from shardline.operations.vacuum import Doomed, VacuumReport
+    from shardline.provenance.retainers import Keeper
     from shardline.storage import Store
 
 _SHOWN_FILES = 20

@@ -14,9 +14,9 @@ from shardline.cli.options import json_option, limit_options, limits, root_optio
 from shardline.cli.progress import file_progress
 from shardline.cli.skipped import with_skipped
 from shardline.cli.targets import files_or_versions
-from shardline.cli.wording import counted, escaped, human_bytes
 from shardline.errors import foreign_hint, salvage_hint
 from shardline.hints import Command, Hint
+from shardline.text import counted, escaped, human_bytes
 
 if TYPE_CHECKING:
     from pathlib import Path

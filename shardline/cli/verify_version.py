@@ -19,15 +19,15 @@ from shardline.cli.references import (
     open_root,
     refuse_missing,
 )
-from shardline.cli.wording import counted, escaped, human_bytes
+from shardline.text import counted, escaped, human_bytes
 
 if TYPE_CHECKING:
     from shardline.cli.references import Reference
-    from shardline.files import Limits
     from shardline.log.snapshot import Snapshot
     from shardline.operations.inspect import ShardReport
     from shardline.operations.verify_log import LogReport
     from shardline.operations.verify_version import VersionReport
+    from shardline.tfrecord import Limits
 
 _SHOWN_PROBLEMS = 20
 
@@ -137,7 +137,7 @@ def _state(report: VersionReport, shard: ShardReport) -> str:
 
 
 def _print_advice(snapshot: Snapshot, report: VersionReport) -> None:
-    from shardline.readers.below import advice_below
+    from shardline.readers.read_errors import advice_below
 
     if report.vacuumed:
         click.echo(f"What is gone went to vacuum: nothing kept {snapshot} any longer")
@@ -155,8 +155,8 @@ def _print_advice(snapshot: Snapshot, report: VersionReport) -> None:
 def _print_anew(snapshot: Snapshot, damaged: list[ShardReport], *, lies_on: bool) -> None:
     """What makes shards of a snapshot anew, or what to do if nothing does that for an old one."""
     from shardline.log.version import Version
-    from shardline.operations.advice.damaged import command_to_mend
-    from shardline.operations.advice.moving_on import moving_on
+    from shardline.provenance.commands import moving_on
+    from shardline.provenance.repair_command import command_to_mend
 
     version = Version(snapshot.store, snapshot.version)
     held = {shard.name for shard in version.newest().shards}

@@ -14,8 +14,8 @@ from shardline.lineage.version_ancestry import VersionAncestry, VersionAtSnapsho
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from shardline.lineage.catalog import Catalog
     from shardline.lineage.graph import Edge, Link, Node
+    from shardline.provenance.catalog import Catalog
 
 Level: TypeAlias = Literal["versions", "snapshots", "shards", "fields"]
 LEVELS: tuple[Level, ...] = get_args(Level)

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from shardline.files.reader import DEFAULT_LIMITS
 from shardline.lineage.auditing.audited_logs import AuditedLogs
 from shardline.lineage.auditing.below import all_below, versions_below
 from shardline.lineage.auditing.beside import beside_findings, source_findings
@@ -24,18 +23,19 @@ from shardline.lineage.auditing.repairs import loss_findings
 from shardline.lineage.auditing.shards import content_findings, presence_findings
 from shardline.lineage.auditing.unreadable import unreadable_findings
 from shardline.log.version import utc_now
+from shardline.tfrecord.reader import DEFAULT_LIMITS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from dagster import DagsterInstance
 
-    from shardline.files.reader import Limits
     from shardline.lineage.auditing.audited_logs import History
     from shardline.lineage.auditing.deep import Deep, LeftOut
     from shardline.lineage.auditing.listed import ShardToRead
-    from shardline.lineage.catalog import Catalog
     from shardline.lineage.findings import Finding
+    from shardline.provenance.catalog import Catalog
+    from shardline.tfrecord.reader import Limits
 
 _ORDER = {"error": 0, "warning": 1, "note": 2}
 

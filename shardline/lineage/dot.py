@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from shardline.wording import counted
+from shardline.text import counted
 
 if TYPE_CHECKING:
     from shardline.lineage.graph import Edge, Graph, Node

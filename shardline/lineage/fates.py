@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from shardline.lineage.histories import Untold
-from shardline.lineage.made_into import made_into
 from shardline.lineage.readable import is_in_place
-from shardline.lineage.steps import Fate
+from shardline.provenance.downstream_rows import made_into
+from shardline.provenance.log_index import Untold
+from shardline.provenance.steps import Fate
 
 if TYPE_CHECKING:
-    from shardline.lineage.histories import Histories
-    from shardline.lineage.steps import Step
     from shardline.log.entry import Entry
+    from shardline.provenance.log_index import Histories
+    from shardline.provenance.steps import Step
 
 
 def fate_of(histories: Histories, step: Step) -> Fate | None:

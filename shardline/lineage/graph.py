@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from shardline.log.entry import Entry
-    from shardline.log.facts import Json
+    from shardline.log.model import Json
 
 Kind: TypeAlias = Literal["version", "snapshot", "shard", "field", "source", "consumer"]
 Lack: TypeAlias = Literal["gone", "damaged", "unreadable", "unknown"]

@@ -6,18 +6,18 @@ from typing import TYPE_CHECKING
 
 from shardline.errors import BadNameError, DamagedLogError, UnknownFormatError
 from shardline.lineage.graph import Edge, Link, Node, edge_by
-from shardline.lineage.histories import Histories, Untold
-from shardline.operations.consumers import CONSUMER_PREFIX
+from shardline.provenance.consumers import CONSUMER_PREFIX
+from shardline.provenance.log_index import Histories, Untold
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from shardline.lineage.catalog import Catalog
     from shardline.lineage.graph import Lack
-    from shardline.lineage.histories import Listing
     from shardline.log.entry import Entry
-    from shardline.log.facts import Shard, Source
+    from shardline.log.model import Shard, Source
     from shardline.log.state import State
+    from shardline.provenance.catalog import Catalog
+    from shardline.provenance.log_index import Listing
 
 IN_PLACE = frozenset({"rebuild", "erase", "repair"})
 """What makes shards of those of its own version, if it has no inputs."""

@@ -5,17 +5,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from shardline.lineage.graph import Link, Node, edge_by, together
-from shardline.lineage.histories import Untold, base_of
-from shardline.lineage.made_of import cover_of, first_of
 from shardline.lineage.readable import Readable, is_in_place, source_node
 from shardline.log.state import BRINGS_BACK
+from shardline.provenance.log_index import Untold, base_of
+from shardline.provenance.upstream_rows import cover_of, first_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from shardline.lineage.histories import Histories, Listing
     from shardline.log.entry import Entry
-    from shardline.log.facts import Shard
+    from shardline.log.model import Shard
+    from shardline.provenance.log_index import Histories, Listing
 
 
 class ShardAncestry:

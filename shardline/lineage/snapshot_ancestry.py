@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, ClassVar
 
 from shardline.lineage.graph import Link, Node, edge_by, together
 from shardline.lineage.readable import Readable, is_in_place, merged, sources_link
-from shardline.wording import counted
+from shardline.text import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from shardline.log.entry import Entry
-    from shardline.log.facts import Shard
+    from shardline.log.model import Shard
 
 
 class SnapshotAncestry:

@@ -7,20 +7,20 @@ from typing import TYPE_CHECKING
 
 from shardline.errors import RecordNotFoundError
 from shardline.lineage.fates import fate_of
-from shardline.lineage.histories import Histories, Untold
-from shardline.lineage.made_of import Held, made_of
-from shardline.lineage.steps import Making, Step, Unknown
 from shardline.lineage.trace_down import Descent
-from shardline.wording import counted
+from shardline.provenance.log_index import Histories, Untold
+from shardline.provenance.steps import Making, Step, Unknown
+from shardline.provenance.upstream_rows import Held, made_of
+from shardline.text import counted
 
 if TYPE_CHECKING:
-    from shardline.lineage.catalog import Catalog
-    from shardline.lineage.made_of import Made
-    from shardline.lineage.steps import Cause, Place, SourceRow
     from shardline.lineage.trace_down import Descendants
     from shardline.log.entry import Entry
+    from shardline.log.shard_history import Stay
     from shardline.log.snapshot import Snapshot
-    from shardline.log.stays import Stay
+    from shardline.provenance.catalog import Catalog
+    from shardline.provenance.steps import Cause, Place, SourceRow
+    from shardline.provenance.upstream_rows import Made
 
 
 def trace(catalog: Catalog, snapshot: Snapshot, record: int) -> Step:

@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
-from shardline.lineage.histories import Untold
-from shardline.lineage.made_into import Outcome, made_into, none_told, taken_by
-from shardline.lineage.steps import Making, Place, Spread
-from shardline.operations.consumers import CONSUMER_PREFIX, all_consumers
+from shardline.provenance.consumers import CONSUMER_PREFIX, all_consumers
+from shardline.provenance.downstream_rows import Outcome, made_into, none_told, taken_by
+from shardline.provenance.log_index import Untold
+from shardline.provenance.steps import Making, Place, Spread
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from shardline.kernel.types import IntArray
-    from shardline.lineage.histories import Histories
     from shardline.log.entry import Entry
-    from shardline.log.stays import Stay
+    from shardline.log.shard_history import Stay
+    from shardline.provenance.log_index import Histories
 
 Holder: TypeAlias = "tuple[str, str]"
 """A version and a shard of it."""

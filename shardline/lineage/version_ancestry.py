@@ -11,7 +11,7 @@ from shardline.lineage.snapshot_ancestry import SnapshotAncestry
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from shardline.log.facts import Shard
+    from shardline.log.model import Shard
 
 
 class VersionAncestry:

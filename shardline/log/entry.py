@@ -8,10 +8,11 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
+from shardline import canonical_json as canonical
+from shardline.canonical_json import Fields
 from shardline.errors import DamagedLogError, UnknownFormatError
 from shardline.hints import Hint
-from shardline.log import canonical
-from shardline.log.facts import (
+from shardline.log.model import (
     Added,
     Attestation,
     Checks,
@@ -22,9 +23,8 @@ from shardline.log.facts import (
     Source,
     Totals,
 )
-from shardline.log.schema import Schema
-from shardline.log.sidecars import parse_sidecars
-from shardline.log.strict import Fields
+from shardline.log.sidecar_names import parse_sidecars
+from shardline.schema.schema import Schema
 
 FORMAT = 1
 VIRTUAL = "virtual"

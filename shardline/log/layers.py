@@ -12,18 +12,18 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from shardline.errors import DamagedLogError
-from shardline.log.schema import Schema
-from shardline.log.schema_diff import compare
 from shardline.log.version import Version
-from shardline.wording import counted
+from shardline.schema.comparison import compare
+from shardline.schema.schema import Schema
+from shardline.text import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from shardline.log.conform import FeatureKey
-    from shardline.log.facts import Base, Shard
+    from shardline.log.model import Base, Shard
+    from shardline.log.shard_history import Stay
     from shardline.log.snapshot import Snapshot
-    from shardline.log.stays import Stay
+    from shardline.schema.validation import FeatureKey
 
 _NONE: frozenset[FeatureKey] = frozenset()
 _SHOWN_DIGITS = 12

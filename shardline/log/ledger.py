@@ -11,10 +11,11 @@ import hashlib
 from typing import TYPE_CHECKING
 
 from shardline.errors import DamagedLogError
-from shardline.log.facts import Checks, Totals
-from shardline.log.landings import Landings
-from shardline.log.next_entry import may_publish
-from shardline.log.published_so_far import Made, PublishedSoFar, Row
+from shardline.log.changes import may_publish
+from shardline.log.model import Checks, Totals
+from shardline.log.publication import Made, PublishedSoFar, Row
+from shardline.log.shard_history import LIVE
+from shardline.log.source_index import Landings
 from shardline.log.state import (
     BEGINNING,
     BRINGS_BACK,
@@ -27,15 +28,14 @@ from shardline.log.state import (
     refuse_misfit,
     rewritten_sidecars,
 )
-from shardline.log.stays import LIVE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from datetime import datetime
 
     from shardline.log.entry import Entry
-    from shardline.log.facts import Hold, Shard
-    from shardline.log.schema import Schema
+    from shardline.log.model import Hold, Shard
+    from shardline.schema.schema import Schema
 
 
 class Ledger:

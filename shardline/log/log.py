@@ -23,9 +23,9 @@ from shardline.errors import (
     UnsyncedWriteError,
 )
 from shardline.hints import Hint
+from shardline.log.changes import next_entry
 from shardline.log.checkpoint import CheckpointError, read_checkpoint, write_checkpoint
 from shardline.log.entry import Entry, is_sealed, read_entry
-from shardline.log.next_entry import next_entry
 from shardline.log.state import State
 from shardline.storage import check_name, object_uri
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from shardline.log.changes import Change
-    from shardline.log.facts import Maker
+    from shardline.log.model import Maker
     from shardline.storage import Store
 
 CHECKPOINT_INTERVAL = 192

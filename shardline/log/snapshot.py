@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Self
 
 from shardline.errors import InvalidTypeError
-from shardline.log.schema_diff import compare
+from shardline.schema.comparison import compare
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     import pyarrow as pa
     import tensorflow as tf
 
-    from shardline.files.reader import Limits
     from shardline.kernel.types import IntArray
-    from shardline.log.facts import Checks, Shard, Totals
-    from shardline.log.schema import Schema
-    from shardline.log.schema_diff import SchemaDiff
+    from shardline.log.model import Checks, Shard, Totals
+    from shardline.schema.comparison import SchemaDiff
+    from shardline.schema.schema import Schema
     from shardline.storage import Store
+    from shardline.tfrecord.reader import Limits
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,7 +96,7 @@ class Snapshot:
         Raises CondemnedShardError if vacuum is about to take it.
         """
         from shardline.log.version import Version  # noqa: PLC0415 - it builds on us
-        from shardline.operations.consumers import register  # noqa: PLC0415 - it builds on us
+        from shardline.provenance.consumers import register  # noqa: PLC0415 - it builds on us
 
         version = Version(self.store, self.version, run=run, code=commit)
         register(version, self.number, name, run=run, commit=commit)
@@ -156,7 +156,7 @@ class Snapshot:
         """Its records as Arrow record batches, in order, decoded by threads ahead of you.
 
         A batch is made of about `batch_bytes` of records, 1 MiB unless told; memory holds a few
-        of them for each of the `workers`. `shardline.readers.arrow_columns` tells the types. Any
+        of them for each of the `workers`. `shardline.schema.arrow_columns` tells the types. Any
         snapshot may be read, published or not: each record is checked. Raises DamagedFileError at
         the first that is damaged, ColumnError at one that does not fit the schema, StorageError
         if a file is not there or has more or fewer records than the log says.

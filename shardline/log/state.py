@@ -8,22 +8,22 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Protocol
 
+from shardline.canonical_json import Fields
 from shardline.errors import DamagedLogError
-from shardline.log.facts import Checks, Hold, Source, Totals
-from shardline.log.keys import Keys
-from shardline.log.landings import Landings
-from shardline.log.sidecars import shard_of
-from shardline.log.stays import Stays
-from shardline.log.strict import Fields
-from shardline.log.timeline import Moment, Timeline
+from shardline.log.digest_index import Keys
+from shardline.log.model import Checks, Hold, Source, Totals
+from shardline.log.shard_history import Stays
+from shardline.log.sidecar_names import shard_of
+from shardline.log.snapshot_history import Moment, Timeline
+from shardline.log.source_index import Landings
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from shardline.errors import LogFault
     from shardline.log.entry import Entry
-    from shardline.log.facts import Shard
-    from shardline.log.schema import Schema
+    from shardline.log.model import Shard
+    from shardline.schema.schema import Schema
 
 REJECTION = "rejection"
 VACUUM = "vacuum"

@@ -19,6 +19,7 @@ from shardline.errors import (
     VersionMissingError,
 )
 from shardline.hints import Hint
+from shardline.log.append_change import Append
 from shardline.log.changes import (
     Attest,
     Create,
@@ -32,13 +33,12 @@ from shardline.log.changes import (
     refuse_condemned,
     snapshot_missing,
 )
-from shardline.log.facts import Checks, Maker
-from shardline.log.landing import Append
 from shardline.log.log import Log
-from shardline.log.publishing import is_published
-from shardline.log.schema import Schema
+from shardline.log.model import Checks, Maker
+from shardline.log.publication import is_published
 from shardline.log.snapshot import Snapshot
 from shardline.log.state import BRINGS_BACK, REJECTION
+from shardline.schema.schema import Schema
 from shardline.storage import check_name, object_uri, open_store
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
     from shardline.log.changes import Change
     from shardline.log.entry import Entry
-    from shardline.log.facts import Attestation, Shard
+    from shardline.log.model import Attestation, Shard
     from shardline.log.state import State
     from shardline.storage import Store
 

@@ -21,14 +21,11 @@ from shardline.errors import (
     SourceError,
     name_version,
 )
-from shardline.execution.engine import Threads
-from shardline.execution.groups import run_grouped
-from shardline.files.compression import Compression
-from shardline.files.reader import DEFAULT_LIMITS
+from shardline.execution.executor import Threads
+from shardline.execution.task_groups import run_grouped
 from shardline.hints import Hint, Option
-from shardline.log.facts import Checks
-from shardline.log.landing import Append, Exchange, Seen, SetAside
-from shardline.log.schema_diff import compare
+from shardline.log.append_change import Append, Exchange, Seen, SetAside
+from shardline.log.model import Checks
 from shardline.log.version import refuse_no_schema, refuse_no_version
 from shardline.operations.arguments import shard_compression
 from shardline.operations.incomplete import after_commit, entry_label
@@ -42,22 +39,25 @@ from shardline.operations.landing import (
 from shardline.operations.set_aside import Refusal, land_or_refuse, open_or_refuse, split_refused
 from shardline.operations.shards import fresh_attempt
 from shardline.operations.source_choice import Skipped, SourceRules, choose
+from shardline.schema.comparison import compare
 from shardline.sources import as_source, infer_schema_of
+from shardline.tfrecord.compression import Compression
+from shardline.tfrecord.reader import DEFAULT_LIMITS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from shardline.execution.engine import Engine, Listener, Running
-    from shardline.files.reader import Limits
+    from shardline.execution.executor import Engine, Listener, Running
     from shardline.log.entry import Entry
-    from shardline.log.facts import Json
-    from shardline.log.facts import Source as Identity
-    from shardline.log.schema import Schema
+    from shardline.log.model import Json
+    from shardline.log.model import Source as Identity
     from shardline.log.version import Version
     from shardline.operations.known_sources import Landed
     from shardline.operations.landing import Landing
     from shardline.operations.source_choice import Choice, OnChanged, OnDuplicate
+    from shardline.schema.schema import Schema
     from shardline.sources import Format, RecordSource
+    from shardline.tfrecord.reader import Limits
 
 _ROUNDS = 8
 

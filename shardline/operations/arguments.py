@@ -7,9 +7,9 @@ import re
 from typing import TYPE_CHECKING
 
 from shardline.errors import InvalidArgumentError, InvalidTypeError
-from shardline.files.compression import Compression
 from shardline.hints import Hint, Option
 from shardline.paths import real_path
+from shardline.tfrecord.compression import Compression
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

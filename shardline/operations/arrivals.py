@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, TypeAlias, get_args
 
 import numpy as np
 
+from shardline import canonical_json as canonical
 from shardline.errors import (
     DamagedLogError,
     InvalidArgumentError,
@@ -25,7 +26,6 @@ from shardline.errors import (
     SourceError,
 )
 from shardline.hints import Hint
-from shardline.log import canonical
 from shardline.operations.folder_scan import HIDDEN, scan_files
 from shardline.sources.choose import Format
 from shardline.sources.folder import FolderOrigin
@@ -34,8 +34,8 @@ from shardline.storage import object_uri, open_store
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from shardline.log.facts import Source as Identity
     from shardline.log.log import Log
+    from shardline.log.model import Source as Identity
     from shardline.log.version import Version
 
 ARRIVALS = "arrivals.json"

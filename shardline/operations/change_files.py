@@ -7,26 +7,26 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from shardline.files.reader import DEFAULT_LIMITS, Limits, RecordFile
-from shardline.files.sink import RecordSink
-from shardline.log.schema import Schema
 from shardline.operations.arguments import parse_compression
 from shardline.operations.extend import extension, settled
 from shardline.operations.migrate import migration
 from shardline.operations.refused import MEND, MEND_CAST, refuse_records
-from shardline.operations.same_names import refuse_doubling
-from shardline.operations.schema import infer_schema, schema_of
-from shardline.operations.transform import Makers, Transform
 from shardline.operations.transforming import transformed
-from shardline.storage.local import DurableFile
+from shardline.schema.file_inference import infer_schema, schema_of
+from shardline.schema.schema import Schema
+from shardline.storage.durable_file import DurableFile
+from shardline.tfrecord.reader import DEFAULT_LIMITS, Limits, RecordFile
+from shardline.tfrecord.record_sink import RecordSink
+from shardline.udf.feature_names import refuse_doubling
+from shardline.udf.transform import Makers, Transform
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from shardline.fields.bound import Fields
-    from shardline.files.compression import Compression
     from shardline.hints import Hint
     from shardline.operations.migrate import Steps
+    from shardline.tfrecord.compression import Compression
+    from shardline.udf.base import Fields
 
 
 @dataclass(frozen=True, slots=True)

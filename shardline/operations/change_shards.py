@@ -10,9 +10,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from shardline.errors import BadRecordsError, InvalidArgumentError, LogError
-from shardline.files.compression import Compression
 from shardline.hints import Hint, Option
-from shardline.log.facts import Base
+from shardline.log.model import Base
 from shardline.operations.arguments import (
     parse_compression,
     shard_compression,
@@ -36,29 +35,30 @@ from shardline.operations.refused import (
     refuse_records,
     refuse_share,
 )
-from shardline.operations.same_names import refuse_doubling
 from shardline.operations.shards import ShardPlan, make_shard, stem_in
-from shardline.operations.transform import Makers
 from shardline.operations.transforming import transformed
 from shardline.readers.records import bytes_read, records_of
+from shardline.tfrecord.compression import Compression
+from shardline.udf.feature_names import refuse_doubling
+from shardline.udf.transform import Makers
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from shardline.execution.engine import Engine, Listener, Running
-    from shardline.files.reader import Limits
+    from shardline.execution.executor import Engine, Listener, Running
     from shardline.log.entry import Entry
-    from shardline.log.facts import Added, Checks, Json, Shard
-    from shardline.log.schema import Schema
+    from shardline.log.model import Added, Checks, Json, Shard
     from shardline.log.snapshot import Snapshot
     from shardline.log.state import State
     from shardline.log.version import Version
     from shardline.operations.derive import Derived
-    from shardline.operations.receipt import Receipt
     from shardline.operations.shards import Part
-    from shardline.operations.transform import Transform
     from shardline.readers.records import Records
+    from shardline.schema.schema import Schema
+    from shardline.sidecars.receipt import Receipt
     from shardline.storage import Store
+    from shardline.tfrecord.reader import Limits
+    from shardline.udf.transform import Transform
 
 Mode: TypeAlias = Literal["overlay", "rewrite"]
 _BLOCK_BYTES = 8 * 1024 * 1024

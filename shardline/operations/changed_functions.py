@@ -10,9 +10,9 @@ from shardline.hints import Hint, Option
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from shardline.fields.bound import Fields
-    from shardline.log.facts import Json
+    from shardline.log.model import Json
     from shardline.log.version import Version
+    from shardline.udf.base import Fields
 
 FUNCTIONS = "functions"
 """The parameter of an entry that tells the source digest of each function."""

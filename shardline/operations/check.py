@@ -7,12 +7,11 @@ from functools import partial
 from threading import Lock
 from typing import TYPE_CHECKING
 
-from shardline.execution.groups import small_groups
+from shardline.execution.task_groups import small_groups
 from shardline.execution.threads import run_tasks
-from shardline.files.reader import DEFAULT_LIMITS, Limits
 from shardline.log.changes import refuse_condemned
-from shardline.log.facts import Attestation
 from shardline.log.layers import stacks_of
+from shardline.log.model import Attestation
 from shardline.log.version import refuse_no_version
 from shardline.operations.inspect import (
     inspect_shard,
@@ -20,15 +19,16 @@ from shardline.operations.inspect import (
     joinable_bytes,
     look_at_shard,
 )
+from shardline.tfrecord.reader import DEFAULT_LIMITS, Limits
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Sequence
 
-    from shardline.execution.engine import Running
-    from shardline.log.facts import Shard
+    from shardline.execution.executor import Running
     from shardline.log.layers import Layer, Stack
+    from shardline.log.model import Shard
+    from shardline.log.shard_history import Stay
     from shardline.log.snapshot import Snapshot
-    from shardline.log.stays import Stay
     from shardline.log.version import Version
     from shardline.operations.inspect import ShardReport
 

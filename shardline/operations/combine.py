@@ -9,11 +9,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 
 from shardline.errors import InvalidArgumentError, LogError
-from shardline.execution.engine import Threads
-from shardline.files.compression import Compression
-from shardline.files.reader import DEFAULT_LIMITS
+from shardline.execution.executor import Threads
 from shardline.hints import Hint, Option
-from shardline.log.facts import Checks, Shard
+from shardline.log.model import Checks, Shard
 from shardline.log.version import refuse_no_version
 from shardline.operations.arguments import (
     shard_compression,
@@ -21,13 +19,8 @@ from shardline.operations.arguments import (
     validate_minimum,
     validate_same_root,
 )
-from shardline.operations.combining.budget import Estimate, refuse_over_budget, together
-from shardline.operations.combining.kept import OPERATION
-from shardline.operations.combining.recipe import make_recipe
-from shardline.operations.combining.rule import make_rule, refuse_unknown
-from shardline.operations.combining.shards import make_combined, spool_folder
-from shardline.operations.combining.targets import Targets
-from shardline.operations.combining.virtual import VirtualTask, make_virtual
+from shardline.operations.combine_shards import make_combined, spool_folder
+from shardline.operations.combine_targets import Targets
 from shardline.operations.derive import (
     Derivation,
     MadeShards,
@@ -37,21 +30,28 @@ from shardline.operations.derive import (
     refuse_other_schema,
 )
 from shardline.operations.landing import TARGET_BYTES
+from shardline.pairing.budget import Estimate, refuse_over_budget, together
+from shardline.pairing.coverage import OPERATION
+from shardline.pairing.pair_plan import VirtualTask, make_virtual
+from shardline.pairing.recipe import make_recipe
+from shardline.pairing.spec import make_rule, refuse_unknown
+from shardline.tfrecord.compression import Compression
+from shardline.tfrecord.reader import DEFAULT_LIMITS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Unpack
 
-    from shardline.execution.engine import Engine, Listener, Running
-    from shardline.files.reader import Limits
+    from shardline.execution.executor import Engine, Listener, Running
     from shardline.log.entry import Entry
-    from shardline.log.schema import Schema
     from shardline.log.snapshot import Snapshot
     from shardline.log.version import Version
-    from shardline.operations.combining.recipe import Recipe
-    from shardline.operations.combining.rule import Options, Rule
-    from shardline.operations.combining.targets import Task
-    from shardline.operations.receipt import Receipt
+    from shardline.operations.combine_targets import Task
+    from shardline.pairing.recipe import Recipe
+    from shardline.pairing.spec import Options, Rule
+    from shardline.schema.schema import Schema
+    from shardline.sidecars.receipt import Receipt
+    from shardline.tfrecord.reader import Limits
 
 CombineMode: TypeAlias = Literal["materialized", "virtual"]
 

@@ -11,40 +11,40 @@ from typing import TYPE_CHECKING
 from shardline import kernel
 from shardline.errors import DamagedFileError, ExampleError, InvalidArgumentError
 from shardline.execution.threads import run_tasks, workers_per_task
-from shardline.files.compression import Compression
-from shardline.files.parallel import map_blocks
-from shardline.files.reader import DEFAULT_LIMITS
-from shardline.files.sink import RecordSink
 from shardline.hints import Hint, Option
 from shardline.kernel.types import merge_facts
-from shardline.log.inferred import FileSchema, features_of, schema_of
-from shardline.log.schema import Schema
 from shardline.operations.arguments import parse_compression, validate_files_differ
-from shardline.operations.combining.budget import Estimate, refuse_over_budget
-from shardline.operations.combining.grid import Grid, extent
-from shardline.operations.combining.laying import Laying
-from shardline.operations.combining.lots import Sides, count_matches
-from shardline.operations.combining.names import growth
-from shardline.operations.combining.parts import LooseFile, Together, numbered
-from shardline.operations.combining.recipe import make_recipe, plain_recipe
-from shardline.operations.combining.rule import make_rule, refuse_unknown
 from shardline.operations.rebuild_files import FilesReport
 from shardline.operations.verify import example_fault
+from shardline.pairing.batches import Sides, count_matches
+from shardline.pairing.budget import Estimate, refuse_over_budget
+from shardline.pairing.encoder import Laying
+from shardline.pairing.feature_names import growth
+from shardline.pairing.grid import Grid, extent
+from shardline.pairing.recipe import make_recipe, plain_recipe
+from shardline.pairing.sides import LooseFile, Together, numbered
+from shardline.pairing.spec import make_rule, refuse_unknown
 from shardline.paths import local_path, local_paths, real_path
-from shardline.storage.local import DurableFile
+from shardline.schema.inference import FileSchema, features_of, schema_of
+from shardline.schema.schema import Schema
+from shardline.storage.durable_file import DurableFile
+from shardline.tfrecord.compression import Compression
+from shardline.tfrecord.parallel import map_blocks
+from shardline.tfrecord.reader import DEFAULT_LIMITS
+from shardline.tfrecord.record_sink import RecordSink
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
     from typing import TypeAlias, Unpack
 
-    from shardline.files.reader import Block, Limits
-    from shardline.files.sink import Written
     from shardline.kernel.types import FactsKey, FeatureFacts
-    from shardline.operations.combining.pairs import Lot
-    from shardline.operations.combining.parts import Numbered
-    from shardline.operations.combining.recipe import Recipe
-    from shardline.operations.combining.rule import Options, Rule
+    from shardline.pairing.pairs import Lot
+    from shardline.pairing.recipe import Recipe
+    from shardline.pairing.sides import Numbered
+    from shardline.pairing.spec import Options, Rule
+    from shardline.tfrecord.reader import Block, Limits
+    from shardline.tfrecord.record_sink import Written
 
     Paths: TypeAlias = Path | str | Sequence[Path | str]
 

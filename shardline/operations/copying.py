@@ -9,24 +9,22 @@ from typing import TYPE_CHECKING
 
 from shardline.errors import WrongShardError
 from shardline.execution.threads import ahead
-from shardline.files.compression import Compression
-from shardline.files.detect import detect
-from shardline.files.hashed import HashedFile
-from shardline.files.index import Fingerprint
-from shardline.files.packed import PackedStream
-from shardline.files.reader import DEFAULT_LIMITS, Block, Limits, RecordFile
-from shardline.files.stored import StoredFile, open_source
 from shardline.hints import Command, Hint
 from shardline.kernel.types import HEADER_BYTES
-from shardline.wording import counted
+from shardline.text import counted
+from shardline.tfrecord.compression import Compression
+from shardline.tfrecord.decompression import PackedStream, detect
+from shardline.tfrecord.hashing import HashedFile
+from shardline.tfrecord.index import Fingerprint
+from shardline.tfrecord.open_file import StoredFile, open_source
+from shardline.tfrecord.reader import DEFAULT_LIMITS, Block, Limits, RecordFile
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from shardline.files.opened import OpenFile
-    from shardline.files.sink import RecordSink
-    from shardline.files.stored import Source
     from shardline.readers.records import Records
+    from shardline.tfrecord.open_file import OpenFile, Source
+    from shardline.tfrecord.record_sink import RecordSink
 
 _BLOCK_BYTES = 2 * 1024 * 1024
 _SIZE_BYTES = 4

@@ -6,22 +6,22 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from shardline.errors import WrongShardError
-from shardline.files.hashed import HashedFile
-from shardline.files.reader import RecordFile
-from shardline.files.stored import StoredFile
 from shardline.hints import Hint
 from shardline.kernel.types import HEADER_BYTES
 from shardline.operations.copying import refuse_wrong
+from shardline.tfrecord.hashing import HashedFile
+from shardline.tfrecord.open_file import StoredFile
+from shardline.tfrecord.reader import RecordFile
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from shardline.execution.engine import Running
-    from shardline.files.reader import Block, Limits
-    from shardline.log.facts import Shard
+    from shardline.execution.executor import Running
+    from shardline.log.model import Shard
     from shardline.operations.copying import Span
     from shardline.operations.rebuild_plan import Slice
     from shardline.storage import Store
+    from shardline.tfrecord.reader import Block, Limits
 
 
 @dataclass(frozen=True, slots=True)

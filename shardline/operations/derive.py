@@ -12,12 +12,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Generic, Protocol, Self, TypeVar
 
 from shardline.errors import CondemnedShardError, ConflictError, SchemaMismatchError
-from shardline.execution.engine import ShardTask
+from shardline.execution.executor import ShardTask
 from shardline.hints import Hint, Option
 from shardline.log.changes import Derive, edit, refuse_condemned
-from shardline.log.facts import Input, Shard
-from shardline.log.schema_diff import compare
-from shardline.log.sidecars import RECEIPT, ROWS, quarantine_of
+from shardline.log.model import Input, Shard
+from shardline.log.sidecar_names import RECEIPT, ROWS, quarantine_of
 from shardline.operations.changed_functions import (
     FUNCTIONS,
     describe_functions,
@@ -25,24 +24,25 @@ from shardline.operations.changed_functions import (
 )
 from shardline.operations.erasing.history import ERASE
 from shardline.operations.incomplete import after_commit, entry_label
-from shardline.operations.pins import hold_inputs, let_go
 from shardline.operations.shards import fresh_attempt, stem_in
-from shardline.operations.sidecars import SidecarReader
+from shardline.provenance.pins import hold_inputs, let_go
+from shardline.schema.comparison import compare
+from shardline.sidecars.reader import SidecarReader
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from shardline.execution.engine import Engine, Listener, Running
-    from shardline.fields.bound import Fields
+    from shardline.execution.executor import Engine, Listener, Running
     from shardline.log.entry import Entry
-    from shardline.log.facts import Added, Checks, Json
     from shardline.log.log import Log
-    from shardline.log.schema import Schema
+    from shardline.log.model import Added, Checks, Json
     from shardline.log.snapshot import Snapshot
     from shardline.log.state import State
     from shardline.log.version import Version
-    from shardline.operations.receipt import Receipt
     from shardline.operations.shards import ShardPlan
+    from shardline.schema.schema import Schema
+    from shardline.sidecars.receipt import Receipt
+    from shardline.udf.base import Fields
 
 _ROUNDS = 8
 _RETRY = Hint.of("retry on the latest snapshot")

@@ -14,11 +14,10 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from shardline.errors import ConflictError, LogError
-from shardline.execution.engine import Threads
-from shardline.files.reader import DEFAULT_LIMITS
+from shardline.execution.executor import Threads
 from shardline.hints import Hint
 from shardline.log.changes import Derive, edit
-from shardline.log.facts import Base
+from shardline.log.model import Base
 from shardline.log.version import Version, utc_now
 from shardline.operations.check import CheckTask, run_check
 from shardline.operations.derive import Origin, make_fresh
@@ -35,25 +34,26 @@ from shardline.operations.erasing.relations import spans_of
 from shardline.operations.erasing.shards import EraseTask, make_erased
 from shardline.operations.erasing.strikes import strike_out
 from shardline.operations.incomplete import after_commit, entry_label
-from shardline.operations.needs import let_go_of_erased
-from shardline.operations.pins import hold_inputs
+from shardline.provenance.dependencies import let_go_of_erased
+from shardline.provenance.pins import hold_inputs
 from shardline.readers.records import records_of
 from shardline.readers.shards import shard_file
+from shardline.tfrecord.reader import DEFAULT_LIMITS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from shardline.execution.engine import Engine, Listener
-    from shardline.fields import Fields
-    from shardline.files.reader import Limits
+    from shardline.execution.executor import Engine, Listener
     from shardline.log.entry import Entry
-    from shardline.log.facts import Json, Shard
+    from shardline.log.model import Json, Shard
     from shardline.operations.check import CheckReport
     from shardline.operations.erasing.holders import Holder
     from shardline.operations.erasing.quarantined import QuarantineFile
     from shardline.readers.records import Records
     from shardline.storage import Store
+    from shardline.tfrecord.reader import Limits
+    from shardline.udf import Fields
 
 _ROUNDS = 8
 _MOST_SPANS = 4096

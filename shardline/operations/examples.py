@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from shardline.errors import ColumnError, DamagedFileError, ExampleError
-from shardline.files.compression import Compression
-from shardline.files.parallel import map_blocks
-from shardline.files.reader import DEFAULT_LIMITS, Block, Limits
-from shardline.files.writer import RecordWriter
 from shardline.kernel.columns import batches, decode_columns, encode_columns
 from shardline.operations.verify import example_fault
 from shardline.sources.valid_batches import validate_batch
+from shardline.tfrecord.compression import Compression
+from shardline.tfrecord.parallel import map_blocks
+from shardline.tfrecord.reader import DEFAULT_LIMITS, Block, Limits
+from shardline.tfrecord.writer import RecordWriter
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

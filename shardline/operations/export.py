@@ -10,32 +10,32 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from shardline import canonical_json as canonical
+from shardline.canonical_json import Fields
 from shardline.errors import FileExistsAlreadyError, ObjectMissingError
-from shardline.execution.engine import Threads
-from shardline.files.reader import DEFAULT_LIMITS
-from shardline.files.sink import RecordSink
+from shardline.execution.executor import Threads
 from shardline.hints import Hint, Option
-from shardline.log import canonical
-from shardline.log.strict import Fields
 from shardline.log.version import refuse_no_version
 from shardline.operations.rebuild import copy_slices, packing_of
 from shardline.operations.rebuild_plan import whole_slices
 from shardline.paths import local_path
 from shardline.readers.records import records_of
-from shardline.storage.local import DurableFile
+from shardline.storage.durable_file import DurableFile
+from shardline.tfrecord.reader import DEFAULT_LIMITS
+from shardline.tfrecord.record_sink import RecordSink
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from shardline.execution.engine import Engine, Listener, Running
-    from shardline.files.compression import Compression
-    from shardline.files.reader import Limits
-    from shardline.files.sink import Written
-    from shardline.log.facts import Json
+    from shardline.execution.executor import Engine, Listener, Running
+    from shardline.log.model import Json
     from shardline.log.snapshot import Snapshot
     from shardline.log.version import Version
     from shardline.operations.rebuild_plan import Slice
     from shardline.storage import Store
+    from shardline.tfrecord.compression import Compression
+    from shardline.tfrecord.reader import Limits
+    from shardline.tfrecord.record_sink import Written
 
 
 @dataclass(frozen=True, slots=True)

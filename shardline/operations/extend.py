@@ -16,27 +16,27 @@ from shardline.errors import (
     SchemaMismatchError,
     UnreadableSnapshotError,
 )
-from shardline.execution.engine import Threads
-from shardline.fields.bound import is_maker, maker_told
-from shardline.files.reader import DEFAULT_LIMITS
+from shardline.execution.executor import Threads
 from shardline.hints import Hint, Option
 from shardline.log.version import refuse_no_version
 from shardline.operations.arguments import validate_choice
 from shardline.operations.change_shards import Mode, ShardChange, packing
-from shardline.operations.same_names import named_feature
-from shardline.operations.transform import Transform, unchanged
+from shardline.tfrecord.reader import DEFAULT_LIMITS
+from shardline.udf.base import is_maker, maker_told
+from shardline.udf.feature_names import named_feature
+from shardline.udf.transform import Transform, unchanged
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from shardline.execution.engine import Engine, Listener
-    from shardline.fields.bound import Fields
-    from shardline.files.compression import Compression
-    from shardline.files.reader import Limits
-    from shardline.log.facts import Checks, Json
-    from shardline.log.schema import Feature, Schema
+    from shardline.execution.executor import Engine, Listener
+    from shardline.log.model import Checks, Json
     from shardline.log.version import Version
     from shardline.operations.change_shards import ChangeReport
+    from shardline.schema.schema import Feature, Schema
+    from shardline.tfrecord.compression import Compression
+    from shardline.tfrecord.reader import Limits
+    from shardline.udf.base import Fields
 
 
 def extend(

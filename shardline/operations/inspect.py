@@ -10,22 +10,22 @@ import numpy as np
 
 from shardline import kernel
 from shardline.errors import DamagedFileError, ObjectMissingError
-from shardline.files.compression import Compression
-from shardline.files.hashed import HashedFile
-from shardline.files.index import IndexCheck, NoIndexCheck
-from shardline.files.reader import BLOCK_BYTES, DEFAULT_LIMITS, Block, Limits, RecordFile
-from shardline.files.stored import StoredFile
 from shardline.kernel.types import FOOTER_BYTES
-from shardline.log.conform import Violation, violations
 from shardline.operations.inspect_plan import inspect_plan
-from shardline.wording import counted
+from shardline.schema.validation import Violation, violations
+from shardline.text import counted
+from shardline.tfrecord.compression import Compression
+from shardline.tfrecord.hashing import HashedFile
+from shardline.tfrecord.index import IndexCheck, NoIndexCheck
+from shardline.tfrecord.open_file import StoredFile
+from shardline.tfrecord.reader import BLOCK_BYTES, DEFAULT_LIMITS, Block, Limits, RecordFile
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
 
-    from shardline.log.conform import FeatureKey
-    from shardline.log.facts import Shard
-    from shardline.log.schema import Schema
+    from shardline.log.model import Shard
+    from shardline.schema.schema import Schema
+    from shardline.schema.validation import FeatureKey
     from shardline.storage import Store
 
 MAX_VIOLATIONS = 10

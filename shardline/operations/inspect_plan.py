@@ -6,17 +6,17 @@ import hashlib
 from typing import TYPE_CHECKING
 
 from shardline.errors import ObjectMissingError, ShardlineError
-from shardline.log.conform import Violation
-from shardline.log.schema_diff import compare
-from shardline.wording import counted
+from shardline.schema.comparison import compare
+from shardline.schema.validation import Violation
+from shardline.text import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from shardline.log.facts import Shard
-    from shardline.log.schema import Schema
-    from shardline.operations.combining.virtual import PairPlan
+    from shardline.log.model import Shard
+    from shardline.pairing.pair_plan import PairPlan
     from shardline.readers.virtual import Opened
+    from shardline.schema.schema import Schema
     from shardline.storage import Store
 
 
@@ -53,7 +53,7 @@ def inspect_plan(
 
 
 def _decoded(data: bytes) -> PairPlan:
-    from shardline.operations.combining.virtual import PairPlan  # noqa: PLC0415 - as above
+    from shardline.pairing.pair_plan import PairPlan  # noqa: PLC0415 - as above
 
     return PairPlan.decode(data)
 

@@ -12,13 +12,13 @@ from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
 from shardline.errors import ChangedSourceError
-from shardline.log.landings import content_hash, place_hash
+from shardline.log.source_index import content_hash, place_hash
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
 
     from shardline.log.entry import Entry
-    from shardline.log.facts import Source
+    from shardline.log.model import Source
     from shardline.log.version import Version
 
 

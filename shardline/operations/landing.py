@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING
 
 from shardline.errors import BadRecordsError, ShardlineError
 from shardline.execution.threads import run_tasks
-from shardline.files.compression import Compression
-from shardline.files.reader import DEFAULT_LIMITS
 from shardline.hints import Hint, Option
 from shardline.operations.arguments import (
     validate_minimum,
@@ -22,21 +20,23 @@ from shardline.operations.shards import ShardPlan, build_small_shard, make_shard
 from shardline.sources.small_files import read_together
 from shardline.sources.source import TOO_LARGE_HINT
 from shardline.sources.tfrecord import TFRecordSource
-from shardline.wording import counted_of
+from shardline.text import counted_of
+from shardline.tfrecord.compression import Compression
+from shardline.tfrecord.reader import DEFAULT_LIMITS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from shardline.execution.engine import Running
-    from shardline.files.hashed import Content
-    from shardline.log.facts import Json, Shard
-    from shardline.log.facts import Source as Identity
-    from shardline.log.schema import Schema
-    from shardline.operations.receipt import Receipt
+    from shardline.execution.executor import Running
+    from shardline.log.model import Json, Shard
+    from shardline.log.model import Source as Identity
     from shardline.operations.shards import Part
+    from shardline.schema.schema import Schema
+    from shardline.sidecars.receipt import Receipt
     from shardline.sources import Chunk, Frames, RecordSource
     from shardline.storage import Store
     from shardline.storage.store import NewObject
+    from shardline.tfrecord.hashing import Content
 
 TARGET_BYTES = 128 * 1024 * 1024
 _TOLD = 10

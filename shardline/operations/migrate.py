@@ -10,27 +10,27 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from shardline.errors import InvalidArgumentError, InvalidTypeError, SchemaMismatchError
-from shardline.execution.engine import Threads
-from shardline.files.reader import DEFAULT_LIMITS
+from shardline.execution.executor import Threads
 from shardline.hints import Hint, Option
-from shardline.log.meanings import Array, Image
 from shardline.log.version import refuse_no_version
 from shardline.operations.change_shards import ShardChange, packing
 from shardline.operations.recast import Cast, Constant, Filled, declared_value
-from shardline.operations.same_names import has_feature, named_feature
-from shardline.operations.transform import Transform, unchanged
+from shardline.schema.logical_types import Array, Image
+from shardline.tfrecord.reader import DEFAULT_LIMITS
+from shardline.udf.feature_names import has_feature, named_feature
+from shardline.udf.transform import Transform, unchanged
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from shardline.execution.engine import Engine, Listener
-    from shardline.fields.bound import Fields
-    from shardline.files.compression import Compression
-    from shardline.files.reader import Limits
-    from shardline.log.facts import Checks, Json
-    from shardline.log.schema import Feature, Kind, Schema
+    from shardline.execution.executor import Engine, Listener
+    from shardline.log.model import Checks, Json
     from shardline.log.version import Version
     from shardline.operations.change_shards import ChangeReport
+    from shardline.schema.schema import Feature, Kind, Schema
+    from shardline.tfrecord.compression import Compression
+    from shardline.tfrecord.reader import Limits
+    from shardline.udf.base import Fields
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,20 +11,20 @@ import numpy as np
 
 from shardline import kernel
 from shardline.errors import DamagedFileError, ExampleError, IndexMismatchError
-from shardline.files.index import IndexedFile, index_path
-from shardline.files.reader import DEFAULT_LIMITS, Limits, RecordFile
-from shardline.files.stored import StoredFile
 from shardline.kernel.types import Column
 from shardline.operations.arguments import validate_minimum
 from shardline.paths import local_path
-from shardline.wording import float32_json
+from shardline.text import float32_json
+from shardline.tfrecord.index import IndexedFile, index_path
+from shardline.tfrecord.open_file import StoredFile
+from shardline.tfrecord.reader import DEFAULT_LIMITS, Limits, RecordFile
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from shardline.files.stored import Source
     from shardline.kernel.types import ColumnBuffers
+    from shardline.tfrecord.open_file import Source
 
 _SHOWN_VALUES = 8
 _SHOWN_TEXT = 80

@@ -10,11 +10,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from shardline.errors import CondemnedShardError, LogError
-from shardline.execution.engine import Threads
-from shardline.files.compression import Compression
-from shardline.files.index import read_fingerprint
-from shardline.files.reader import DEFAULT_LIMITS
-from shardline.files.stored import StoredFile
+from shardline.execution.executor import Threads
 from shardline.log.changes import Replace
 from shardline.log.version import refuse_no_version
 from shardline.operations.arguments import (
@@ -44,20 +40,24 @@ from shardline.operations.rebuild_plan import (
 )
 from shardline.operations.shards import ShardPlan, make_shard, stem_in
 from shardline.readers.records import records_of
+from shardline.tfrecord.compression import Compression
+from shardline.tfrecord.index import read_fingerprint
+from shardline.tfrecord.open_file import StoredFile
+from shardline.tfrecord.reader import DEFAULT_LIMITS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from shardline.execution.engine import Engine, Listener, Running
-    from shardline.files.reader import Limits
-    from shardline.files.sink import RecordSink
+    from shardline.execution.executor import Engine, Listener, Running
     from shardline.log.entry import Entry
-    from shardline.log.facts import Checks, Json, Shard
+    from shardline.log.model import Checks, Json, Shard
     from shardline.log.snapshot import Snapshot
     from shardline.log.version import Version
-    from shardline.operations.receipt import Receipt
     from shardline.operations.shards import Part
+    from shardline.sidecars.receipt import Receipt
     from shardline.storage import Store
+    from shardline.tfrecord.reader import Limits
+    from shardline.tfrecord.record_sink import RecordSink
 
 
 @dataclass(frozen=True, slots=True)

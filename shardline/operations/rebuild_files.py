@@ -17,10 +17,6 @@ from shardline.errors import (
     MixedPayloadsError,
     UnsyncedWriteError,
 )
-from shardline.files.compression import Compression
-from shardline.files.packing import frame_ends
-from shardline.files.reader import DEFAULT_LIMITS, Limits, RecordFile
-from shardline.files.sink import RecordSink
 from shardline.hints import Hint
 from shardline.operations.arguments import (
     parse_compression,
@@ -29,16 +25,19 @@ from shardline.operations.arguments import (
 )
 from shardline.operations.copying import copy_file
 from shardline.paths import local_path, local_paths
-from shardline.storage.local import DurableFile, open_folder
+from shardline.storage.durable_file import DurableFile, open_folder
 from shardline.storage.temporary import claim, tidy
+from shardline.tfrecord.compression import Compression, frame_ends
+from shardline.tfrecord.reader import DEFAULT_LIMITS, Limits, RecordFile
+from shardline.tfrecord.record_sink import RecordSink
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
     from pathlib import Path
 
-    from shardline.files.reader import Block
-    from shardline.files.sink import Written
-    from shardline.log.schema import Payload
+    from shardline.schema.schema import Payload
+    from shardline.tfrecord.reader import Block
+    from shardline.tfrecord.record_sink import Written
 
 _LOOKED_AT_BYTES = 64 * 1024
 

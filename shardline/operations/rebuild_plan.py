@@ -12,26 +12,26 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from shardline import canonical_json as canonical
 from shardline.errors import IndexMismatchError
-from shardline.files.index import read_offsets
-from shardline.files.reader import DEFAULT_LIMITS, RecordFile
-from shardline.files.stored import StoredFile
 from shardline.kernel.types import HEADER_BYTES
-from shardline.log import canonical
 from shardline.operations.copying import Span
 from shardline.readers.records import records_of
+from shardline.tfrecord.index import read_offsets
+from shardline.tfrecord.open_file import StoredFile
+from shardline.tfrecord.reader import DEFAULT_LIMITS, RecordFile
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from shardline.files.compression import Compression
-    from shardline.files.reader import Limits
     from shardline.kernel.types import IntArray
-    from shardline.log.facts import Json, Shard
+    from shardline.log.model import Json, Shard
     from shardline.log.snapshot import Snapshot
     from shardline.readers.records import Records
     from shardline.readers.shards import ShardFile
     from shardline.storage import Store
+    from shardline.tfrecord.compression import Compression
+    from shardline.tfrecord.reader import Limits
 
 
 @dataclass(frozen=True, slots=True)

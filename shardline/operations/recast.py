@@ -10,21 +10,21 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from shardline import canonical_json as canonical
 from shardline.errors import SchemaMismatchError
-from shardline.fields.bound import Bound
-from shardline.fields.made import Made
 from shardline.hints import Hint
-from shardline.log import canonical
-from shardline.sources.arrow_types import column_type, declared_by, is_list
-from shardline.sources.fit import Fitted, fit
+from shardline.schema.arrow_types import column_type, declared_by, is_list
+from shardline.schema.conversion import Fitted, fit
+from shardline.udf.base import Bound
+from shardline.udf.results import Made
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from numpy.typing import NDArray
 
-    from shardline.log.facts import Json
-    from shardline.log.schema import Feature, Schema
+    from shardline.log.model import Json
+    from shardline.schema.schema import Feature, Schema
 
 _INEXACT = "holds a number that a float cannot hold exactly"
 

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 
 from shardline.errors import BadRecordsError
 from shardline.hints import Hint, Option
-from shardline.wording import counted_of
+from shardline.text import counted_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from shardline.fields.misfits import BatchMisfit
     from shardline.operations.transforming import Changed
+    from shardline.udf.results import BatchMisfit
 
 _TOLD = 10
 MEND = Hint.of(

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from shardline.errors import InvalidTypeError, SourceError
 from shardline.hints import Hint
-from shardline.log.landing import Dismiss
+from shardline.log.append_change import Dismiss
 from shardline.log.state import RESERVED_CHECKS, Dismissal, dismissals
 from shardline.log.version import refuse_no_version
 
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from shardline.log.entry import Entry
-    from shardline.log.facts import Json
-    from shardline.log.facts import Source as Identity
+    from shardline.log.model import Json
+    from shardline.log.model import Source as Identity
     from shardline.log.version import Version
 
 

@@ -12,36 +12,36 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from shardline.errors import LogError, WrongShardError
-from shardline.execution.engine import Threads
-from shardline.files.hashed import hash_object
-from shardline.files.reader import DEFAULT_LIMITS
+from shardline.execution.executor import Threads
 from shardline.hints import Command, Hint, Option
 from shardline.log.changes import Replace
-from shardline.log.facts import Attestation
+from shardline.log.model import Attestation
 from shardline.log.version import refuse_no_version
-from shardline.operations.advice.again import DERIVES
-from shardline.operations.advice.damaged import command_to_mend
 from shardline.operations.check import INTEGRITY, MAX_DETAIL, is_in
 from shardline.operations.inspect import inspect_shard
-from shardline.operations.origin import input_pieces, landing_of, source_rows
 from shardline.operations.repairing.copies import copied_pieces
 from shardline.operations.repairing.mending import MendTask, lost_of, mend
+from shardline.operations.shard_origin import input_pieces, landing_of, source_rows
 from shardline.operations.shards import fresh_attempt
+from shardline.provenance.commands import DERIVES
+from shardline.provenance.repair_command import command_to_mend
 from shardline.readers.content import rebuild_index
 from shardline.readers.shards import shard_file
+from shardline.tfrecord.hashing import hash_object
+from shardline.tfrecord.reader import DEFAULT_LIMITS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from shardline.execution.engine import Engine, Listener, Running
-    from shardline.files.reader import Limits
+    from shardline.execution.executor import Engine, Listener, Running
     from shardline.log.entry import Entry
-    from shardline.log.facts import Json, Shard
+    from shardline.log.model import Json, Shard
     from shardline.log.version import Version
     from shardline.operations.inspect import ShardReport
-    from shardline.operations.receipt import Receipt
     from shardline.operations.repairing.mending import How
+    from shardline.sidecars.receipt import Receipt
     from shardline.storage import Store
+    from shardline.tfrecord.reader import Limits
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,30 +13,30 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from shardline.errors import LogError
-from shardline.files.reader import DEFAULT_LIMITS
 from shardline.hints import Hint, Option
-from shardline.log.landing import Exchange
-from shardline.log.sidecars import ROWS
+from shardline.log.append_change import Exchange
+from shardline.log.sidecar_names import ROWS
 from shardline.operations.derive import make_fresh
 from shardline.operations.erasing.history import DatasetHistory, VersionHistory
 from shardline.operations.erasing.relations import relations_of, spread
 from shardline.operations.erasing.shards import EraseTask, make_erased
-from shardline.operations.row_map import NOTHING, RowMap, RowMapError
-from shardline.operations.sidecars import SidecarReader
 from shardline.readers.shards import shard_file
+from shardline.sidecars.reader import SidecarReader
+from shardline.sidecars.row_map import NOTHING, RowMap, RowMapError
+from shardline.tfrecord.reader import DEFAULT_LIMITS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from shardline.execution.engine import Engine, Listener
-    from shardline.files.reader import Limits
+    from shardline.execution.executor import Engine, Listener
     from shardline.kernel.types import IntArray
     from shardline.log.entry import Entry
-    from shardline.log.facts import Shard
+    from shardline.log.model import Shard
     from shardline.log.version import Version
     from shardline.operations.erasing.relations import Relation
     from shardline.operations.known_sources import Landed
-    from shardline.operations.receipt import Receipt
+    from shardline.sidecars.receipt import Receipt
+    from shardline.tfrecord.reader import Limits
 
 
 def exchange_for(

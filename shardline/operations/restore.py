@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING
 
 from shardline import __version__
 from shardline.errors import CondemnedShardError
-from shardline.log.changes import Restore
-from shardline.log.facts import Maker
-from shardline.log.next_entry import next_entry
+from shardline.log.changes import Restore, next_entry
+from shardline.log.model import Maker
 from shardline.log.snapshot import diff
 from shardline.log.version import Version, refuse_no_version, utc_now
 from shardline.operations.derive import Origin
-from shardline.operations.pins import hold_inputs
-from shardline.operations.read_from import layers_below, read_directly
+from shardline.provenance.dependencies import layers_below, read_directly
+from shardline.provenance.pins import hold_inputs
 
 if TYPE_CHECKING:
     from shardline.log.entry import Entry

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from shardline.files.packing import frame_ends
 from shardline.kernel.types import HEADER_BYTES
 from shardline.sources import Frames
+from shardline.tfrecord.compression import frame_ends
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
-    from shardline.log.schema import Schema
+    from shardline.schema.schema import Schema
     from shardline.sources import Frames, RecordSource
 
 

@@ -18,14 +18,14 @@ from shardline.errors import (
     NotTFRecordError,
     ShardlineError,
 )
-from shardline.files.compression import Compression
-from shardline.files.gaps import Doubt, Gap, note_lost, repeat_gap
-from shardline.files.reader import DEFAULT_LIMITS, Block, Damage, Limits, RecordFile
-from shardline.files.writer import RecordWriter
 from shardline.hints import Hint
 from shardline.operations.arguments import parse_compression
 from shardline.paths import local_path, real_path
-from shardline.storage.local import DurableFile
+from shardline.storage.durable_file import DurableFile
+from shardline.tfrecord.compression import Compression
+from shardline.tfrecord.reader import DEFAULT_LIMITS, Block, Damage, Limits, RecordFile
+from shardline.tfrecord.recovery import Doubt, Gap, note_lost, repeat_gap
+from shardline.tfrecord.writer import RecordWriter
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -18,16 +18,16 @@ from shardline.operations.check import INTEGRITY, SCHEMA
 from shardline.operations.landing import Landing, land, refuse_too_many
 from shardline.sources.choose import stored_file
 from shardline.sources.origin import FileOrigin
-from shardline.wording import counted_of
+from shardline.text import counted_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from shardline.errors import ShardlineError
-    from shardline.execution.engine import Running
+    from shardline.execution.executor import Running
     from shardline.hints import Option
-    from shardline.log.facts import Json, Shard
-    from shardline.log.facts import Source as Identity
+    from shardline.log.model import Json, Shard
+    from shardline.log.model import Source as Identity
     from shardline.operations.landing import LandingTask
     from shardline.sources import RecordSource
 

@@ -14,31 +14,31 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Protocol
 
+from shardline import canonical_json as canonical
 from shardline.errors import LogError, ObjectExistsError
-from shardline.files.compression import Compression
-from shardline.files.hashed import OtherContentError, hash_object
-from shardline.files.sink import MemoryWriter, RecordSink
-from shardline.files.stored_writer import write_stored
-from shardline.log import canonical
-from shardline.log.facts import Shard
-from shardline.log.sidecars import RECEIPT, ROWS
-from shardline.operations.quarantine import QuarantineWriter
-from shardline.operations.receipt import Receipt, add_row, read_receipt
-from shardline.operations.row_map import RowMapWriter
+from shardline.log.model import Shard
+from shardline.log.sidecar_names import RECEIPT, ROWS
+from shardline.sidecars.quarantine import QuarantineWriter
+from shardline.sidecars.receipt import Receipt, add_row, read_receipt
+from shardline.sidecars.row_map import RowMapWriter
 from shardline.storage.store import NewObject
+from shardline.tfrecord.compression import Compression
+from shardline.tfrecord.hashing import OtherContentError, hash_object
+from shardline.tfrecord.record_sink import MemoryWriter, RecordSink
+from shardline.tfrecord.writer import write_stored
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from contextlib import AbstractContextManager
 
-    from shardline.files.hashed import Content
-    from shardline.files.sink import Written
     from shardline.kernel.types import IntArray
-    from shardline.log.facts import Base, Json
+    from shardline.log.model import Base, Json
     from shardline.log.state import State
     from shardline.sources import Frames, Refused
     from shardline.storage import Store
     from shardline.storage.store import ObjectWriter
+    from shardline.tfrecord.hashing import Content
+    from shardline.tfrecord.record_sink import Written
 
 _STEM_DIGITS = 32
 _ATTEMPTS = 1_000_000

@@ -23,7 +23,7 @@ from shardline.sources.origin import source_changed
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from shardline.log.facts import Source as Identity
+    from shardline.log.model import Source as Identity
     from shardline.log.version import Version
     from shardline.sources import RecordSource
 

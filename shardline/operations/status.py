@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from shardline.log.publishing import are_published
+from shardline.log.publication import are_published
 from shardline.log.state import REJECTION, VACUUM
 from shardline.log.version import refuse_no_version
 from shardline.operations.rejected_sources import open_sources
@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from shardline.log.entry import Entry
+    from shardline.log.shard_history import Stay
     from shardline.log.snapshot import Snapshot
-    from shardline.log.stays import Stay
     from shardline.log.version import Version
     from shardline.operations.rejected_sources import OpenSources
 

@@ -15,28 +15,28 @@ import pyarrow as pa
 
 from shardline import kernel
 from shardline.errors import ColumnError, ExampleError
-from shardline.execution.shared import shared
+from shardline.execution.shared_stream import shared
 from shardline.execution.threads import run_tasks
-from shardline.fields.misfits import BatchMisfit
 from shardline.hints import Hint, Option
 from shardline.kernel.columns import encoded_insides
 from shardline.kernel.types import Column, Framed
 from shardline.operations.refused import misfit_batch
-from shardline.operations.transform import unchanged
-from shardline.readers.arrow_columns import column_of, schema_of, to_column
 from shardline.readers.placed import placed
+from shardline.schema.arrow_columns import column_of, schema_of, to_column
+from shardline.schema.encoding import KEPT_BYTES, Rows, encoded
 from shardline.sources import Refused
-from shardline.sources.frames import KEPT_BYTES, Rows, encoded
+from shardline.udf.results import BatchMisfit
+from shardline.udf.transform import unchanged
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from shardline.fields.made import Made
-    from shardline.files.reader import Block
     from shardline.kernel.types import Insides, IntArray
-    from shardline.log.schema import Feature
-    from shardline.operations.transform import Key, Makers
+    from shardline.schema.schema import Feature
     from shardline.sources import Frames
+    from shardline.tfrecord.reader import Block
+    from shardline.udf.results import Made
+    from shardline.udf.transform import Key, Makers
 
 _NO_BYTES = memoryview(b"")
 _GATHERED_ROWS = 2048

@@ -25,20 +25,20 @@ from shardline.errors import (
 )
 from shardline.execution.threads import run_tasks
 from shardline.log.changes import Condemn
-from shardline.log.facts import SHARD_NAME
 from shardline.log.log import CHECKPOINT_NAME
+from shardline.log.model import SHARD_NAME
 from shardline.log.retention import unreferenced
-from shardline.log.sidecars import RECEIPT, ROWS
+from shardline.log.sidecar_names import RECEIPT, ROWS
 from shardline.log.version import Version, utc_now
 from shardline.operations.incomplete import incomplete_error
-from shardline.operations.keepers import keeper_without_log, keepers_of
-from shardline.operations.log_evidence import LogEvidence
-from shardline.operations.needs import Needs, needless_pins
-from shardline.operations.pins import holder_of
+from shardline.provenance.dependencies import Needs, needless_pins
+from shardline.provenance.log_evidence import LogEvidence
+from shardline.provenance.pins import holder_of
+from shardline.provenance.retainers import keeper_without_log, keepers_of
 from shardline.storage import PROBE_NAME, TEMPORARY_NAME, check_name, open_store
 from shardline.storage.probe import probe_time
 from shardline.storage.temporary import is_abandoned, remove_abandoned
-from shardline.wording import counted
+from shardline.text import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from shardline.log.state import State
-    from shardline.operations.keepers import Keeper
+    from shardline.provenance.retainers import Keeper
     from shardline.storage import ObjectInfo, Store
 
 DEFAULT_KEEP = timedelta(days=7)

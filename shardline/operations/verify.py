@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING
 from shardline import kernel
 from shardline.errors import DamagedFileError, ExampleError
 from shardline.execution.threads import run_tasks, workers_per_task
-from shardline.files.parallel import map_blocks
-from shardline.files.reader import DEFAULT_LIMITS, Block, Damage, Limits, RecordFile
 from shardline.kernel.types import HEADER_BYTES, Fault
 from shardline.paths import each_of
+from shardline.tfrecord.parallel import map_blocks
+from shardline.tfrecord.reader import DEFAULT_LIMITS, Block, Damage, Limits, RecordFile
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from shardline.files.compression import Compression
-    from shardline.files.stored import Source
+    from shardline.tfrecord.compression import Compression
+    from shardline.tfrecord.open_file import Source
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from shardline.errors import DamagedLogError
-from shardline.log.agreement import agrees
-from shardline.log.checkpoint import CheckpointError, read_checkpoint
+from shardline.log.checkpoint import CheckpointError, agrees, read_checkpoint
 from shardline.log.entry import read_entry
 from shardline.log.ledger import Ledger
 from shardline.log.log import CHECKPOINT_NAME, ENTRY_NAME

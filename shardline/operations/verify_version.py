@@ -7,9 +7,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from shardline.errors import DamagedLogError, ShardlineError
-from shardline.execution.groups import small_groups
+from shardline.execution.task_groups import small_groups
 from shardline.execution.threads import run_tasks
-from shardline.files.reader import DEFAULT_LIMITS, Limits
 from shardline.log.layers import stacks_of
 from shardline.log.version import refuse_no_version
 from shardline.operations.inspect import (
@@ -18,15 +17,16 @@ from shardline.operations.inspect import (
     joinable_bytes,
     look_at_shard,
 )
-from shardline.operations.read_from import layers_below, object_of
 from shardline.operations.verify_log import LogReport, verify_log
+from shardline.provenance.dependencies import layers_below, object_of
 from shardline.readers.content import SMALL_BYTES
+from shardline.tfrecord.reader import DEFAULT_LIMITS, Limits
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from shardline.log.facts import Shard
     from shardline.log.layers import Layer, Stack
+    from shardline.log.model import Shard
     from shardline.log.snapshot import Snapshot
     from shardline.log.version import Version
     from shardline.operations.inspect import ShardReport

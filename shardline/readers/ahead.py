@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Sequence
 
-    from shardline.files.reader import Block
+    from shardline.tfrecord.reader import Block
 
 _BEGUN = 2
 """How many blocks of a file are read before its turn."""

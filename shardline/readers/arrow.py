@@ -8,20 +8,20 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from shardline.errors import InvalidArgumentError
-from shardline.files.reader import DEFAULT_LIMITS, Limits
 from shardline.hints import Hint
 from shardline.readers.ahead import work_ahead
 from shardline.readers.batches import Batches
 from shardline.readers.chosen import chosen_features
 from shardline.readers.records import records_of
+from shardline.tfrecord.reader import DEFAULT_LIMITS, Limits
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Sequence
 
-    from shardline.files.reader import Block
     from shardline.log.snapshot import Snapshot
     from shardline.readers.records import Records
     from shardline.storage import Store
+    from shardline.tfrecord.reader import Block
 
 BATCH_BYTES = 1024 * 1024
 _REMOTE_THREADS = 8

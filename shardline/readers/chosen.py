@@ -11,7 +11,7 @@ from shardline.paths import each_of
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from shardline.log.schema import Feature, Schema
+    from shardline.schema.schema import Feature, Schema
 
 
 def chosen_features(schema: Schema, columns: Sequence[str] | None, raw: Hint) -> list[Feature]:

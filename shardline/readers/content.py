@@ -13,20 +13,20 @@ from contextlib import closing
 from typing import TYPE_CHECKING
 
 from shardline.errors import DamagedFileError, StorageError
-from shardline.files.hashed import HashedFile
-from shardline.files.index import (
+from shardline.tfrecord.hashing import HashedFile
+from shardline.tfrecord.index import (
     fill_index,
     fingerprint_of,
     read_fingerprint,
     stored_fingerprint,
 )
-from shardline.files.opened import LocalFile
-from shardline.files.reader import RecordFile
+from shardline.tfrecord.open_file import LocalFile
+from shardline.tfrecord.reader import RecordFile
 
 if TYPE_CHECKING:
-    from shardline.files.opened import OpenFile
-    from shardline.files.reader import Limits
     from shardline.readers.shards import ShardFile
+    from shardline.tfrecord.open_file import OpenFile
+    from shardline.tfrecord.reader import Limits
 
 
 SMALL_BYTES = 64 * 1024

@@ -11,18 +11,18 @@ import numpy as np
 
 from shardline import kernel
 from shardline.errors import ColumnError, ExampleError
-from shardline.files.reader import DEFAULT_LIMITS, Block
 from shardline.readers.picked import Picked
 from shardline.readers.placed import placed
+from shardline.tfrecord.reader import DEFAULT_LIMITS, Block
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Sequence
 
-    from shardline.files.reader import Limits
     from shardline.kernel.types import Framed, Insides, IntArray
-    from shardline.log.conform import FeatureKey
-    from shardline.log.facts import Shard
+    from shardline.log.model import Shard
     from shardline.readers.shards import ShardFile
+    from shardline.schema.validation import FeatureKey
+    from shardline.tfrecord.reader import Limits
 
 Some = TypeVar("Some", Block, Picked)
 

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     import pandas as pd
     from numpy.typing import NDArray
 
-    from shardline.files.reader import Limits
     from shardline.log.snapshot import Snapshot
+    from shardline.tfrecord.reader import Limits
 
 
 def to_pandas(

@@ -16,16 +16,16 @@ import numpy as np
 
 from shardline import kernel
 from shardline.errors import DamagedFileError, IndexMismatchError
-from shardline.files.index import IndexedFile, read_offsets
 from shardline.kernel.types import FRAME_BYTES
 from shardline.readers.content import SMALL_BYTES, is_committed, rebuild_index
+from shardline.tfrecord.index import IndexedFile, read_offsets
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator
 
-    from shardline.files.reader import Limits
     from shardline.kernel.types import Buffer, IntArray
     from shardline.readers.shards import ShardFile
+    from shardline.tfrecord.reader import Limits
 
 _PIECE_BYTES = 1024 * 1024
 _SPAN_BYTES = 32 * 1024 * 1024

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from shardline.errors import ColumnError, DamagedFileError, ExampleError
-from shardline.files.reader import Block
 from shardline.operations.verify import example_fault
+from shardline.tfrecord.reader import Block
 
 if TYPE_CHECKING:
     from shardline.errors import ShardlineError

@@ -9,25 +9,25 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 from shardline.errors import UnreadableSnapshotError
-from shardline.files.reader import DEFAULT_LIMITS
 from shardline.hints import Command, Hint
 from shardline.log.layers import stacks_of
-from shardline.operations.advice.again import again_advice
+from shardline.provenance.commands import again_advice
 from shardline.readers.layered import LayeredShard, LayerFile
 from shardline.readers.shards import shard_file
+from shardline.tfrecord.reader import DEFAULT_LIMITS
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Sequence
 
-    from shardline.files.reader import Block, Limits
     from shardline.kernel.types import IntArray
-    from shardline.log.conform import FeatureKey
-    from shardline.log.facts import Shard
     from shardline.log.layers import Layer, Stack
-    from shardline.log.schema import Feature
+    from shardline.log.model import Shard
     from shardline.log.snapshot import Snapshot
     from shardline.readers.picked import Picked
     from shardline.readers.shards import ShardFile
+    from shardline.schema.schema import Feature
+    from shardline.schema.validation import FeatureKey
+    from shardline.tfrecord.reader import Block, Limits
 
 
 class Records(Protocol):

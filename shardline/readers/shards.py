@@ -13,20 +13,20 @@ from shardline.errors import (
     UnreadableSnapshotError,
     WrongShardError,
 )
-from shardline.files.compression import Compression
-from shardline.files.hashed import HashedFile
-from shardline.files.reader import DEFAULT_LIMITS, Block, Limits, RecordFile
-from shardline.files.stored import StoredFile
 from shardline.hints import Command, Hint
-from shardline.readers.below import became_of, split_snapshot, told_below
 from shardline.readers.content import is_committed, refuse_other_content, refuse_swapped
 from shardline.readers.picked import Picked, pick
+from shardline.readers.read_errors import became_of, split_snapshot, told_below
+from shardline.tfrecord.compression import Compression
+from shardline.tfrecord.hashing import HashedFile
+from shardline.tfrecord.open_file import StoredFile
+from shardline.tfrecord.reader import DEFAULT_LIMITS, Block, Limits, RecordFile
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
 
     from shardline.kernel.types import IntArray
-    from shardline.log.facts import Shard
+    from shardline.log.model import Shard
     from shardline.log.snapshot import Snapshot
 
 Some = TypeVar("Some", Block, Picked)

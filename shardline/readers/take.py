@@ -9,13 +9,13 @@ import numpy as np
 import pyarrow as pa
 
 from shardline.errors import InvalidArgumentError, RecordNotFoundError
-from shardline.files.reader import DEFAULT_LIMITS, Limits
 from shardline.hints import Hint
 from shardline.paths import each_of
 from shardline.readers.batches import Batches
 from shardline.readers.chosen import chosen_features
 from shardline.readers.records import records_of
-from shardline.wording import counted
+from shardline.text import counted
+from shardline.tfrecord.reader import DEFAULT_LIMITS, Limits
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -10,27 +10,27 @@ from shardline.errors import (
     PackageMissingError,
     UnreadableSnapshotError,
 )
-from shardline.files.reader import DEFAULT_LIMITS, Limits
 from shardline.hints import Command, Hint, Option
 from shardline.operations.verify import refuse_bad_examples
 from shardline.readers.ahead import work_ahead
 from shardline.readers.arrow import threads_for
-from shardline.readers.below import advice_below
 from shardline.readers.chosen import chosen_features
+from shardline.readers.read_errors import advice_below
 from shardline.readers.records import as_records, needed_layers
 from shardline.readers.tf_local import CHUNK_BYTES, chunk_records, local_chunks
 from shardline.readers.tf_parse import batch_parser, joined, layers_parser
+from shardline.tfrecord.reader import DEFAULT_LIMITS, Limits
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Sequence
 
     import tensorflow as tf
 
-    from shardline.files.reader import Block
     from shardline.log.layers import Layer
-    from shardline.log.schema import Feature, Schema
     from shardline.log.snapshot import Snapshot
     from shardline.readers.records import Records
+    from shardline.schema.schema import Feature, Schema
+    from shardline.tfrecord.reader import Block
 
 
 def to_tf(

@@ -17,16 +17,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from shardline.log import shapes
-from shardline.log.meanings import Array
-from shardline.log.schema import Schema
-from shardline.log.tf_spec import to_tf_spec
+from shardline.schema import shapes
+from shardline.schema.logical_types import Array
+from shardline.schema.schema import Schema
+from shardline.schema.tf_spec import to_tf_spec
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from shardline.log.schema import Feature
-    from shardline.log.shapes import Shape
+    from shardline.schema.schema import Feature
+    from shardline.schema.shapes import Shape
 
 Tensor: TypeAlias = Any
 """A tf.Tensor or a tf.RaggedTensor: TensorFlow ships no types."""

@@ -13,35 +13,35 @@ from shardline.errors import (
     ShardlineError,
     UnreadableSnapshotError,
 )
-from shardline.files.reader import DEFAULT_LIMITS, Block
 from shardline.hints import Hint
 from shardline.log.version import Version
-from shardline.operations.advice.again import again_advice
-from shardline.operations.combining.grid import Grid
-from shardline.operations.combining.laying import Laying
-from shardline.operations.combining.lots import Sides
-from shardline.operations.combining.names import Names
-from shardline.operations.combining.plan import estimate
-from shardline.operations.combining.recipe import make_recipe
-from shardline.operations.combining.shards import shards_of, spool_folder
-from shardline.operations.combining.virtual import PairPlan
-from shardline.readers.below import split_snapshot, told_below
+from shardline.operations.combine_shards import shards_of, spool_folder
+from shardline.pairing.batches import Sides
+from shardline.pairing.coverage import estimate
+from shardline.pairing.encoder import Laying
+from shardline.pairing.feature_names import Names
+from shardline.pairing.grid import Grid
+from shardline.pairing.pair_plan import PairPlan
+from shardline.pairing.recipe import make_recipe
+from shardline.provenance.commands import again_advice
 from shardline.readers.picked import Picked
+from shardline.readers.read_errors import split_snapshot, told_below
 from shardline.storage.store import object_uri
+from shardline.tfrecord.reader import DEFAULT_LIMITS, Block
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Generator, Iterator, Mapping
 
-    from shardline.files.reader import Limits
     from shardline.kernel.types import IntArray
-    from shardline.log.facts import Input, Shard
-    from shardline.log.schema import Schema
+    from shardline.log.model import Input, Shard
     from shardline.log.snapshot import Snapshot
-    from shardline.operations.combining.names import Key
-    from shardline.operations.combining.parts import Numbered
-    from shardline.operations.combining.recipe import Recipe
+    from shardline.pairing.feature_names import Key
+    from shardline.pairing.recipe import Recipe
+    from shardline.pairing.sides import Numbered
     from shardline.readers.shards import ShardFile
+    from shardline.schema.schema import Schema
     from shardline.storage import Store
+    from shardline.tfrecord.reader import Limits
 
 _LOT_BYTES = 1024 * 1024
 

@@ -14,11 +14,11 @@ from shardline.sources.source import Chunk
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from shardline.files.reader import Limits
-    from shardline.log.facts import Source as Identity
-    from shardline.log.schema import Schema
+    from shardline.log.model import Source as Identity
+    from shardline.schema.schema import Schema
     from shardline.sources.origin import Origin, Progress
     from shardline.sources.source import Frames
+    from shardline.tfrecord.reader import Limits
 
 CHUNK_BYTES = 4 * 1024 * 1024
 """About how much of a source goes into one chunk, unless a single row is larger."""

@@ -12,10 +12,6 @@ import pyarrow as pa
 from shardline import kernel
 from shardline.errors import SourceError
 from shardline.file_names import format_of
-from shardline.files.compression import CompressionError
-from shardline.files.detect import open_stream
-from shardline.files.reader import DEFAULT_LIMITS
-from shardline.files.stored import StoredFile
 from shardline.hints import Hint, Option
 from shardline.kernel.types import HEADER_BYTES
 from shardline.paths import local_path
@@ -30,11 +26,15 @@ from shardline.sources.rows import RowSource
 from shardline.sources.tensors import TensorColumns
 from shardline.sources.tfrecord import TFRecordSource
 from shardline.storage.store import open_store
+from shardline.tfrecord.compression import CompressionError
+from shardline.tfrecord.decompression import open_stream
+from shardline.tfrecord.open_file import StoredFile
+from shardline.tfrecord.reader import DEFAULT_LIMITS
 
 if TYPE_CHECKING:
-    from shardline.files.reader import Limits
     from shardline.sources.decoder import Encoding
     from shardline.sources.source import RecordSource
+    from shardline.tfrecord.reader import Limits
 
 Format: TypeAlias = Literal["jsonl", "csv", "parquet", "arrow", "folder", "tfrecord"]
 """What a file can be, by the name to give it."""

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from shardline.kernel.types import FeatureFacts
 
 if TYPE_CHECKING:
-    from shardline.log.schema import Feature
+    from shardline.schema.schema import Feature
 
 
 def column_facts(feature: Feature, array: pa.Array) -> FeatureFacts | None:

@@ -14,24 +14,24 @@ import pyarrow as pa
 from shardline.errors import SchemaMismatchError, SourceError
 from shardline.hints import Hint
 from shardline.kernel.types import LARGEST_MAX_RECORD_BYTES
+from shardline.schema.conversion import fit
+from shardline.schema.encoding import Rows, encoded
+from shardline.schema.exact_numbers import holds_large_floats, refuse_rounded
+from shardline.schema.python_values import UNFIT, column_of, fit_values
 from shardline.sources.base import CHUNK_BYTES, Source
-from shardline.sources.exact import holds_large_floats, refuse_rounded
-from shardline.sources.fit import fit
-from shardline.sources.frames import Rows, encoded
 from shardline.sources.inference import Finder
 from shardline.sources.mismatch import refuse_types
 from shardline.sources.source import Frames, Refused
 from shardline.sources.valid_batches import arrow_errors, valid_batches
-from shardline.sources.values import UNFIT, column_of, fit_values
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from shardline.files.reader import Limits
-    from shardline.log.schema import Feature, Schema
-    from shardline.sources.fit import Fitted
+    from shardline.schema.conversion import Fitted
+    from shardline.schema.schema import Feature, Schema
     from shardline.sources.origin import Origin
     from shardline.sources.source import Chunk
+    from shardline.tfrecord.reader import Limits
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,12 +13,12 @@ import pyarrow.compute as pc
 from shardline.errors import SchemaMismatchError
 from shardline.hints import Hint
 from shardline.kernel.columns import from_arrow, split_scalars
-from shardline.log.schema import Array, Feature, Image, Schema, Text
-from shardline.sources.arrow_types import depth_of
-from shardline.sources.exact import rounded_numbers, rounds_texts
-from shardline.sources.fit import Fitted, fit
+from shardline.schema.arrow_types import depth_of
+from shardline.schema.conversion import Fitted, fit
+from shardline.schema.exact_numbers import rounded_numbers, rounds_texts
+from shardline.schema.python_values import TooLarge, fit_values
+from shardline.schema.schema import Array, Feature, Image, Schema, Text
 from shardline.sources.json_values import NotJson, parsed_list
-from shardline.sources.values import TooLarge, fit_values
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from shardline.kernel.types import ColumnBuffers
-    from shardline.log.schema import Kind
+    from shardline.schema.schema import Kind
 
 NO_NUMBER = "holds text that is no number"
 _WHOLE = re.compile(r"[+-]?[0-9]+")

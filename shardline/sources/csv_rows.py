@@ -13,6 +13,7 @@ import pyarrow.csv
 from shardline.errors import SourceError
 from shardline.hints import Hint
 from shardline.kernel.types import LARGEST_OFFSET
+from shardline.schema.encoding import Reasons, Rows, encode_buffers, encoded
 from shardline.sources.base import after_a_look
 from shardline.sources.csv_cells import (
     SHORT_COLUMN,
@@ -23,7 +24,6 @@ from shardline.sources.csv_cells import (
     plain_kind,
 )
 from shardline.sources.csv_text import NotCsv, cells, decode_error, row_ends, split_plain_cells
-from shardline.sources.frames import Reasons, Rows, encode_buffers, encoded
 from shardline.sources.mismatch import duplicate_names, refuse_names
 from shardline.sources.small_files import JoinableSource, Joined, SmallFile
 from shardline.sources.source import TOO_LARGE_HINT, Frames, refuse_too_long
@@ -32,12 +32,12 @@ from shardline.sources.text_blocks import BYTE_ORDER_MARK, longest_row, text_blo
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterator, Sequence
 
-    from shardline.files.reader import Limits
     from shardline.kernel.types import IntArray
-    from shardline.log.schema import Schema
+    from shardline.schema.schema import Schema
     from shardline.sources.base import OwnSchema
     from shardline.sources.origin import FileOrigin
     from shardline.sources.source import Chunk
+    from shardline.tfrecord.reader import Limits
 
 
 class CsvSource(JoinableSource):

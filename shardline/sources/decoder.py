@@ -21,24 +21,24 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from shardline.errors import SourceError
-from shardline.execution.messages import receive, send
-from shardline.files.stored import StoredFile
-from shardline.files.verified import VerifiedFile
+from shardline.execution.pipe_messages import receive, send
 from shardline.hints import Hint
 from shardline.sources.base import CHUNK_BYTES
 from shardline.sources.columnar import Batch
 from shardline.sources.decoder_fault import PLACE, Fault
 from shardline.sources.source import TOO_LARGE_HINT
 from shardline.sources.valid_batches import GET_AGAIN, corrupt_columns
+from shardline.tfrecord.hashing import VerifiedFile
+from shardline.tfrecord.open_file import StoredFile
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from io import BufferedReader, BufferedWriter
     from typing import Literal
 
-    from shardline.execution.messages import Message
-    from shardline.files.reader import Limits
+    from shardline.execution.pipe_messages import Message
     from shardline.sources.origin import FileOrigin
+    from shardline.tfrecord.reader import Limits
 
     Encoding = Literal["parquet", "arrow"]
     Want = Literal["types", "shapes", "rows"]

@@ -16,8 +16,8 @@ import stat
 
 import pyarrow as pa
 
-from shardline.execution.messages import receive, send
-from shardline.sources.arrow_validation import find_fault, printable
+from shardline.execution.pipe_messages import receive, send
+from shardline.schema.arrow_validation import find_fault, printable
 from shardline.sources.decoder_fault import PLACE, Fault
 
 TYPE_CHECKING = False

@@ -10,24 +10,24 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from shardline.files.opened import open_regular
-from shardline.files.verified import BlockChecksums
-from shardline.log import canonical
-from shardline.log.facts import Source as Identity
-from shardline.log.meanings import SIGNATURES
-from shardline.log.schema import Category, Feature, Image, Schema, Text
+from shardline import canonical_json as canonical
+from shardline.log.model import Source as Identity
+from shardline.schema.conversion import fit
+from shardline.schema.encoding import Reasons, Rows, encoded
+from shardline.schema.logical_types import SIGNATURES
+from shardline.schema.schema import Category, Feature, Image, Schema, Text
 from shardline.sources.base import CHUNK_BYTES, Source
-from shardline.sources.fit import fit
-from shardline.sources.frames import Reasons, Rows, encoded
 from shardline.sources.mismatch import refuse_types
 from shardline.sources.origin import digest_of, source_changed, unreadable_source
+from shardline.tfrecord.hashing import BlockChecksums
+from shardline.tfrecord.open_file import open_regular
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from shardline.files.reader import Limits
     from shardline.sources.origin import Progress
     from shardline.sources.source import Chunk, Frames
+    from shardline.tfrecord.reader import Limits
 
 Listed: TypeAlias = tuple[str, int, int, int, int]
 """A file of a folder: its path there, size, time of the last write and last change, and inode."""

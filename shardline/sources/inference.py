@@ -18,20 +18,20 @@ from shardline.kernel.types import (
     check_distinct,
     merge_facts,
 )
-from shardline.log.inferred import declared, features_of
-from shardline.log.schema import Category, Schema, Text
-from shardline.sources.arrow_types import declared_by, meaning_of, taken_apart
+from shardline.schema.arrow_types import declared_by, meaning_of, taken_apart
+from shardline.schema.conversion import fit
+from shardline.schema.exact_numbers import first_rounded, inexact_number
+from shardline.schema.inference import declared, features_of
+from shardline.schema.schema import Category, Schema, Text
 from shardline.sources.column_facts import column_facts
-from shardline.sources.exact import first_rounded, inexact_number
-from shardline.sources.fit import fit
 from shardline.sources.small_files import JoinableSource
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Sequence
 
     from shardline.kernel.types import Buffer, IntArray
-    from shardline.log.inferred import FeatureSchema
-    from shardline.log.schema import Feature, Meaning, Shape
+    from shardline.schema.inference import FeatureSchema
+    from shardline.schema.schema import Feature, Meaning, Shape
     from shardline.sources.source import RecordSource
 
 _DECLARE = Hint.of("declare the schema")

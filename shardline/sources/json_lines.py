@@ -19,12 +19,12 @@ import pyarrow.json as pj
 from shardline.errors import SourceError
 from shardline.hints import Hint
 from shardline.kernel.types import LARGEST_OFFSET
-from shardline.log.meanings import Array
-from shardline.sources.arrow_types import depth_of
+from shardline.schema.arrow_types import depth_of
+from shardline.schema.conversion import fit
+from shardline.schema.encoding import Reasons, Rows, encoded
+from shardline.schema.exact_numbers import LARGEST_EXACT, holds_large_floats
+from shardline.schema.logical_types import Array
 from shardline.sources.base import after_a_look
-from shardline.sources.exact import LARGEST_EXACT, holds_large_floats
-from shardline.sources.fit import fit
-from shardline.sources.frames import Reasons, Rows, encoded
 from shardline.sources.inference import Finder
 from shardline.sources.json_values import NotJson, parsed
 from shardline.sources.mismatch import features_by_name
@@ -38,12 +38,12 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from shardline.files.reader import Limits
     from shardline.kernel.types import IntArray
-    from shardline.log.schema import Feature, Schema
+    from shardline.schema.schema import Feature, Schema
     from shardline.sources.base import OwnSchema
     from shardline.sources.origin import FileOrigin
     from shardline.sources.source import Chunk
+    from shardline.tfrecord.reader import Limits
 
 _NEWLINE, _RETURN, _OPEN, _CLOSE = b"\n\r{}"
 _LEAST = -(2.0**63)

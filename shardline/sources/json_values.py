@@ -6,7 +6,7 @@ import json
 import math
 from decimal import Decimal
 
-from shardline.sources.values import TooLarge
+from shardline.schema.python_values import TooLarge
 
 _INT64 = range(-(2**63), 2**63)
 _FLOAT64_WHOLE = 2.0**53

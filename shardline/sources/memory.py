@@ -9,14 +9,14 @@ import pyarrow as pa
 
 from shardline.errors import SchemaMismatchError, SourceError
 from shardline.hints import Hint
+from shardline.schema.python_values import UNFIT, array_column, size_of
 from shardline.sources.base import CHUNK_BYTES
 from shardline.sources.columnar import Batch
-from shardline.sources.values import UNFIT, array_column, size_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from shardline.log.schema import Schema
+    from shardline.schema.schema import Schema
 
 _SAMPLE = 64
 """How many Python values are looked at to tell how large those behind them may be."""

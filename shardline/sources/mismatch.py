@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING, Any
 
 from shardline.errors import SchemaMismatchError
 from shardline.hints import Hint
-from shardline.log.schema import Array, Schema
-from shardline.log.schema_diff import compare
-from shardline.sources.arrow_types import declared_by, misfit, misfit_of_shape
+from shardline.schema.arrow_types import declared_by, misfit, misfit_of_shape
+from shardline.schema.comparison import compare
+from shardline.schema.schema import Array, Schema
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     import pyarrow as pa
 
-    from shardline.log.schema import Feature
-    from shardline.log.schema_diff import SchemaDiff
+    from shardline.schema.comparison import SchemaDiff
+    from shardline.schema.schema import Feature
 
 _WHAT_TO_DO = Hint.of(
     "append to a new version with the new schema, or convert the source to this schema"

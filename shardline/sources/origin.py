@@ -12,20 +12,18 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from shardline import kernel
 from shardline.errors import ObjectMissingError, SourceError, StorageError
-from shardline.execution.groups import SMALL_BYTES
-from shardline.files.compression import Compression
-from shardline.files.detect import begins_with_record, detect
-from shardline.files.hashed import Checksum, Content
-from shardline.files.opened import open_regular
-from shardline.files.stored import StoredFile
-from shardline.files.verified import BlockChecksums, VerifiedFile
+from shardline.execution.task_groups import SMALL_BYTES
 from shardline.hints import Hint, Option
-from shardline.log.facts import Source as Identity
+from shardline.log.model import Source as Identity
+from shardline.tfrecord.compression import Compression
+from shardline.tfrecord.decompression import begins_with_record, detect
+from shardline.tfrecord.hashing import BlockChecksums, Checksum, Content, VerifiedFile
+from shardline.tfrecord.open_file import StoredFile, open_regular
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from shardline.files.opened import OpenFile
+    from shardline.tfrecord.open_file import OpenFile
 
     Progress: TypeAlias = Callable[[int], None] | None
 

@@ -11,11 +11,11 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from shardline.files.reader import Limits
-    from shardline.log.schema import Schema
+    from shardline.schema.schema import Schema
     from shardline.sources.columnar import Batch
     from shardline.sources.decoder import Encoding
     from shardline.sources.origin import FileOrigin
+    from shardline.tfrecord.reader import Limits
 
 ARROW_MAGIC = b"ARROW1"
 PARQUET_MAGIC = b"PAR1"

@@ -12,21 +12,21 @@ import pyarrow as pa
 
 from shardline.errors import SchemaMismatchError, SourceError
 from shardline.hints import Hint
+from shardline.schema.encoding import Reasons, Rows, encoded
+from shardline.schema.python_values import fit_values, size_of
 from shardline.sources.base import CHUNK_BYTES, Source, after_a_look
 from shardline.sources.columnar import as_json, inferred_column
-from shardline.sources.frames import Reasons, Rows, encoded
 from shardline.sources.inference import Finder
 from shardline.sources.mismatch import features_by_name
-from shardline.sources.values import fit_values, size_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from shardline.files.reader import Limits
-    from shardline.log.schema import Schema
+    from shardline.schema.schema import Schema
     from shardline.sources.base import OwnSchema
     from shardline.sources.origin import Origin
     from shardline.sources.source import Chunk, Frames
+    from shardline.tfrecord.reader import Limits
 
 _FEW_ROWS = 64
 _MOST_ROWS = 8192

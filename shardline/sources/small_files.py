@@ -13,16 +13,16 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from shardline.errors import ShardlineError
-from shardline.files.packed import GZIP_MAGIC
 from shardline.kernel.types import FOOTER_BYTES, HEADER_BYTES
 from shardline.sources.base import Source
 from shardline.sources.source import Frames
+from shardline.tfrecord.decompression import GZIP_MAGIC
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterator, Sequence
 
     from shardline.kernel.types import IntArray
-    from shardline.log.schema import Schema
+    from shardline.schema.schema import Schema
     from shardline.sources.origin import FileOrigin
     from shardline.sources.source import Chunk, RecordSource
 

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from shardline.kernel.types import IntArray
-    from shardline.log.facts import Source as Identity
-    from shardline.log.schema import Schema
+    from shardline.log.model import Source as Identity
+    from shardline.schema.schema import Schema
 
 
 RowFormat: TypeAlias = Literal["csv", "jsonl", "tfrecord", "json"]

@@ -13,14 +13,14 @@ import pyarrow as pa
 from shardline.errors import SchemaMismatchError, SourceError
 from shardline.hints import Hint
 from shardline.kernel.types import check_offsets
+from shardline.schema.python_values import UNFIT, array_column
 from shardline.sources.base import CHUNK_BYTES
 from shardline.sources.columnar import Batch
-from shardline.sources.values import UNFIT, array_column
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from shardline.log.schema import Schema
+    from shardline.schema.schema import Schema
 
 _MOST_ROWS = 8192
 _ROWS_OF_UNKNOWN_SIZE = 256

@@ -8,20 +8,19 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from shardline.errors import SourceError
-from shardline.files.compression import Compression, CompressionError, PlainStream
-from shardline.files.detect import open_stream
-from shardline.files.packed import GZIP_MAGIC
 from shardline.hints import Hint
 from shardline.kernel.types import DEFAULT_MAX_RECORD_BYTES
+from shardline.schema.encoding import KEPT_BYTES
 from shardline.sources.base import CHUNK_BYTES
-from shardline.sources.frames import KEPT_BYTES
+from shardline.tfrecord.compression import Compression, CompressionError, PlainStream
+from shardline.tfrecord.decompression import GZIP_MAGIC, open_stream
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from shardline.files.compression import Stream
-    from shardline.files.reader import Limits
     from shardline.sources.origin import FileOrigin
+    from shardline.tfrecord.compression import Stream
+    from shardline.tfrecord.reader import Limits
 
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _STEPS = 16

@@ -9,27 +9,27 @@ import numpy as np
 
 from shardline import kernel
 from shardline.errors import ExampleError
-from shardline.files.compression import Compression
-from shardline.files.gaps import Doubt, Gap, note_lost, repeat_gap
-from shardline.files.reader import Block, Damage, RecordFile
 from shardline.kernel.types import FOOTER_BYTES, HEADER_BYTES
+from shardline.schema.encoding import KEPT_BYTES, Rows, checked
 from shardline.sources.base import after_a_look
-from shardline.sources.frames import KEPT_BYTES, Rows, checked
 from shardline.sources.inference import Finder
 from shardline.sources.small_files import JoinableSource, Joined, SmallFile
 from shardline.sources.source import Frames, Refused
+from shardline.tfrecord.compression import Compression
+from shardline.tfrecord.reader import Block, Damage, RecordFile
+from shardline.tfrecord.recovery import Doubt, Gap, note_lost, repeat_gap
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterator, Sequence
 
-    from shardline.files.hashed import Content
-    from shardline.files.reader import Limits, Lost
     from shardline.kernel.types import Scan
-    from shardline.log.facts import Source as Identity
-    from shardline.log.schema import Schema
+    from shardline.log.model import Source as Identity
+    from shardline.schema.schema import Schema
     from shardline.sources.base import OwnSchema
     from shardline.sources.origin import FileOrigin, Progress
     from shardline.sources.source import Chunk
+    from shardline.tfrecord.hashing import Content
+    from shardline.tfrecord.reader import Limits, Lost
 
 _BLOCK_BYTES = 4 * 1024 * 1024
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from shardline.errors import ShardlineError, SourceError
 from shardline.hints import Hint
-from shardline.sources.arrow_validation import find_fault, printable
+from shardline.schema.arrow_validation import find_fault, printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from shardline.storage.disk_errors import link_error
-from shardline.storage.local import open_folder
+from shardline.storage.durable_file import open_folder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

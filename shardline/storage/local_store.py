@@ -21,7 +21,7 @@ from shardline.errors import (
 )
 from shardline.hints import Hint
 from shardline.storage.disk_errors import link_error, storage_error
-from shardline.storage.local import NO_LINKS, DurableFile, create_small, open_folder
+from shardline.storage.durable_file import NO_LINKS, DurableFile, create_small, open_folder
 from shardline.storage.local_folders import LocalFolders, is_link
 from shardline.storage.names import check_folder_name, check_object_name, is_object_name
 from shardline.storage.store import ObjectInfo

@@ -6,7 +6,7 @@ import re
 
 from shardline.errors import BadNameError
 from shardline.hints import Hint
-from shardline.storage.secrecy import shown
+from shardline.storage.labels import shown
 
 MAX_PART_BYTES = 255
 MAX_OBJECT_NAME_BYTES = 511

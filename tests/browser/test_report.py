@@ -10,9 +10,9 @@ import pytest
 from playwright.sync_api import ConsoleMessage, Locator, Page, expect
 
 from shardline.hints import Hint
-from shardline.lineage.catalog import Catalog
 from shardline.lineage.findings import Finding
 from shardline.lineage.page import write_page
+from shardline.provenance.catalog import Catalog
 from tests.browser.conftest import SCREENSHOTS_VARIABLE
 from tests.lineage.page_roots import HOSTILE, tell
 

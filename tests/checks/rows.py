@@ -10,9 +10,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from shardline.log.schema import Schema
     from shardline.log.snapshot import Snapshot
     from shardline.log.version import Version
+    from shardline.schema.schema import Schema
 
 NAME = "digits/v1"
 

@@ -12,8 +12,8 @@ from checks.examination import Examination
 from checks.gate import Gate
 from checks.judged import EXPECTATIONS, not_judged
 from checks.suite import read_suite
-from shardline.fields import record_fields
 from shardline.operations.extend import extend
+from shardline.udf import record_fields
 from tests.checks.rows import DIGITS, NAME, digits
 
 if TYPE_CHECKING:

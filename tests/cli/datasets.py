@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import tensorflow as tf
 
-from shardline.log.facts import Shard
-from shardline.log.landing import Append
+from shardline.log.append_change import Append
+from shardline.log.model import Shard
 from shardline.operations.check import check_version
 from tests.cli.command import shardline
 from tests.files.samples import example_of, flipped, read_by_tensorflow

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from shardline.log.schema import Feature, Schema
 from shardline.log.version import Version
+from shardline.schema.schema import Feature, Schema
 from tests.cli.datasets import FITTING, land, landed, narrow, on
 from tests.kernel.frames import framed
 from tests.log.versions import NAME, Clock, append, make_version, rebuild, shard_name

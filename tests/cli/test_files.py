@@ -8,10 +8,10 @@ import pytest
 import tensorflow as tf
 
 from shardline.cli.spec_text import spec_text
-from shardline.log.facts import Checks
-from shardline.log.schema import Feature, Schema
-from shardline.log.tf_spec import from_tf_spec, to_tf_spec
+from shardline.log.model import Checks
 from shardline.log.version import Version
+from shardline.schema.schema import Feature, Schema
+from shardline.schema.tf_spec import from_tf_spec, to_tf_spec
 from tests.cli.datasets import file_of, land, landed, on, write_rows
 from tests.files.samples import made, sequence_of
 from tests.kernel.frames import framed

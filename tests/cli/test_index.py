@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from shardline.files.index import IndexedFile
+from shardline.tfrecord.index import IndexedFile
 from tests.cli.command import shardline
 from tests.files.samples import gzip_member, made
 from tests.kernel.frames import framed

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from shardline.log.append_change import Append
 from shardline.log.changes import Derive, Replace
-from shardline.log.facts import Attestation, Checks
-from shardline.log.landing import Append
+from shardline.log.model import Attestation, Checks
 from shardline.log.version import Version
 from shardline.operations.check import check_version
 from shardline.operations.vacuum import vacuum

@@ -9,8 +9,8 @@ import pytest
 import tensorflow as tf
 
 from shardline.cli.schema_file import declaration, read_schema
-from shardline.log.schema import Feature, Schema, Text
 from shardline.log.version import Version
+from shardline.schema.schema import Feature, Schema, Text
 from tests.cli.command import shardline
 from tests.cli.datasets import HOSTILE, on
 from tests.files.samples import example_of, made, read_by_tensorflow, sequence_of

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from shardline.log import canonical
-from shardline.log.facts import Attestation, Checks
+from shardline import canonical_json as canonical
+from shardline.log.model import Attestation, Checks
 from shardline.operations.check import check_version
 from tests.cli.command import shardline
 from tests.cli.datasets import (

@@ -10,10 +10,10 @@ import pytest
 from shardline.log.version import Version
 from shardline.operations.append import append
 from shardline.operations.combine import combine
-from shardline.operations.consumers import register, release
 from shardline.operations.extend import extend
 from shardline.operations.rebuild import rebuild
 from shardline.operations.restore import restore_version
+from shardline.provenance.consumers import register, release
 from tests.cli.command import shardline
 from tests.cli.datasets import HOSTILE, on
 from tests.lineage.histories import PREFIXES, SCHEMA, as_json_lines, erased

@@ -22,12 +22,12 @@ from checks.publication import publication_of
 from dagster_project.dagster_records import CheckState, check_results
 from dagster_project.platform import platform
 from dagster_project.resources import ShardlineResource
-from shardline.fields import record_fields
-from shardline.log.schema import Feature
 from shardline.log.version import Version
 from shardline.operations.append import append
 from shardline.operations.arrivals import LandingFolder, look
 from shardline.operations.source_choice import OnChanged
+from shardline.schema.schema import Feature
+from shardline.udf import record_fields
 from tests.dagster_project.platforms import QUIET, SCHEMA, Platform
 from tests.dagster_project.suites import at_most, write_suite
 from tests.dagster_project.ticks import Reconciling, Ticks, landing_ticks

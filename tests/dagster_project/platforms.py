@@ -13,10 +13,10 @@ from assets.declared import DeclaredVersion
 from assets.rebuilt import rebuilt_version
 from dagster_project.platform import platform
 from dagster_project.resources import ShardlineResource
-from shardline.log.meanings import Text
-from shardline.log.schema import Feature, Schema
 from shardline.log.version import Version
 from shardline.operations.arrivals import LandingFolder
+from shardline.schema.logical_types import Text
+from shardline.schema.schema import Feature, Schema
 from tests.kernel.frames import framed
 
 SCHEMA = Schema((Feature("id", "int64"), Feature("name", "bytes", meaning=Text())))

@@ -6,7 +6,7 @@ from pathlib import Path
 import dagster as dg
 
 from shardline.lineage.audit import audit
-from shardline.lineage.catalog import Catalog
+from shardline.provenance.catalog import Catalog
 from tests.dagster_project.platforms import GROWING, REBUILT, Platform
 
 

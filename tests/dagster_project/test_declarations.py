@@ -20,9 +20,9 @@ from assets import (
 )
 from dagster_project.declared_schemas import resolve_schemas
 from dagster_project.platform import platform
-from shardline.fields import batch_fields, joined_fields, record_fields, tensor_fields
-from shardline.log.meanings import Image, Text
-from shardline.log.schema import Feature, Schema
+from shardline.schema.logical_types import Image, Text
+from shardline.schema.schema import Feature, Schema
+from shardline.udf import batch_fields, joined_fields, record_fields, tensor_fields
 from tests.dagster_project.suites import at_most, write_suite
 from tests.errors import raises
 

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from dagster_project.demo_batches import all_digits, as_table, extra_batch
-from shardline.files.reader import RecordFile
 from shardline.log.version import Version
-from shardline.operations.consumers import consumers_of
 from shardline.operations.rejected_sources import open_sources
+from shardline.provenance.consumers import consumers_of
+from shardline.tfrecord.reader import RecordFile
 
 pytestmark = pytest.mark.xdist_group("demo")  # one worker, since they share what was played
 

@@ -7,8 +7,8 @@ import dagster as dg
 
 from assets import combined_version, extended_version
 from shardline.errors import InvalidArgumentError, UnknownArgumentError, VersionMissingError
-from shardline.fields import record_fields
-from shardline.log.schema import Feature
+from shardline.schema.schema import Feature
+from shardline.udf import record_fields
 from tests.dagster_project.platforms import GROWING, QUIET, Platform, make_platform, table_rows
 from tests.dagster_project.suites import at_most, write_suite
 from tests.dagster_project.ticks import Ticks

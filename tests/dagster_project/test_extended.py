@@ -6,9 +6,9 @@ from typing import Any
 import dagster as dg
 
 from assets import extended_version
-from shardline.fields import Fields, joined_fields, record_fields
-from shardline.log.schema import Feature
 from shardline.operations.extend import extend
+from shardline.schema.schema import Feature
+from shardline.udf import Fields, joined_fields, record_fields
 from tests.dagster_project.platforms import (
     GROWING,
     REBUILT,

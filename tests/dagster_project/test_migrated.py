@@ -8,8 +8,8 @@ import dagster as dg
 from assets import appended_version, migrated_version
 from dagster_project.platform import platform
 from shardline.errors import SchemaMismatchError
-from shardline.log.meanings import Text
-from shardline.log.schema import Feature, Schema
+from shardline.schema.logical_types import Text
+from shardline.schema.schema import Feature, Schema
 from tests.dagster_project.platforms import (
     GROWING,
     QUIET,

@@ -18,9 +18,9 @@ from assets import (
 from assets.rebuilt import rebuilt_version
 from dagster_project.platform import platform
 from shardline.errors import BadNameError, InvalidArgumentError
-from shardline.fields import joined_fields, record_fields
-from shardline.fields.joins import JoinedFields
-from shardline.log.schema import Feature
+from shardline.schema.schema import Feature
+from shardline.udf import joined_fields, record_fields
+from shardline.udf.join import JoinedFields
 from tests.dagster_project.platforms import SCHEMA
 from tests.errors import raises
 

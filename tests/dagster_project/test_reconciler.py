@@ -13,13 +13,13 @@ from assets.extended import extended_version
 from assets.rebuilt import rebuilt_version
 from dagster_project import reconcile_plan
 from dagster_project.resources import ShardlineResource
-from shardline.fields import record_fields
-from shardline.log.schema import Feature
 from shardline.log.version import Version
 from shardline.operations.append import append
 from shardline.operations.check import check_version
 from shardline.operations.repair import repair
 from shardline.operations.restore import restore_version
+from shardline.schema.schema import Feature
+from shardline.udf import record_fields
 from tests.cli.command import shardline as command
 from tests.dagster_project.platforms import (
     GROWING,

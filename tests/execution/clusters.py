@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TypeVar
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from shardline.execution.engine import Listener, Running, ShardTask
+    from shardline.execution.executor import Listener, Running, ShardTask
 
     Task = TypeVar("Task", bound=ShardTask)
     Result = TypeVar("Result")

@@ -12,9 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from shardline.execution.engine import Threads
-from shardline.files.compression import Compression
-from shardline.files.reader import DEFAULT_LIMITS
+from shardline.execution.executor import Threads
 from shardline.log.version import Version
 from shardline.operations.append import append
 from shardline.operations.landing import LandingOptions, LandingTask, land
@@ -22,6 +20,8 @@ from shardline.operations.rebuild import RebuildTask, make_rebuilt, rebuild
 from shardline.operations.rebuild_plan import numbered, plan_rebuild, whole_slices
 from shardline.sources import as_source
 from shardline.storage import open_store
+from shardline.tfrecord.compression import Compression
+from shardline.tfrecord.reader import DEFAULT_LIMITS
 from tests.execution.clusters import Cluster
 from tests.files.samples import example_of, write_by_tensorflow
 from tests.operations.landings import (

@@ -23,13 +23,13 @@ from shardline.errors import (
     UncertainWriteError,
     UnsyncedWriteError,
 )
-from shardline.execution.engine import Cancellation, Progress, Threads
+from shardline.execution.executor import Cancellation, Progress, Threads
 from tests.signals import default_signals
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from shardline.execution.engine import Running
+    from shardline.execution.executor import Running
 
 SOON = 300
 """Seconds in which what is to stop must have stopped: only a test that hangs takes as long."""

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from shardline import kernel
-from shardline.log.schema import Feature, Schema, Text
-from shardline.readers.arrow_columns import column_of, schema_of, to_column
+from shardline.schema.arrow_columns import column_of, schema_of, to_column
+from shardline.schema.schema import Feature, Schema, Text
 from tests.kernel import examples
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from shardline.fields import Made
+    from shardline.udf import Made
 
 BOXES = Schema(
     (

@@ -14,10 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardline.errors import FieldsError
-from shardline.fields import batch_fields
-from shardline.log.schema import Feature, Schema
-from shardline.sources.arrow_types import misfit
-from shardline.sources.fit import NOT_WHOLE, TOO_LARGE
+from shardline.schema.arrow_types import misfit
+from shardline.schema.conversion import NOT_WHOLE, TOO_LARGE
+from shardline.schema.schema import Feature, Schema
+from shardline.udf import batch_fields
 from tests.errors import raises
 from tests.fields.batches import AREA, BOXES, bad, batch_of, boxes, raised, values
 

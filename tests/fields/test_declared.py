@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import shardline
+from shardline import canonical_json as canonical
 from shardline.errors import FieldsError, SchemaMismatchError
-from shardline.fields import batch_fields, record_fields, tensor_fields
-from shardline.log import canonical
-from shardline.log.schema import Feature, Schema, Text
+from shardline.schema.schema import Feature, Schema, Text
+from shardline.udf import batch_fields, record_fields, tensor_fields
 from tests.errors import raises
 from tests.fields.batches import AREA, BOXES, batch_of, values
 from tests.test_imports import loaded_by
@@ -163,8 +163,8 @@ def test_features_are_kept_as_they_are_declared() -> None:
 
 
 def test_declaring_loads_neither_tensorflow_nor_pandas_nor_pools_of_processes() -> None:
-    modules = loaded_by("import shardline.fields; shardline.record_fields; shardline.joined_fields")
-    assert "shardline.fields.processes" in modules
+    modules = loaded_by("import shardline.udf; shardline.record_fields; shardline.joined_fields")
+    assert "shardline.udf.processes" in modules
     assert modules.isdisjoint({"tensorflow", "pandas", "multiprocessing.pool"})
     assert "concurrent.futures.process" not in modules
 

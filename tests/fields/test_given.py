@@ -9,9 +9,9 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shardline.fields import record_fields
-from shardline.fields.tensors import Form
 from shardline.readers.tf_parse import batch_parser
+from shardline.udf import record_fields
+from shardline.udf.tensors import Form
 from tests.fields.batches import AREA, decoded
 from tests.log.schemas import records, schemas
 from tests.readers.forms import plain

@@ -16,13 +16,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shardline import canonical_json as canonical
 from shardline.errors import FieldsError, SchemaMismatchError, ShardlineError, SourceError
-from shardline.fields import joined_fields
-from shardline.files.stored import StoredFile
 from shardline.hints import Option
-from shardline.log import canonical
-from shardline.log.schema import Array, Category, Feature, Image, Schema, Text
+from shardline.schema.schema import Array, Category, Feature, Image, Schema, Text
 from shardline.storage import open_store
+from shardline.tfrecord.open_file import StoredFile
+from shardline.udf import joined_fields
 from tests.errors import raises
 from tests.fields.batches import batch_of, values
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from shardline.fields import Made
+    from shardline.udf import Made
 
 LABEL = Feature("label", "int64", required=False)
 WORD = Feature("word", "bytes", required=False, meaning=Text())

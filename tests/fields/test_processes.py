@@ -20,10 +20,10 @@ import pyarrow as pa
 import pytest
 
 from shardline.errors import FieldsError
-from shardline.fields import batch_fields, record_fields
-from shardline.fields.processes import CannotShip
 from shardline.hints import Option
-from shardline.log.schema import Feature, Text
+from shardline.schema.schema import Feature, Text
+from shardline.udf import batch_fields, record_fields
+from shardline.udf.processes import CannotShip
 from tests.errors import raises
 from tests.fields.batches import AREA, BOXES, bad, boxes, raised, values
 from tests.signals import default_signals
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from shardline.fields import Bound, Made
+    from shardline.udf import Bound, Made
 
 BOTH = ["width", "height"]
 PROCESS = Feature("process", "int64")

@@ -12,8 +12,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from shardline.fields import record_fields
-from shardline.log.schema import Array, Feature, Schema, Text
+from shardline.schema.schema import Array, Feature, Schema, Text
+from shardline.udf import record_fields
 from tests.fields.batches import AREA, BOXES, bad, batch_of, boxes, raised, values
 
 BOTH = ["width", "height"]

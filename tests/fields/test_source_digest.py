@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from shardline.errors import FieldsError, ShardlineError
-from shardline.execution.engine import Threads
-from shardline.fields.source_digest import source_digest
+from shardline.execution.executor import Threads
 from shardline.log.version import Version
 from shardline.operations.combine import combine
 from shardline.operations.extend import extend
+from shardline.udf.source_digest import source_digest
 from tests.errors import raises
 from tests.operations.erasures import DyingStore
 from tests.operations.extensions import base_of, grown, version_in
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from shardline.fields.record_functions import RecordFields
+    from shardline.udf.record import RecordFields
 
 NAME = "functions_under_test"
 TEXT = '''

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from shardline.errors import DamagedFileError, FieldsError
-from shardline.fields import batch_fields, joined_fields, record_fields
+from shardline.udf import batch_fields, joined_fields, record_fields
 from tests.errors import raises
 from tests.fields.batches import AREA, BOXES, boxes, values
 

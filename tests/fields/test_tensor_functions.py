@@ -13,9 +13,9 @@ import pytest
 import tensorflow as tf
 
 from shardline.errors import ColumnError, DamagedFileError, FieldsError
-from shardline.fields import tensor_fields
-from shardline.fields.tensor_functions import SEVERAL
-from shardline.log.schema import Array, Feature, Schema, Text
+from shardline.schema.schema import Array, Feature, Schema, Text
+from shardline.udf import tensor_fields
+from shardline.udf.tensor import SEVERAL
 from tests.errors import raises
 from tests.fields.batches import AREA, BOXES, bad, batch_of, boxes, raised, values
 from tests.fields.test_stream import DAMAGED
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from shardline.fields import Bound, Made
+    from shardline.udf import Bound, Made
 
 BOTH = ["width", "height"]
 Tensors = dict[str, Any]

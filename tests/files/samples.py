@@ -14,7 +14,7 @@ import pytest
 import tensorflow as tf
 
 from shardline import kernel
-from shardline.files.reader import DEFAULT_LIMITS, Limits, RecordFile
+from shardline.tfrecord.reader import DEFAULT_LIMITS, Limits, RecordFile
 from tests.kernel.frames import framed
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 import tensorflow as tf
 
-from shardline.files.writer import write_records
 from shardline.operations.verify import verify_file
+from shardline.tfrecord.writer import write_records
 from tests.files.samples import (
     example_of,
     read_by_tensorflow,

@@ -20,14 +20,14 @@ import pyarrow.parquet as pq
 import pytest
 
 from shardline.errors import DamagedFileError, NotTFRecordError
-from shardline.files.index import write_index
-from shardline.files.reader import RecordFile
 from shardline.operations.combine_files import plan_combine_files
 from shardline.operations.preview import preview
 from shardline.operations.rebuild_files import rebuild_files
 from shardline.operations.salvage import salvage
-from shardline.operations.schema import infer_schema
 from shardline.operations.verify import verify_file
+from shardline.schema.file_inference import infer_schema
+from shardline.tfrecord.index import write_index
+from shardline.tfrecord.reader import RecordFile
 from tests.errors import raises
 from tests.files.samples import example_of, gzip_member, made
 from tests.kernel.frames import framed

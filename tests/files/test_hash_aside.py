@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from shardline.files.compression import Compression
-from shardline.files.hashed import HashAside
-from shardline.files.stored_writer import write_stored
 from shardline.storage import open_store
+from shardline.tfrecord.compression import Compression
+from shardline.tfrecord.hashing import HashAside
+from shardline.tfrecord.writer import write_stored
 from tests.kernel.frames import framed
 
 if TYPE_CHECKING:

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shardline.files.hashed import HashedFile
-from shardline.files.opened import open_regular
-from shardline.files.reader import RecordFile
+from shardline.tfrecord.hashing import HashedFile
+from shardline.tfrecord.open_file import open_regular
+from shardline.tfrecord.reader import RecordFile
 from tests.files.samples import made
 from tests.kernel.examples import seeded
 from tests.operations.shard_files import KINDS, Kind, file_of

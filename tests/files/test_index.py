@@ -13,19 +13,19 @@ import pytest
 
 from shardline import kernel
 from shardline.errors import DamagedFileError, IndexMismatchError, RecordNotFoundError
-from shardline.files.compression import Compression
-from shardline.files.index import (
+from shardline.hints import Hint, Option
+from shardline.storage.durable_file import DurableFile
+from shardline.tfrecord.compression import Compression
+from shardline.tfrecord.index import (
     IndexedFile,
     IndexWriter,
     fingerprint_of,
     index_path,
     write_index,
 )
-from shardline.files.opened import open_regular
-from shardline.files.reader import Limits
-from shardline.files.writer import write_records
-from shardline.hints import Hint, Option
-from shardline.storage.local import DurableFile
+from shardline.tfrecord.open_file import open_regular
+from shardline.tfrecord.reader import Limits
+from shardline.tfrecord.writer import write_records
 from tests.errors import raises
 from tests.files.samples import (
     bulk_needs_the_compiled_kernel,

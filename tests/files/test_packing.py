@@ -11,8 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shardline.files.compression import Compression
-from shardline.files.packing import MEMBER_BYTES, Packer
+from shardline.tfrecord.compression import MEMBER_BYTES, Compression, Packer
 from tests.files.samples import gzip_member
 from tests.kernel.examples import seeded
 

@@ -9,14 +9,14 @@ import pytest
 
 from shardline import kernel
 from shardline.errors import ColumnError, DamagedFileError
-from shardline.files.parallel import map_blocks
-from shardline.files.writer import write_records
+from shardline.tfrecord.parallel import map_blocks
+from shardline.tfrecord.writer import write_records
 from tests.errors import raises
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from shardline.files.reader import Block
+    from shardline.tfrecord.reader import Block
 
 STRETCH = 100
 

@@ -19,10 +19,10 @@ import tensorflow as tf
 
 from shardline import kernel
 from shardline.errors import DamagedFileError
-from shardline.files.compression import Compression
-from shardline.files.reader import Block, Damage, Limits, Lost, RecordFile
 from shardline.hints import Hint, Option
 from shardline.operations.verify import verify_file
+from shardline.tfrecord.compression import Compression
+from shardline.tfrecord.reader import Block, Damage, Limits, Lost, RecordFile
 from tests.errors import raises
 from tests.files.samples import (
     ROOT,

@@ -14,14 +14,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shardline.errors import ObjectExistsError
-from shardline.files.compression import Compression
-from shardline.files.hashed import Checksum, Content, OtherContentError
-from shardline.files.index import IndexedFile, index_path, write_index
-from shardline.files.packing import MEMBER_BYTES, frame_ends
-from shardline.files.sink import RecordSink, Written
-from shardline.files.stored_writer import write_stored
 from shardline.storage import open_store
-from shardline.storage.local import DurableFile
+from shardline.storage.durable_file import DurableFile
+from shardline.tfrecord.compression import MEMBER_BYTES, Compression, frame_ends
+from shardline.tfrecord.hashing import Checksum, Content, OtherContentError
+from shardline.tfrecord.index import IndexedFile, index_path, write_index
+from shardline.tfrecord.record_sink import RecordSink, Written
+from shardline.tfrecord.writer import write_stored
 from tests.files.samples import (
     bulk_needs_the_compiled_kernel,
     made,

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from shardline.errors import DamagedFileError, ObjectMissingError, StorageError
-from shardline.files import HashedFile, RecordFile, StoredFile, open_source, write_records
-from shardline.files import stored as stored_module
-from shardline.files.parallel import map_blocks
-from shardline.files.reader import Block, Damage, Lost
 from shardline.operations.verify import verify_file
 from shardline.storage import open_store
+from shardline.tfrecord import HashedFile, RecordFile, StoredFile, open_source, write_records
+from shardline.tfrecord import open_file as stored_module
+from shardline.tfrecord.parallel import map_blocks
+from shardline.tfrecord.reader import Block, Damage, Lost
 from tests.errors import raises
 from tests.files.samples import flipped, gzip_member, made, packed
 from tests.kernel.frames import framed

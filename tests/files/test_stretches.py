@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from shardline.errors import DamagedFileError
-from shardline.files.parallel import map_blocks
-from shardline.files.reader import Block, Limits
+from shardline.tfrecord.parallel import map_blocks
+from shardline.tfrecord.reader import Block, Limits
 from tests.files.samples import made
 from tests.kernel.frames import framed, header
 

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from shardline.errors import FileExistsAlreadyError, InvalidArgumentError
-from shardline.files.compression import Compression
-from shardline.files.writer import RecordWriter, write_records
 from shardline.operations.verify import verify_file
+from shardline.tfrecord.compression import Compression
+from shardline.tfrecord.writer import RecordWriter, write_records
 from tests.errors import raises
 from tests.files.samples import bulk_needs_the_compiled_kernel, made, records_of
 from tests.kernel.examples import seeded

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from shardline.fields import record_fields
-from shardline.log.schema import Feature, Schema
 from shardline.log.version import Version
 from shardline.operations.append import append
 from shardline.operations.check import check_version
 from shardline.operations.combine import combine
 from shardline.operations.extend import extend
+from shardline.schema.schema import Feature, Schema
+from shardline.udf import record_fields
 from tests.files.samples import example_of
 from tests.fuzz.harness import CORPUS
 from tests.fuzz.targets.forged import FORGED

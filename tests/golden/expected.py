@@ -7,7 +7,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from shardline import RecordFile, ShardlineError, Version
-from shardline.lineage.catalog import Catalog
+from shardline.provenance.catalog import Catalog
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from shardline.files.compression import Compression
-from shardline.files.hashed import HashedFile
-from shardline.files.index import IndexWriter, fingerprint_of
-from shardline.files.opened import open_regular
-from shardline.operations.receipt import parse_receipt
-from shardline.operations.row_map import RowMap, RowMapWriter
+from shardline.sidecars.receipt import parse_receipt
+from shardline.sidecars.row_map import RowMap, RowMapWriter
 from shardline.storage import open_store
+from shardline.tfrecord.compression import Compression
+from shardline.tfrecord.hashing import HashedFile
+from shardline.tfrecord.index import IndexWriter, fingerprint_of
+from shardline.tfrecord.open_file import open_regular
 from tests.files.samples import records_of
 from tests.kernel.frames import framed
 

@@ -14,25 +14,25 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import tensorflow as tf
 
-from shardline.fields import batch_fields, record_fields
 from shardline.log.changes import Derive
-from shardline.log.facts import Added, Shard
-from shardline.log.schema import Feature, Schema, Text
-from shardline.log.sidecars import RECEIPT
+from shardline.log.model import Added, Shard
+from shardline.log.sidecar_names import RECEIPT
 from shardline.log.version import Version
 from shardline.operations.append import append
 from shardline.operations.combine import combine
 from shardline.operations.extend import extend
 from shardline.operations.migrate import Steps, migrate
 from shardline.operations.rebuild import rebuild
-from shardline.operations.receipt import Receipt
+from shardline.schema.schema import Feature, Schema, Text
+from shardline.sidecars.receipt import Receipt
+from shardline.udf import batch_fields, record_fields
 from tests.files.samples import example_of, records_of, write_by_tensorflow
 from tests.kernel.frames import framed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from shardline.lineage.steps import SourceRow
+    from shardline.provenance.steps import SourceRow
 
 SCHEMA = Schema((Feature("id", "int64"), Feature("name", "bytes", meaning=Text())))
 SMALL = 700

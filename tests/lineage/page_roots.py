@@ -6,16 +6,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from shardline.log.changes import Derive
-from shardline.log.facts import Added, Attestation, Checks, Input
-from shardline.log.schema import Feature, Schema
+from shardline.log.model import Added, Attestation, Checks, Input
 from shardline.log.version import Version
+from shardline.schema.schema import Feature, Schema
 from tests.log.versions import Clock, append, attest_shards, shard_results, write_shard
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from shardline.log.facts import Json
+    from shardline.log.model import Json
 
 HOSTILE = "</script><script>document.title='owned'</script><img src=x onerror=alert(1)>"
 BASE = Schema((Feature("image", "bytes"), Feature("label", "int64"), Feature("note", "bytes")))

@@ -9,11 +9,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from shardline.fields import record_fields
+from shardline import canonical_json as canonical
 from shardline.lineage.audit import audit
-from shardline.lineage.catalog import Catalog
-from shardline.log import canonical
-from shardline.log.schema import Feature
 from shardline.log.version import Version
 from shardline.operations.append import append
 from shardline.operations.check import check_version
@@ -22,6 +19,9 @@ from shardline.operations.extend import extend
 from shardline.operations.migrate import Steps, migrate
 from shardline.operations.rebuild import rebuild
 from shardline.operations.vacuum import vacuum
+from shardline.provenance.catalog import Catalog
+from shardline.schema.schema import Feature
+from shardline.udf import record_fields
 from tests.operations.extensions import SCHEMA, double
 from tests.operations.landings import json_lines, rows
 

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from shardline.lineage.ancestry import LEVELS, ancestry
-from shardline.lineage.catalog import Catalog
 from shardline.lineage.dot import to_dot
 from shardline.lineage.graph import Edge, Graph, Node
 from shardline.operations.append import append
@@ -20,6 +19,7 @@ from shardline.operations.migrate import Steps, migrate
 from shardline.operations.rebuild import rebuild
 from shardline.operations.restore import restore_version
 from shardline.operations.vacuum import vacuum
+from shardline.provenance.catalog import Catalog
 from tests.operations.extensions import base_of, double, grown, version_in
 
 if TYPE_CHECKING:

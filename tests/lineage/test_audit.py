@@ -12,14 +12,11 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import pytest
 
 from shardline.errors import StorageError
-from shardline.fields import batch_fields, record_fields
 from shardline.hints import Option
 from shardline.lineage.audit import audit
 from shardline.lineage.auditing.audited_logs import AuditedLogs
 from shardline.lineage.auditing.deep import Deep
 from shardline.lineage.auditing.names import name_findings
-from shardline.lineage.catalog import Catalog
-from shardline.log.schema import Feature
 from shardline.log.state import content_digest
 from shardline.log.version import Version
 from shardline.operations.append import append
@@ -29,7 +26,10 @@ from shardline.operations.erase import erase
 from shardline.operations.extend import extend
 from shardline.operations.rebuild import rebuild
 from shardline.operations.repair import repair
+from shardline.provenance.catalog import Catalog
+from shardline.schema.schema import Feature
 from shardline.storage.local_store import LocalStore
+from shardline.udf import batch_fields, record_fields
 from tests.files.samples import records_of
 from tests.kernel.frames import framed
 from tests.lineage.roots import (

@@ -10,16 +10,16 @@ import pytest
 from shardline.hints import Command
 from shardline.lineage.audit import audit
 from shardline.lineage.auditing.deep import Deep
-from shardline.lineage.catalog import Catalog
-from shardline.log.facts import Attestation
+from shardline.log.model import Attestation
 from shardline.log.version import Version
 from shardline.operations.check import INTEGRITY, SCHEMA, check_version
 from shardline.operations.combine import combine
-from shardline.operations.consumers import register
 from shardline.operations.erase import erase
 from shardline.operations.extend import extend
 from shardline.operations.rebuild import rebuild
 from shardline.operations.repair import repair
+from shardline.provenance.catalog import Catalog
+from shardline.provenance.consumers import register
 from tests.cli.datasets import MISFIT, damage, entry_file, land, landed, on
 from tests.lineage.roots import rechain
 from tests.operations.extensions import base_of, double, grown, version_in

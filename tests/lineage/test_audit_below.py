@@ -8,12 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from shardline.fields import record_fields
 from shardline.hints import Command
 from shardline.lineage.audit import audit
 from shardline.lineage.auditing.deep import Deep
-from shardline.lineage.catalog import Catalog
-from shardline.log.schema import Feature
 from shardline.log.version import Version
 from shardline.operations.check import check_version
 from shardline.operations.combine import combine
@@ -22,6 +19,9 @@ from shardline.operations.rebuild import rebuild
 from shardline.operations.repair import repair
 from shardline.operations.vacuum import vacuum
 from shardline.operations.verify_version import verify_version
+from shardline.provenance.catalog import Catalog
+from shardline.schema.schema import Feature
+from shardline.udf import record_fields
 from tests.cli.datasets import damage, on
 from tests.operations.extensions import base_of, double, length, version_in
 

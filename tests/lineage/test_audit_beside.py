@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 
 from shardline.lineage.audit import audit
-from shardline.lineage.catalog import Catalog
 from shardline.log.version import Version
 from shardline.operations.append import append
 from shardline.operations.check import check_version
 from shardline.operations.combine import combine
 from shardline.operations.extend import extend
 from shardline.operations.repair import repair
+from shardline.provenance.catalog import Catalog
 from tests.cli.datasets import damage
 from tests.operations.extensions import SCHEMA, base_of, double, version_in
 

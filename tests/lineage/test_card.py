@@ -10,12 +10,10 @@ import yaml
 
 from shardline.errors import UnreadableSnapshotError
 from shardline.hints import Command
-from shardline.lineage.catalog import Catalog
 from shardline.lineage.exports.about import About
 from shardline.lineage.exports.card import dataset_card
 from shardline.lineage.exports.counts import LabelCounts, count_labels
 from shardline.lineage.exports.sums import sha256sums
-from shardline.log.schema import Category, Feature, Schema
 from shardline.log.version import Version
 from shardline.operations.append import append
 from shardline.operations.check import check_version
@@ -23,6 +21,8 @@ from shardline.operations.erase import erase
 from shardline.operations.extend import extend
 from shardline.operations.rebuild import rebuild
 from shardline.operations.vacuum import vacuum
+from shardline.provenance.catalog import Catalog
+from shardline.schema.schema import Category, Feature, Schema
 from tests.errors import raises
 from tests.lineage import told_roots
 from tests.lineage.told_roots import PERSON, make_history

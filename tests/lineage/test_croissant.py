@@ -15,10 +15,10 @@ from shardline.errors import BadNameError, UnreadableSnapshotError
 from shardline.hints import Command
 from shardline.lineage.exports.about import About
 from shardline.lineage.exports.croissant import croissant, write_croissant
-from shardline.log.schema import Feature, Image, Schema
 from shardline.log.version import Version
 from shardline.operations.append import append
 from shardline.operations.check import check_version
+from shardline.schema.schema import Feature, Image, Schema
 from tests.assets.landings import png
 from tests.errors import raises
 from tests.lineage.told_roots import LABELS, grown, make_history

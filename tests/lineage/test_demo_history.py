@@ -12,8 +12,6 @@ import pytest
 from assets.digit_fields import label_names, seen_in_image
 from assets.digits import SCHEMA
 from dagster_project.demo_batches import Batch
-from shardline.lineage.catalog import Catalog
-from shardline.lineage.steps import SourceRow
 from shardline.lineage.trace import Tracer
 from shardline.log.version import Version
 from shardline.operations.append import append
@@ -23,6 +21,8 @@ from shardline.operations.erase import erase
 from shardline.operations.extend import extend
 from shardline.operations.migrate import Steps, migrate
 from shardline.operations.rebuild import rebuild
+from shardline.provenance.catalog import Catalog
+from shardline.provenance.steps import SourceRow
 
 if TYPE_CHECKING:
     from shardline.log.snapshot import Snapshot

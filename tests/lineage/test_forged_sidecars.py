@@ -9,10 +9,7 @@ import pyarrow.compute as pc
 import pytest
 
 from shardline.errors import ShardlineError
-from shardline.fields import batch_fields
-from shardline.lineage.catalog import Catalog
 from shardline.lineage.trace import trace
-from shardline.log.schema import Feature
 from shardline.log.version import Version
 from shardline.operations.append import append
 from shardline.operations.check import check_version
@@ -20,7 +17,10 @@ from shardline.operations.combine import combine
 from shardline.operations.erase import erase
 from shardline.operations.extend import extend
 from shardline.operations.migrate import Steps, migrate
-from shardline.operations.sidecars import SidecarMismatchError
+from shardline.provenance.catalog import Catalog
+from shardline.schema.schema import Feature
+from shardline.sidecars.reader import SidecarMismatchError
+from shardline.udf import batch_fields
 from tests.errors import raises
 from tests.golden.reader import hinted_checkpoint, read_log
 from tests.lineage import forging

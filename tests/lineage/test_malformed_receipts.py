@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from shardline.errors import ShardlineError
 from shardline.lineage.audit import audit
-from shardline.lineage.catalog import Catalog
 from shardline.lineage.trace import trace, trace_down
 from shardline.operations.extend import extend
-from shardline.operations.receipt import read_receipt
+from shardline.provenance.catalog import Catalog
+from shardline.sidecars.receipt import read_receipt
 from tests.lineage.roots import forge
 from tests.operations.extensions import base_of, double, version_in
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from shardline.fields import joined_fields, record_fields
-from shardline.lineage.catalog import Catalog
-from shardline.log.schema import Feature
 from shardline.operations.combine import combine
 from shardline.operations.extend import extend
 from shardline.operations.migrate import Steps, migrate
 from shardline.operations.rebuild import rebuild
+from shardline.provenance.catalog import Catalog
+from shardline.schema.schema import Feature
+from shardline.udf import joined_fields, record_fields
 from tests.operations.extensions import base_of, double, length, version_in
 
 if TYPE_CHECKING:

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from shardline.hints import Hint
-from shardline.lineage.catalog import Catalog
 from shardline.lineage.findings import Finding
 from shardline.lineage.page import page_html, write_page
 from shardline.lineage.page.data import MOST_FINDINGS, MOST_SNAPSHOTS, page_data
 from shardline.log.changes import Derive
-from shardline.log.schema import Feature, Schema
+from shardline.provenance.catalog import Catalog
+from shardline.schema.schema import Feature, Schema
 from tests.lineage.page_roots import BASE, HOSTILE, Histories, input_of, tell
 from tests.log.versions import (
     Clock,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from shardline.operations.row_map import NOTHING, RowMap, RowMapError, RowMapWriter, narrow
+from shardline.sidecars.row_map import NOTHING, RowMap, RowMapError, RowMapWriter, narrow
 from shardline.storage import open_store
 from tests.errors import raises
 from tests.files.samples import flipped

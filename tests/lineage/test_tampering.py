@@ -20,11 +20,9 @@ from shardline.errors import UnreadableSnapshotError, WrongShardError
 from shardline.hints import Command
 from shardline.lineage.audit import audit
 from shardline.lineage.auditing import dagster_record
-from shardline.lineage.catalog import Catalog
+from shardline.log.append_change import Append
 from shardline.log.changes import Replace
-from shardline.log.facts import Attestation, Hold, Shard
-from shardline.log.landing import Append
-from shardline.log.schema import Feature, Schema
+from shardline.log.model import Attestation, Hold, Shard
 from shardline.log.version import Version
 from shardline.operations.append import append
 from shardline.operations.check import check_version
@@ -32,6 +30,8 @@ from shardline.operations.export import export
 from shardline.operations.rebuild import rebuild
 from shardline.operations.repair import repair
 from shardline.operations.verify_version import verify_version
+from shardline.provenance.catalog import Catalog
+from shardline.schema.schema import Feature, Schema
 from tests.errors import raises
 from tests.files.samples import example_of, records_of
 from tests.kernel.frames import framed

@@ -11,13 +11,11 @@ import pytest
 
 from shardline.errors import RecordNotFoundError
 from shardline.hints import Command
-from shardline.lineage.catalog import Catalog
-from shardline.lineage.steps import SourceRow, Unknown
 from shardline.lineage.trace import Tracer, trace, trace_down
+from shardline.log.append_change import Append
 from shardline.log.changes import Derive, Replace
-from shardline.log.facts import Added, Shard, Source
-from shardline.log.landing import Append
-from shardline.log.sidecars import RECEIPT
+from shardline.log.model import Added, Shard, Source
+from shardline.log.sidecar_names import RECEIPT
 from shardline.log.version import Version
 from shardline.operations.append import append
 from shardline.operations.check import check_version
@@ -25,9 +23,11 @@ from shardline.operations.combine import combine
 from shardline.operations.derive import Origin
 from shardline.operations.extend import extend
 from shardline.operations.rebuild import rebuild
-from shardline.operations.receipt import Receipt
 from shardline.operations.repair import repair
 from shardline.operations.vacuum import vacuum
+from shardline.provenance.catalog import Catalog
+from shardline.provenance.steps import SourceRow, Unknown
+from shardline.sidecars.receipt import Receipt
 from shardline.storage import open_store
 from tests.errors import raises
 from tests.files.samples import write_by_tensorflow
@@ -41,8 +41,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from shardline.lineage.steps import Step
     from shardline.log.snapshot import Snapshot
+    from shardline.provenance.steps import Step
 
 KEEP_NOTHING = timedelta(0)
 

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from shardline.log.facts import Attestation, Checks
-from shardline.log.meanings import Category
-from shardline.log.schema import Feature, Schema, Text
+from shardline.log.model import Attestation, Checks
 from shardline.log.version import Version
 from shardline.operations.append import append
 from shardline.operations.check import check_version
@@ -14,6 +12,8 @@ from shardline.operations.combine import combine
 from shardline.operations.extend import extend
 from shardline.operations.migrate import Steps, migrate
 from shardline.operations.rebuild import rebuild
+from shardline.schema.logical_types import Category
+from shardline.schema.schema import Feature, Schema, Text
 from tests.operations.extensions import double
 from tests.operations.landings import json_lines
 

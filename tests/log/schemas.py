@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 
 from shardline.errors import ExampleError, SchemaMismatchError
 from shardline.kernel import reference
-from shardline.log.schema import Array, Category, Embedding, Feature, Image, Schema, Text
+from shardline.schema.schema import Array, Category, Embedding, Feature, Image, Schema, Text
 from tests.kernel import examples
 from tests.kernel.parsers import read_by_protobuf
 
 if TYPE_CHECKING:
-    from shardline.log.schema import Kind, Meaning, Shape
+    from shardline.schema.schema import Kind, Meaning, Shape
 
 PNG, JPEG = b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff"
 SHAPES: tuple[Shape, ...] = (

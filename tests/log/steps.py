@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from shardline.log.facts import Checks, Source
-from shardline.log.landing import Append
+from shardline.log.append_change import Append
+from shardline.log.model import Checks, Source
 from tests.log import versions
 from tests.log.versions import CHECKS
 

@@ -22,9 +22,9 @@ from shardline.errors import (
     VersionMissingError,
 )
 from shardline.hints import Command
+from shardline.log.append_change import Append
 from shardline.log.changes import Condemn, Derive, Replace
-from shardline.log.facts import Added, Checks, Source
-from shardline.log.landing import Append
+from shardline.log.model import Added, Checks, Source
 from shardline.log.state import MAX_CHECKS, RESERVED_CHECKS
 from shardline.log.version import Version
 from shardline.operations.verify_log import verify_log

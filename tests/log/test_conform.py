@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shardline.errors import SchemaMismatchError
-from shardline.files.reader import Block, RecordFile
-from shardline.log.conform import Violation, violations
-from shardline.log.schema import Array, Category, Feature, Image, Schema, Text
-from shardline.operations.schema import infer_schema, schema_of
+from shardline.schema.file_inference import infer_schema, schema_of
+from shardline.schema.schema import Array, Category, Feature, Image, Schema, Text
+from shardline.schema.validation import Violation, violations
+from shardline.tfrecord.reader import Block, RecordFile
 from tests.errors import raises
 from tests.files.samples import example_of, made, sequence_of
 from tests.kernel import examples

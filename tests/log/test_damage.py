@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from shardline import canonical_json as canonical
 from shardline.errors import DamagedLogError, UnknownFormatError
-from shardline.log import canonical
 from shardline.log.changes import SetTag
 from shardline.log.checkpoint import CheckpointError, read_checkpoint
 from shardline.log.entry import read_entry

@@ -8,7 +8,7 @@ import pytest
 
 from shardline.errors import CondemnedShardError, ConflictError, LogError
 from shardline.log.changes import Derive, Reject, Restore, SetPin, SetTag
-from shardline.log.facts import Added
+from shardline.log.model import Added
 from shardline.log.version import Version
 from tests.errors import raises
 from tests.golden.reader import read_log

@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
-from shardline.log.facts import Checks, Shard, Source
-from shardline.log.landing import Append
-from shardline.log.publishing import are_published
-from shardline.log.tf_spec import to_tf_spec
+from shardline.log.append_change import Append
+from shardline.log.model import Checks, Shard, Source
+from shardline.log.publication import are_published
 from shardline.log.version import Version
 from shardline.operations.check import check_version
 from shardline.operations.examples import write_examples
 from shardline.operations.verify_version import verify_version
+from shardline.schema.tf_spec import to_tf_spec
 from tests.golden.alike import assert_alike
 from tests.golden.reader import follow, hinted_checkpoint, read_log
 

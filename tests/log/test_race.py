@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from shardline.log.facts import Totals
-from shardline.log.publishing import newest_published
+from shardline.log.model import Totals
+from shardline.log.publication import newest_published
 from shardline.log.state import content_digest
 from shardline.log.version import Version
 from shardline.operations.verify_log import verify_log

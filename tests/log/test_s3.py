@@ -13,16 +13,16 @@ import pytest
 
 import shardline
 from shardline.errors import ConditionsIgnoredError
-from shardline.files import RecordFile
-from shardline.files.stored import StoredFile
-from shardline.log.facts import Shard
-from shardline.log.landing import Append
+from shardline.log.append_change import Append
 from shardline.log.log import CHECKPOINT_INTERVAL
-from shardline.log.schema import Schema
+from shardline.log.model import Shard
 from shardline.log.version import Version
 from shardline.operations.check import check_version
 from shardline.operations.vacuum import vacuum
 from shardline.operations.verify_version import verify_version
+from shardline.schema.schema import Schema
+from shardline.tfrecord import RecordFile
+from shardline.tfrecord.open_file import StoredFile
 from tests.errors import raises
 from tests.log.versions import NAME, append, held, make_version, shard_name, source_of
 

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from shardline.errors import SchemaMismatchError
 from shardline.hints import Option
-from shardline.log.meanings import ITEM_BYTES
-from shardline.log.schema import Array, Category, Embedding, Feature, Image, Schema, Text
+from shardline.schema.logical_types import ITEM_BYTES
+from shardline.schema.schema import Array, Category, Embedding, Feature, Image, Schema, Text
 from tests.errors import raises
 from tests.log.schemas import schemas
 

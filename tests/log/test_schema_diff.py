@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shardline.log.schema import Array, Category, Embedding, Feature, Image, Schema, Text
-from shardline.log.schema_diff import Change, SchemaDiff, compare
+from shardline.schema.comparison import Change, SchemaDiff, compare
+from shardline.schema.schema import Array, Category, Embedding, Feature, Image, Schema, Text
 from tests.log.schemas import (
     JPEG,
     MEANINGS,
@@ -29,7 +29,7 @@ from tests.log.schemas import (
 from tests.sampling import drawn
 
 if TYPE_CHECKING:
-    from shardline.log.schema import Kind, Shape
+    from shardline.schema.schema import Kind, Shape
 
 
 def diff_of(old: Feature, new: Feature) -> SchemaDiff:

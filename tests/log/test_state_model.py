@@ -16,13 +16,12 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from shardline.errors import CondemnedShardError, ConflictError
-from shardline.log.agreement import agrees
-from shardline.log.changes import Attest, Condemn, Derive, Reject, Restore, SetTag
-from shardline.log.facts import Added, Attestation, Checks, Maker, Totals
-from shardline.log.next_entry import next_entry
-from shardline.log.publishing import are_published, is_published
+from shardline.log.changes import Attest, Condemn, Derive, Reject, Restore, SetTag, next_entry
+from shardline.log.checkpoint import agrees
+from shardline.log.model import Added, Attestation, Checks, Maker, Totals
+from shardline.log.publication import are_published, is_published
+from shardline.log.snapshot_history import microseconds
 from shardline.log.state import REJECTION, name_key
-from shardline.log.timeline import microseconds
 from shardline.log.version import Version, utc_now
 from shardline.operations.verify_log import prove_log
 from shardline.storage import open_store

@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shardline.errors import SchemaMismatchError
-from shardline.log.schema import Feature, Schema, Text
-from shardline.log.schema_diff import compare
-from shardline.log.tf_spec import from_tf_spec, to_tf_spec
+from shardline.schema.comparison import compare
+from shardline.schema.schema import Feature, Schema, Text
+from shardline.schema.tf_spec import from_tf_spec, to_tf_spec
 from tests.errors import raises
 from tests.files.samples import example_of, sequence_of
 from tests.log.schemas import records, schemas, size
@@ -298,7 +298,7 @@ def test_a_spec_is_read_without_loading_tensorflow() -> None:
     program = """
 import sys
 from collections import namedtuple
-from shardline.log.tf_spec import from_tf_spec
+from shardline.schema.tf_spec import from_tf_spec
 VarLenFeature = namedtuple("VarLenFeature", ["dtype"])
 print(from_tf_spec({"a": VarLenFeature("int64")}).features, "tensorflow" in sys.modules)
 """

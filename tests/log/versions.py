@@ -12,13 +12,12 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from shardline.errors import ObjectExistsError
-from shardline.log.changes import Derive, Replace
-from shardline.log.facts import Added, Attestation, Checks, Maker, Shard, Source
-from shardline.log.landing import Append
+from shardline.log.append_change import Append
+from shardline.log.changes import Derive, Replace, next_entry
 from shardline.log.log import CHECKPOINT_INTERVAL
-from shardline.log.next_entry import next_entry
-from shardline.log.schema import Feature, Schema
+from shardline.log.model import Added, Attestation, Checks, Maker, Shard, Source
 from shardline.log.version import Version, utc_now
+from shardline.schema.schema import Feature, Schema
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

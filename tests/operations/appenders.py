@@ -17,14 +17,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from shardline.errors import ConflictError
-from shardline.execution.engine import Threads
-from shardline.files import RecordFile
-from shardline.files.stored import StoredFile
-from shardline.log.schema import Schema
+from shardline.execution.executor import Threads
 from shardline.log.version import Version
 from shardline.operations.append import append
 from shardline.operations.check import check_version
 from shardline.operations.rebuild import rebuild
+from shardline.schema.schema import Schema
+from shardline.tfrecord import RecordFile
+from shardline.tfrecord.open_file import StoredFile
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
-from shardline.log.facts import Shard, Source
-from shardline.log.landing import Append
-from shardline.log.schema import Feature, Schema
+from shardline.log.append_change import Append
+from shardline.log.model import Shard, Source
 from shardline.log.version import Version
 from shardline.operations.combine import combine
+from shardline.schema.schema import Feature, Schema
 from tests.files.samples import example_of, records_of
 from tests.kernel.frames import framed
 from tests.log.versions import shard_name, source_of

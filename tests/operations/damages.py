@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from shardline.log.facts import Checks
+from shardline.log.model import Checks
 from shardline.log.version import Version
 from shardline.operations.append import append
 from shardline.operations.check import check_version

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 import pyarrow.compute as pc
 import tensorflow as tf
 
-from shardline.fields import batch_fields, record_fields
-from shardline.log.schema import Feature, Schema, Text
 from shardline.log.version import Version
 from shardline.operations.append import append
 from shardline.operations.check import check_version
+from shardline.schema.schema import Feature, Schema, Text
+from shardline.udf import batch_fields, record_fields
 from tests.operations.landings import json_lines, rows
 
 if TYPE_CHECKING:

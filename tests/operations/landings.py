@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 import tensorflow as tf
 
-from shardline.files import RecordFile
-from shardline.files.stored import StoredFile
-from shardline.log.facts import Source as Identity
-from shardline.log.schema import Feature, Schema, Text
+from shardline.log.model import Source as Identity
+from shardline.schema.schema import Feature, Schema, Text
 from shardline.sources import Frames, Refused
+from shardline.tfrecord import RecordFile
+from shardline.tfrecord.open_file import StoredFile
 from tests.kernel.frames import FOOTER, HEADER, framed
 
 if TYPE_CHECKING:

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 
 from hypothesis import strategies as st
 
-from shardline.files.index import IndexedFile, index_path, write_index
-from shardline.log.facts import Shard
-from shardline.log.landing import Append
+from shardline.log.append_change import Append
+from shardline.log.model import Shard
+from shardline.tfrecord.index import IndexedFile, index_path, write_index
 from tests.files.samples import gzip_member, read_by_tensorflow, records_of, write_by_tensorflow
 from tests.kernel.frames import framed
 from tests.log.versions import make_version, shard_name, source_of

@@ -13,13 +13,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from shardline.errors import BadRecordsError, SchemaMismatchError, SourceError
-from shardline.files import IndexedFile
-from shardline.log.facts import Checks
-from shardline.log.schema import Feature, Schema
+from shardline.log.model import Checks
 from shardline.log.version import Version
 from shardline.operations.append import append
 from shardline.operations.check import check_version
 from shardline.operations.verify_version import verify_version
+from shardline.schema.schema import Feature, Schema
+from shardline.tfrecord import IndexedFile
 from tests.errors import raises
 from tests.files.samples import example_of, read_by_tensorflow, write_by_tensorflow
 from tests.operations.landings import (
@@ -299,7 +299,7 @@ def test_a_batch_whose_rows_were_mended_lands_as_they_are_now(version: Version) 
 
 def test_a_file_read_in_another_way_is_made_anew(version: Version, tmp_path: Path) -> None:
     """The name of a shard tells all that makes a difference to its bytes."""
-    from shardline.files.reader import Limits  # noqa: PLC0415
+    from shardline.tfrecord.reader import Limits  # noqa: PLC0415
 
     append(version, rows(0, 1), batch="first")
     large = json_lines(

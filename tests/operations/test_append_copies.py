@@ -11,14 +11,14 @@ import numpy as np
 import pytest
 
 from shardline.errors import SourceError
-from shardline.files.hashed import Checksum, Content
-from shardline.log.schema import Schema
 from shardline.log.version import Version
 from shardline.operations.append import append
 from shardline.operations.shards import ShardPlan, make_shard
 from shardline.operations.verify_version import verify_version
+from shardline.schema.schema import Schema
 from shardline.sources import Refused, as_source
 from shardline.storage import open_store
+from shardline.tfrecord.hashing import Checksum, Content
 from tests.errors import raises
 from tests.files.samples import example_of, flipped, packed
 from tests.kernel.frames import framed

@@ -11,10 +11,10 @@ import pytest
 
 from shardline.errors import BadRecordsError, DamagedFileError
 from shardline.hints import Command, Option
-from shardline.log.schema import Schema
 from shardline.log.version import Version
 from shardline.operations.append import append
 from shardline.operations.vacuum import vacuum
+from shardline.schema.schema import Schema
 from tests.errors import raises
 from tests.files.samples import example_of, flipped
 from tests.kernel.frames import framed

@@ -14,14 +14,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from shardline.errors import ShardlineError, StorageError
-from shardline.execution.engine import Threads
-from shardline.log.schema import Schema
-from shardline.log.sidecars import RECEIPT
+from shardline.execution.executor import Threads
+from shardline.log.sidecar_names import RECEIPT
 from shardline.log.version import Version
 from shardline.operations.append import append
-from shardline.operations.receipt import read_receipt
 from shardline.operations.vacuum import vacuum
 from shardline.operations.verify_version import verify_version
+from shardline.schema.schema import Schema
+from shardline.sidecars.receipt import read_receipt
 from shardline.storage import open_store
 from tests.files.samples import flipped
 from tests.operations.landings import NAME, Payloads, payloads, shard_bytes
@@ -310,7 +310,7 @@ LENGTHS = st.lists(st.one_of(st.none(), st.integers(0, 300)), max_size=120)
 @pytest.fixture(params=["none", "gzip"])
 def packing(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """A compression, with members so small that a shard has several."""
-    monkeypatch.setattr("shardline.files.packing.MEMBER_BYTES", 700)
+    monkeypatch.setattr("shardline.tfrecord.compression.MEMBER_BYTES", 700)
     return str(request.param)
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from shardline.errors import CondemnedShardError
 from shardline.log.changes import Condemn
-from shardline.log.facts import Attestation, Checks
+from shardline.log.model import Attestation, Checks
 from shardline.operations.check import check_version
 from tests.cli.datasets import MISFIT, damage, file_of, land, landed
 from tests.errors import raises

@@ -17,16 +17,16 @@ from shardline.errors import (
     SnapshotMissingError,
     UnknownArgumentError,
 )
-from shardline.execution.engine import Threads
-from shardline.fields import batch_fields
+from shardline.execution.executor import Threads
 from shardline.hints import Option
-from shardline.log.schema import Feature, Schema
 from shardline.log.version import Version
 from shardline.operations.check import check_version
 from shardline.operations.combine import combine, plan_combine
-from shardline.operations.combining.grid import Extent, Grid
 from shardline.operations.extend import extend
 from shardline.operations.rebuild import rebuild
+from shardline.pairing.grid import Extent, Grid
+from shardline.schema.schema import Feature, Schema
+from shardline.udf import batch_fields
 from tests.errors import raises
 from tests.execution.test_cluster import sent
 from tests.files.samples import example_of, sequence_of
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from shardline.execution.engine import Progress
+    from shardline.execution.executor import Progress
 
 PREFIX: dict[str, Any] = {"on_collision": "prefix", "left_prefix": "l_", "right_prefix": "r_"}
 

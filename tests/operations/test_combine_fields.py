@@ -14,10 +14,10 @@ from shardline.errors import (
     SchemaMismatchError,
     ShardlineError,
 )
-from shardline.fields import batch_fields, record_fields
-from shardline.log.schema import Feature, Schema, Text
 from shardline.log.version import Version
 from shardline.operations.combine_files import combine_files, plan_combine_files
+from shardline.schema.schema import Feature, Schema, Text
+from shardline.udf import batch_fields, record_fields
 from tests.errors import raises
 from tests.files.samples import example_of, records_of
 from tests.kernel.frames import framed

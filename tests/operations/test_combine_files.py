@@ -22,16 +22,16 @@ from shardline.errors import (
     SchemaMismatchError,
     UnknownArgumentError,
 )
-from shardline.files.reader import DEFAULT_LIMITS, Limits
-from shardline.files.writer import write_records
 from shardline.hints import Option
 from shardline.operations.combine_files import combine_files, plan_combine_files
-from shardline.operations.combining.laying import Laying
-from shardline.operations.combining.lots import Sides
-from shardline.operations.combining.parts import LooseFile, Together, numbered
-from shardline.operations.combining.recipe import make_recipe
-from shardline.operations.combining.rule import make_rule
-from shardline.operations.schema import infer_schema, schema_of
+from shardline.pairing.batches import Sides
+from shardline.pairing.encoder import Laying
+from shardline.pairing.recipe import make_recipe
+from shardline.pairing.sides import LooseFile, Together, numbered
+from shardline.pairing.spec import make_rule
+from shardline.schema.file_inference import infer_schema, schema_of
+from shardline.tfrecord.reader import DEFAULT_LIMITS, Limits
+from shardline.tfrecord.writer import write_records
 from tests.errors import raises
 from tests.files.samples import (
     example_of,

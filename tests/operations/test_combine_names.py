@@ -8,8 +8,8 @@ import pytest
 
 from shardline.errors import SchemaMismatchError
 from shardline.hints import Option
-from shardline.log.schema import Category, Feature, Image, Schema, Text
 from shardline.log.version import Version
+from shardline.schema.schema import Category, Feature, Image, Schema, Text
 from tests.errors import raises
 from tests.files.samples import example_of, sequence_of
 from tests.operations.combinations import combined, contents, flat, pair, side

@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shardline.errors import SchemaMismatchError
-from shardline.log.schema import Feature, Schema
 from shardline.log.version import Version
 from shardline.operations.combine import plan_combine
+from shardline.schema.schema import Feature, Schema
 from tests.errors import raises
 from tests.files.samples import example_of
 from tests.operations.combinations import combined, contents, flat, land_shards, pair, side

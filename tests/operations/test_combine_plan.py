@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardline.operations.combining.budget import Estimate
-from shardline.operations.combining.grid import Extent, Grid
-from shardline.operations.combining.plan import (
+from shardline.pairing.budget import Estimate
+from shardline.pairing.coverage import (
     Cover,
     Covered,
     estimate,
@@ -20,6 +19,7 @@ from shardline.operations.combining.plan import (
     missing_covers,
     missing_rows,
 )
+from shardline.pairing.grid import Extent, Grid
 
 extents = st.lists(
     st.builds(

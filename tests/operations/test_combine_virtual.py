@@ -10,7 +10,6 @@ import tensorflow as tf
 
 from shardline.errors import InvalidArgumentError, ShardlineError, UnreadableSnapshotError
 from shardline.hints import Command, Option
-from shardline.log.schema import Feature, Schema
 from shardline.log.version import Version
 from shardline.operations.append import append
 from shardline.operations.check import check_version
@@ -19,6 +18,7 @@ from shardline.operations.extend import extend
 from shardline.operations.rebuild import rebuild
 from shardline.operations.vacuum import vacuum
 from shardline.operations.verify_version import verify_version
+from shardline.schema.schema import Feature, Schema
 from tests.errors import raises
 from tests.operations.extensions import (
     base_of,

@@ -9,7 +9,10 @@ import pytest
 
 from shardline.errors import BadNameError, CondemnedShardError, SnapshotMissingError
 from shardline.log.version import Version
-from shardline.operations.consumers import (
+from shardline.operations.extend import extend
+from shardline.operations.vacuum import vacuum
+from shardline.operations.verify_log import verify_log
+from shardline.provenance.consumers import (
     Consumer,
     all_consumers,
     consumers_of,
@@ -17,9 +20,6 @@ from shardline.operations.consumers import (
     release,
     who_read,
 )
-from shardline.operations.extend import extend
-from shardline.operations.vacuum import vacuum
-from shardline.operations.verify_log import verify_log
 from tests.errors import raises
 from tests.log import versions
 from tests.log.versions import NAME, Clock, shard_name

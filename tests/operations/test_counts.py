@@ -8,14 +8,14 @@ import pyarrow as pa
 import pytest
 
 from shardline.errors import BadRecordsError
-from shardline.fields import joined_fields, record_fields
-from shardline.log.schema import Feature, Schema
 from shardline.log.version import Version
 from shardline.operations.append import append
 from shardline.operations.change_files import extend_file, migrate_file
 from shardline.operations.combine_files import combine_files
 from shardline.operations.extend import extend
 from shardline.operations.migrate import Steps, migrate
+from shardline.schema.schema import Feature, Schema
+from shardline.udf import joined_fields, record_fields
 from tests.cli.command import shardline
 from tests.files.samples import example_of, made
 from tests.kernel.frames import framed

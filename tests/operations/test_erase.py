@@ -17,11 +17,9 @@ from shardline.errors import (
     FieldsError,
     SchemaMismatchError,
 )
-from shardline.fields import batch_fields
 from shardline.hints import Hint
-from shardline.log.facts import Attestation
-from shardline.log.schema import Feature
-from shardline.log.sidecars import RECEIPT
+from shardline.log.model import Attestation
+from shardline.log.sidecar_names import RECEIPT
 from shardline.log.version import Version
 from shardline.operations.append import append
 from shardline.operations.check import check_version
@@ -32,13 +30,15 @@ from shardline.operations.erasing.relations import Aligned, rows_of, spans_of
 from shardline.operations.extend import extend
 from shardline.operations.migrate import Steps, migrate
 from shardline.operations.rebuild import rebuild
-from shardline.operations.receipt import parse_receipt
 from shardline.operations.repair import repair
 from shardline.operations.status import status_of
 from shardline.operations.vacuum import vacuum
 from shardline.operations.verify_log import verify_log
 from shardline.operations.verify_version import verify_version
+from shardline.schema.schema import Feature
+from shardline.sidecars.receipt import parse_receipt
 from shardline.storage import open_store
+from shardline.udf import batch_fields
 from tests.errors import raises
 from tests.operations.erasures import (
     InterruptedStore,

@@ -9,16 +9,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from shardline.fields import batch_fields
-from shardline.files.reader import DEFAULT_LIMITS
-from shardline.log.schema import Feature
-from shardline.log.sidecars import ROWS
+from shardline.log.sidecar_names import ROWS
 from shardline.log.version import Version
 from shardline.operations.append import append
 from shardline.operations.check import check_version
 from shardline.operations.combine import combine
-from shardline.operations.combining.grid import Extent, Grid
-from shardline.operations.combining.plan import Cover, estimate
 from shardline.operations.erase import erase, plan_erase
 from shardline.operations.erasing.condition import Where
 from shardline.operations.erasing.history import read_history
@@ -27,6 +22,11 @@ from shardline.operations.erasing.plans import search_plans
 from shardline.operations.erasing.proof import prove_erasure
 from shardline.operations.extend import extend
 from shardline.operations.rebuild import rebuild
+from shardline.pairing.coverage import Cover, estimate
+from shardline.pairing.grid import Extent, Grid
+from shardline.schema.schema import Feature
+from shardline.tfrecord.reader import DEFAULT_LIMITS
+from shardline.udf import batch_fields
 from tests.operations.erasures import emptied, files_with, landed, marked, marker, opened
 from tests.operations.extensions import SCHEMA, double, table
 from tests.operations.landings import ids, json_lines

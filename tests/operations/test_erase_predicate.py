@@ -6,9 +6,9 @@ import pyarrow as pa
 import pytest
 
 from shardline.errors import InvalidArgumentError, SchemaMismatchError
-from shardline.log.schema import Feature, Schema, Text
 from shardline.operations.erasing.condition import Keys, Where
-from shardline.readers.arrow_columns import schema_of
+from shardline.schema.arrow_columns import schema_of
+from shardline.schema.schema import Feature, Schema, Text
 from tests.errors import raises
 
 SCHEMA = Schema(

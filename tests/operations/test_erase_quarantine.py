@@ -19,13 +19,9 @@ import tensorflow as tf
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from shardline.fields import batch_fields
-from shardline.files.reader import DEFAULT_LIMITS
 from shardline.lineage.audit import audit
-from shardline.lineage.catalog import Catalog
 from shardline.log.changes import RewriteSidecars
-from shardline.log.schema import Feature, Schema, Text
-from shardline.log.sidecars import RECEIPT
+from shardline.log.sidecar_names import RECEIPT
 from shardline.log.version import Version
 from shardline.operations.append import append
 from shardline.operations.check import check_version
@@ -35,8 +31,12 @@ from shardline.operations.erasing.history import read_history
 from shardline.operations.erasing.proof import prove_erasure
 from shardline.operations.erasing.quarantined import look_through
 from shardline.operations.extend import extend
-from shardline.operations.receipt import parse_receipt
+from shardline.provenance.catalog import Catalog
+from shardline.schema.schema import Feature, Schema, Text
+from shardline.sidecars.receipt import parse_receipt
 from shardline.storage import open_store
+from shardline.tfrecord.reader import DEFAULT_LIMITS
+from shardline.udf import batch_fields
 from tests.files.samples import example_of, write_by_tensorflow
 from tests.operations.erasures import DyingStore, emptied, opened
 from tests.sampling import drawn
@@ -47,9 +47,9 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from shardline.files.reader import Limits
     from shardline.operations.erase import ErasePlan
     from shardline.operations.erasing.condition import Condition
+    from shardline.tfrecord.reader import Limits
     from tests.storage.faulty import Result
 
 SCHEMA = Schema(

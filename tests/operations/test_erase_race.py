@@ -8,7 +8,6 @@ import pytest
 
 from shardline.errors import CondemnedShardError
 from shardline.lineage.audit import audit
-from shardline.lineage.catalog import Catalog
 from shardline.log.version import Version
 from shardline.operations.check import check_version
 from shardline.operations.combine import combine
@@ -17,6 +16,7 @@ from shardline.operations.erasing.proof import prove_erasure
 from shardline.operations.extend import extend
 from shardline.operations.migrate import Steps, migrate
 from shardline.operations.rebuild import rebuild
+from shardline.provenance.catalog import Catalog
 from shardline.storage import open_store
 from tests.errors import raises
 from tests.operations.erasures import (

@@ -12,8 +12,8 @@ import tensorflow as tf
 from shardline.errors import ColumnError, DamagedFileError
 from shardline.kernel.types import Column
 from shardline.operations.examples import read_examples, write_examples
-from shardline.operations.schema import feature_spec, infer_schema
 from shardline.operations.verify import verify_file
+from shardline.schema.file_inference import feature_spec, infer_schema
 from tests.files.samples import (
     bulk_needs_the_compiled_kernel,
     example_of,

@@ -19,7 +19,7 @@ from shardline.errors import (
     SnapshotMissingError,
     WrongShardError,
 )
-from shardline.execution.engine import Cancellation, Progress, Threads
+from shardline.execution.executor import Cancellation, Progress, Threads
 from shardline.operations.check import check_version
 from shardline.operations.export import export, read_export
 from shardline.operations.rebuild import rebuild

@@ -26,11 +26,8 @@ from shardline.errors import (
     SnapshotMissingError,
     UnreadableSnapshotError,
 )
-from shardline.execution.engine import Threads
-from shardline.fields import batch_fields, joined_fields, record_fields, tensor_fields
-from shardline.files.reader import Limits
+from shardline.execution.executor import Threads
 from shardline.hints import Command, Option
-from shardline.log.schema import Category, Feature, Schema, Text
 from shardline.log.version import Version
 from shardline.operations.append import append
 from shardline.operations.change_files import extend_file
@@ -40,6 +37,9 @@ from shardline.operations.extend import extend, planned_extend
 from shardline.operations.rebuild import rebuild
 from shardline.operations.vacuum import vacuum
 from shardline.operations.verify_version import verify_version
+from shardline.schema.schema import Category, Feature, Schema, Text
+from shardline.tfrecord.reader import Limits
+from shardline.udf import batch_fields, joined_fields, record_fields, tensor_fields
 from tests.errors import raises
 from tests.files.samples import flipped
 from tests.operations.extensions import (

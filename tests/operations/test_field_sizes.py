@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from shardline.log.schema import Feature
-from shardline.operations.field_sizes import most_record_bytes
+from shardline.schema.schema import Feature, most_record_bytes
 from tests.files.samples import example_of
 from tests.kernel.frames import framed
 

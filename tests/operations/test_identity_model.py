@@ -12,14 +12,14 @@ import pytest
 
 from shardline.errors import ChangedSourceError
 from shardline.lineage.audit import audit
-from shardline.lineage.catalog import Catalog
-from shardline.lineage.steps import SourceRow
 from shardline.lineage.trace import Tracer
-from shardline.log.schema import Feature, Schema
 from shardline.log.version import Version
 from shardline.operations.append import append
 from shardline.operations.erase import erase
 from shardline.operations.rebuild import rebuild
+from shardline.provenance.catalog import Catalog
+from shardline.provenance.steps import SourceRow
+from shardline.schema.schema import Feature, Schema
 from tests.sampling import sampled
 
 if TYPE_CHECKING:

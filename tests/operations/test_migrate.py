@@ -12,12 +12,12 @@ from shardline.errors import (
     SchemaMismatchError,
     ShardlineError,
 )
-from shardline.log.schema import Category, Feature, Schema, Text
 from shardline.log.version import Version
 from shardline.operations.append import append
 from shardline.operations.check import check_version
 from shardline.operations.migrate import Steps, migrate, planned_migration
 from shardline.operations.verify_version import verify_version
+from shardline.schema.schema import Category, Feature, Schema, Text
 from tests.errors import raises
 from tests.operations.extensions import by_protobuf, by_tensorflow, table, version_in
 from tests.operations.landings import payloads, stored

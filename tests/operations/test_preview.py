@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from shardline.errors import DamagedFileError
-from shardline.files.index import index_path, write_index
 from shardline.operations.preview import describe, preview
+from shardline.tfrecord.index import index_path, write_index
 from tests.files.samples import example_of, made, packed, sequence_of
 from tests.kernel.frames import framed
 

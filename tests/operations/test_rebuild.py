@@ -19,25 +19,25 @@ from shardline.errors import (
     UnreadableSnapshotError,
     WrongShardError,
 )
-from shardline.execution.engine import Cancellation, Progress, Threads
-from shardline.files.compression import Compression
-from shardline.files.index import (
+from shardline.execution.executor import Cancellation, Progress, Threads
+from shardline.hints import Command
+from shardline.log.append_change import Append
+from shardline.log.model import Base, Shard
+from shardline.log.version import Version
+from shardline.operations.append import append
+from shardline.operations.check import check_version
+from shardline.operations.rebuild import rebuild
+from shardline.storage.durable_file import DurableFile
+from shardline.tfrecord.compression import Compression
+from shardline.tfrecord.index import (
     IndexedFile,
     IndexWriter,
     fingerprint_of,
     index_path,
     write_index,
 )
-from shardline.files.opened import open_regular
-from shardline.files.reader import Limits
-from shardline.hints import Command
-from shardline.log.facts import Base, Shard
-from shardline.log.landing import Append
-from shardline.log.version import Version
-from shardline.operations.append import append
-from shardline.operations.check import check_version
-from shardline.operations.rebuild import rebuild
-from shardline.storage.local import DurableFile
+from shardline.tfrecord.open_file import open_regular
+from shardline.tfrecord.reader import Limits
 from tests.errors import raises
 from tests.files.samples import example_of, flipped, made
 from tests.kernel.frames import framed

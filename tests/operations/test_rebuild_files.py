@@ -18,11 +18,11 @@ from shardline.errors import (
     InvalidArgumentError,
     MixedPayloadsError,
 )
-from shardline.files.compression import Compression
-from shardline.files.index import IndexedFile, write_index
 from shardline.hints import Command
 from shardline.operations.combine_files import combine_files
 from shardline.operations.rebuild_files import FilesReport, rebuild_files
+from shardline.tfrecord.compression import Compression
+from shardline.tfrecord.index import IndexedFile, write_index
 from tests.errors import raises
 from tests.files.samples import (
     bulk_needs_the_compiled_kernel,

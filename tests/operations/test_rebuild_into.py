@@ -12,7 +12,7 @@ from shardline.errors import (
     InvalidArgumentError,
     SchemaMismatchError,
 )
-from shardline.log.facts import Checks
+from shardline.log.model import Checks
 from shardline.log.version import Version
 from shardline.operations.check import check_version
 from shardline.operations.rebuild import rebuild

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardline.files.index import index_path, write_index
 from shardline.operations.rebuild_plan import _cut, plan_rebuild, whole_slices
+from shardline.tfrecord.index import index_path, write_index
 from tests.operations.shard_files import landed, paths
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def test_spans_are_as_long_as_they_can_be_however_the_offsets_come(
 def test_a_shard_whose_index_is_damaged_is_read_instead(
     tmp_path: Path, place: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("shardline.files.index._OFFSETS_AT_ONCE", 100)
+    monkeypatch.setattr("shardline.tfrecord.index._OFFSETS_AT_ONCE", 100)
     version = landed(tmp_path, [b"%04d" % number * (number % 5) for number in range(1000)])
     (path,) = paths(version.newest())
     inputs = whole_slices(version.newest())

@@ -8,16 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from shardline import canonical_json as canonical
 from shardline.errors import DamagedLogError, InvalidTypeError, SourceError
 from shardline.lineage.audit import audit
-from shardline.lineage.catalog import Catalog
 from shardline.lineage.trace import trace
-from shardline.log import canonical
+from shardline.log.append_change import Dismiss, SetAside
 from shardline.log.changes import Draft
 from shardline.log.checkpoint import write_checkpoint
-from shardline.log.facts import Attestation, Source
-from shardline.log.landing import Dismiss, SetAside
-from shardline.log.schema import Feature, Schema
+from shardline.log.model import Attestation, Source
 from shardline.log.state import Dismissal
 from shardline.log.version import Version
 from shardline.operations.append import append
@@ -25,6 +23,8 @@ from shardline.operations.check import check_version
 from shardline.operations.rejected_sources import dismiss, open_sources
 from shardline.operations.verify_log import verify_log
 from shardline.operations.verify_version import verify_version
+from shardline.provenance.catalog import Catalog
+from shardline.schema.schema import Feature, Schema
 from tests.errors import raises
 from tests.log.versions import append_of, facts_of, grow
 from tests.storage.faulty import FaultyStore

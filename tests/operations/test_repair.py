@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING
 import pytest
 
 from shardline.errors import LogError, WrongShardError
-from shardline.files.index import IndexedFile
-from shardline.files.reader import Limits
 from shardline.hints import Option
-from shardline.log.facts import Base, Shard
-from shardline.log.landing import Append
-from shardline.log.sidecars import RECEIPT
+from shardline.log.append_change import Append
+from shardline.log.model import Base, Shard
+from shardline.log.sidecar_names import RECEIPT
 from shardline.log.version import Version
 from shardline.operations.append import append
 from shardline.operations.check import check_version
 from shardline.operations.rebuild import rebuild
 from shardline.operations.repair import repair
+from shardline.tfrecord.index import IndexedFile
+from shardline.tfrecord.reader import Limits
 from tests.errors import raises
 from tests.files.samples import example_of, flipped, made, write_by_tensorflow
 from tests.kernel.frames import framed

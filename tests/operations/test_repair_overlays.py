@@ -11,14 +11,14 @@ import pytest
 from shardline.errors import DamagedFileError, UnreadableSnapshotError
 from shardline.log.changes import Replace
 from shardline.log.version import Version
-from shardline.operations.advice.followers import followers_of
 from shardline.operations.check import check_version
 from shardline.operations.combine import combine
-from shardline.operations.consumers import register
 from shardline.operations.extend import extend
 from shardline.operations.rebuild import rebuild
 from shardline.operations.repair import repair
 from shardline.operations.verify_version import verify_version
+from shardline.provenance.consumers import register
+from shardline.provenance.dependents import followers_of
 from tests.cli.datasets import damage, on
 from tests.operations.extensions import base_of, double, length, table, version_in
 

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from shardline import kernel
 from shardline.errors import FileExistsAlreadyError, NothingToSalvageError
-from shardline.files.compression import Compression
 from shardline.operations.salvage import SalvageReport, salvage
+from shardline.tfrecord.compression import Compression
 from tests.errors import raises
 from tests.files.samples import (
     bulk_needs_the_compiled_kernel,

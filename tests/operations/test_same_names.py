@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from shardline.errors import SchemaMismatchError
-from shardline.fields import record_fields
 from shardline.hints import Option
 from shardline.lineage.audit import audit
-from shardline.lineage.catalog import Catalog
-from shardline.lineage.origins import field_origins
-from shardline.log.schema import Feature, Schema
 from shardline.log.version import Version
 from shardline.operations.change_files import extend_file, migrate_file
 from shardline.operations.check import check_version
 from shardline.operations.combine_files import combine_files
 from shardline.operations.extend import extend
 from shardline.operations.migrate import Steps, migrate
+from shardline.provenance.catalog import Catalog
+from shardline.provenance.feature_origins import field_origins
+from shardline.schema.schema import Feature, Schema
+from shardline.udf import record_fields
 from tests.cli.command import shardline
 from tests.cli.datasets import on, squeezed
 from tests.errors import raises

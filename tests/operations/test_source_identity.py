@@ -9,12 +9,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from shardline.errors import ChangedSourceError, InvalidArgumentError, SourceError
-from shardline.execution.engine import Threads
+from shardline.execution.executor import Threads
 from shardline.hints import Option
 from shardline.lineage.audit import audit
-from shardline.lineage.catalog import Catalog
 from shardline.lineage.trace import trace, trace_down
-from shardline.log.schema import Feature, Schema
 from shardline.log.version import Version
 from shardline.operations.append import append
 from shardline.operations.arrivals import LandingFolder, look, remember
@@ -22,6 +20,8 @@ from shardline.operations.erase import erase
 from shardline.operations.rebuild import rebuild
 from shardline.operations.repair import repair
 from shardline.operations.status import status_of
+from shardline.provenance.catalog import Catalog
+from shardline.schema.schema import Feature, Schema
 from tests.errors import raises
 
 if TYPE_CHECKING:
@@ -307,7 +307,7 @@ class _Batch:
         self.number = number
 
     def identity(self, _progress: object = None) -> object:
-        from shardline.log.facts import Source  # noqa: PLC0415 - here alone
+        from shardline.log.model import Source  # noqa: PLC0415 - here alone
 
         return Source(batch="same")
 

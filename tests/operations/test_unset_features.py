@@ -8,9 +8,7 @@ import pytest
 import tensorflow as tf
 
 from shardline.errors import BadRecordsError, ColumnError
-from shardline.fields import batch_fields
 from shardline.hints import Option
-from shardline.log.schema import Feature, Schema
 from shardline.log.version import Version
 from shardline.operations.append import append
 from shardline.operations.check import check_version
@@ -19,9 +17,11 @@ from shardline.operations.extend import extend
 from shardline.operations.migrate import Steps, migrate
 from shardline.operations.preview import preview
 from shardline.operations.rebuild import rebuild
-from shardline.operations.schema import infer_schema
 from shardline.operations.verify import verify_file
 from shardline.operations.verify_version import verify_version
+from shardline.schema.file_inference import infer_schema
+from shardline.schema.schema import Feature, Schema
+from shardline.udf import batch_fields
 from tests.errors import raises
 from tests.kernel.examples import bytes_feature, entry, example, int64_feature
 from tests.kernel.frames import framed
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from shardline.fields.batch_functions import BatchFields
+    from shardline.udf.batch import BatchFields
 
 SCHEMA = Schema((Feature("id", "int64"), Feature("note", "bytes", required=False)))
 RECORDS = [

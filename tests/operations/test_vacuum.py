@@ -15,7 +15,7 @@ from shardline.log.version import Version
 from shardline.operations.vacuum import Doomed, VacuumReport, vacuum
 from shardline.operations.verify_log import verify_log
 from shardline.storage import open_store
-from shardline.storage.local import DurableFile
+from shardline.storage.durable_file import DurableFile
 from tests.log import versions
 from tests.log.versions import NAME, Clock, held, shard_name
 from tests.storage.faulty import Fault, FaultyStore

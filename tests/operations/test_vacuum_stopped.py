@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from shardline.errors import IncompleteOperationError, StorageError, VacuumStoppedError
-from shardline.log.schema import Feature, Schema
 from shardline.log.version import Version
 from shardline.operations.append import append
 from shardline.operations.extend import extend
 from shardline.operations.vacuum import vacuum
+from shardline.schema.schema import Feature, Schema
 from shardline.storage import open_store
 from tests.log import versions
 from tests.operations.extensions import base_of, double, version_in

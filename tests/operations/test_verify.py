@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from shardline.files.compression import Compression
-from shardline.files.reader import Limits
 from shardline.operations.verify import verify_file, verify_files
+from shardline.tfrecord.compression import Compression
+from shardline.tfrecord.reader import Limits
 from tests.files.samples import flipped, gzip_member, made, packed, records_of
 from tests.kernel.examples import (
     LEGAL,

@@ -11,13 +11,13 @@ import ml_dtypes
 import numpy as np
 import tensorflow as tf
 
-from shardline.log.schema import Array, Category, Text
+from shardline.schema.schema import Array, Category, Text
 from tests.log.schemas import size
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from shardline.log.schema import Feature, Schema, Shape
+    from shardline.schema.schema import Feature, Schema, Shape
     from tests.log.schemas import Content
 
 

@@ -7,10 +7,10 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from shardline.log.changes import Derive
-from shardline.log.facts import Added, Base, Checks
-from shardline.log.schema import Feature, Schema, Text
+from shardline.log.model import Added, Base, Checks
 from shardline.log.version import Version
 from shardline.operations.check import check_version
+from shardline.schema.schema import Feature, Schema, Text
 from tests.files.samples import example_of
 from tests.readers.snapshots import NUMBERS, numbers, published, write_shard
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from shardline.log.facts import Shard
+    from shardline.log.model import Shard
     from shardline.log.snapshot import Snapshot
     from shardline.storage import Store
 

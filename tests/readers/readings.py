@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 from tests.readers.forms import plain
 
 if TYPE_CHECKING:
-    from shardline.log.schema import Schema
     from shardline.log.snapshot import Snapshot
+    from shardline.schema.schema import Schema
 
 
 def in_parsed(schema: Schema, element: Any) -> dict[tuple[bool, str], Any]:  # noqa: ANN401 - tensors

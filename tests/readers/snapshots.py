@@ -5,11 +5,11 @@ from __future__ import annotations
 import hashlib
 from typing import TYPE_CHECKING
 
-from shardline.log.facts import Checks, Shard
-from shardline.log.landing import Append
-from shardline.log.schema import Feature, Schema, Text
+from shardline.log.append_change import Append
+from shardline.log.model import Checks, Shard
 from shardline.log.version import Version
 from shardline.operations.check import check_version
+from shardline.schema.schema import Feature, Schema, Text
 from tests.files.samples import example_of, packed
 from tests.kernel.frames import framed
 from tests.log.versions import shard_name, source_of

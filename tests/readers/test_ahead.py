@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shardline.files.reader import Block
 from shardline.readers.ahead import work_ahead
+from shardline.tfrecord.reader import Block
 
 if TYPE_CHECKING:
     from collections.abc import Generator

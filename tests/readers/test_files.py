@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from shardline.errors import UnreadableSnapshotError
 from shardline.hints import Command
-from shardline.log.landing import Append
+from shardline.log.append_change import Append
 from shardline.log.version import Version
 from tests.errors import raises
 from tests.log.versions import source_of

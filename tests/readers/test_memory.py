@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from shardline.log.landing import Append
-from shardline.log.schema import Feature, Schema
+from shardline.log.append_change import Append
 from shardline.operations.check import check_version
+from shardline.schema.schema import Feature, Schema
 from tests.files.samples import ROOT, bulk_needs_the_compiled_kernel, example_of
 from tests.kernel.examples import seeded
 from tests.log.versions import source_of

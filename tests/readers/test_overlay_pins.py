@@ -10,11 +10,11 @@ import pytest
 
 from shardline.errors import UnreadableSnapshotError
 from shardline.hints import Command
-from shardline.log.facts import Base, Checks, Shard
-from shardline.log.schema import Feature, Schema, Text
+from shardline.log.model import Base, Checks, Shard
 from shardline.log.version import Version
 from shardline.operations.check import check_version
 from shardline.operations.verify_version import verify_version
+from shardline.schema.schema import Feature, Schema, Text
 from tests.errors import raises
 from tests.files.samples import example_of
 from tests.log.versions import shard_name

@@ -22,13 +22,13 @@ from shardline.errors import (
     UnreadableSnapshotError,
     WrongShardError,
 )
-from shardline.files.reader import DEFAULT_LIMITS
 from shardline.hints import Command
-from shardline.log.facts import Attestation
-from shardline.log.schema import Feature, Schema, Text
+from shardline.log.model import Attestation
 from shardline.log.version import Version
 from shardline.operations.check import check_version
 from shardline.readers.records import records_of
+from shardline.schema.schema import Feature, Schema, Text
+from shardline.tfrecord.reader import DEFAULT_LIMITS
 from tests.errors import raises
 from tests.files.samples import example_of, flipped, sequence_of
 from tests.kernel.examples import example

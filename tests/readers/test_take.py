@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shardline.errors import InvalidArgumentError, RecordNotFoundError, SchemaMismatchError
-from shardline.files.index import write_index
-from shardline.log.schema import Schema
+from shardline.schema.schema import Schema
+from shardline.tfrecord.index import write_index
 from tests.errors import raises
 from tests.readers.overlays import SIZES, mixed, scored, tagged
 from tests.readers.snapshots import NUMBERS, numbers, published

@@ -22,8 +22,8 @@ from shardline.errors import (
     StorageError,
 )
 from shardline.hints import Command
-from shardline.log.landing import Append
-from shardline.log.schema import Array, Category, Embedding, Feature, Image, Schema, Text
+from shardline.log.append_change import Append
+from shardline.schema.schema import Array, Category, Embedding, Feature, Image, Schema, Text
 from tests.errors import raises
 from tests.files.samples import ROOT, example_of, flipped, sequence_of
 from tests.kernel.frames import framed
@@ -41,8 +41,8 @@ from tests.readers.snapshots import (
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from shardline.log.schema import Payload
     from shardline.log.snapshot import Snapshot
+    from shardline.schema.schema import Payload
 
 SHARDS = [numbers(0, 300), [], numbers(300, 301), numbers(301, 1500), numbers(1500, 2000)]
 TYPES = {

@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 from shardline.errors import DamagedFileError, SchemaMismatchError
-from shardline.log.schema import Array, Category, Feature, Schema, Text
+from shardline.schema.schema import Array, Category, Feature, Schema, Text
 from tests.errors import raises
 from tests.files.samples import ROOT, example_of, flipped, sequence_of
 from tests.kernel.frames import framed

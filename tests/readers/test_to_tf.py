@@ -20,10 +20,10 @@ from shardline.errors import (
 )
 from shardline.hints import Command, Option
 from shardline.log.changes import Derive
-from shardline.log.facts import Checks
-from shardline.log.meanings import ITEM_BYTES
-from shardline.log.schema import Array, Feature, Image, Schema, Text
+from shardline.log.model import Checks
 from shardline.operations.check import check_version
+from shardline.schema.logical_types import ITEM_BYTES
+from shardline.schema.schema import Array, Feature, Image, Schema, Text
 from tests.errors import raises
 from tests.files.samples import example_of, flipped, sequence_of
 from tests.kernel.frames import framed

@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from shardline.log.schema import Array, Category, Feature, Image, Text
+from shardline.schema.schema import Array, Category, Feature, Image, Text
 from tests.files.samples import example_of
 from tests.log.schemas import PNG
 

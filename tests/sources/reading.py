@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from shardline.errors import ShardlineError
-    from shardline.log.schema import Feature, Schema
+    from shardline.schema.schema import Feature, Schema
     from shardline.sources import Chunk, RecordSource, Refused
 
 

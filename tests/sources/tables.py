@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import tensorflow as tf
 
-from shardline.log.schema import Array, Category, Feature, Image, Schema, Text
+from shardline.schema.schema import Array, Category, Feature, Image, Schema, Text
 from shardline.sources import as_source
 from tests.files.samples import example_of, made, write_by_tensorflow
 from tests.log.schemas import PNG

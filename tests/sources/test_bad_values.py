@@ -8,9 +8,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from shardline.files.reader import Limits
-from shardline.log.schema import Feature, Schema, Text
+from shardline.schema.schema import Feature, Schema, Text
 from shardline.sources import as_source
+from shardline.tfrecord.reader import Limits
 from tests.files.samples import made
 from tests.kernel.frames import framed
 from tests.sources.bad_values import CASES, Case

@@ -13,13 +13,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from shardline.errors import SchemaMismatchError, SourceError
-from shardline.files.stored import StoredFile
 from shardline.hints import Option
-from shardline.log.facts import Source as Identity
-from shardline.log.schema import Feature, Schema
+from shardline.log.model import Source as Identity
+from shardline.schema.schema import Feature, Schema
 from shardline.sources import as_source
 from shardline.sources.choose import Format
 from shardline.storage.store import open_store
+from shardline.tfrecord.open_file import StoredFile
 from tests.errors import raises
 from tests.files.samples import example_of, made, write_by_tensorflow
 from tests.sources.reading import changes_in, take

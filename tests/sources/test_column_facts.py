@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from shardline import kernel
 from shardline.kernel.columns import from_arrow
-from shardline.log.schema import Feature, Text
+from shardline.schema.schema import Feature, Text
 from shardline.sources.column_facts import column_facts
 
 if TYPE_CHECKING:

@@ -13,10 +13,10 @@ import pytest
 import tensorflow as tf
 
 from shardline.errors import SchemaMismatchError, SourceError
-from shardline.log.schema import Array, Category, Feature, Schema, Text
+from shardline.schema.arrow_types import misfit
+from shardline.schema.conversion import NULL_IN_LIST
+from shardline.schema.schema import Array, Category, Feature, Schema, Text
 from shardline.sources import as_source
-from shardline.sources.arrow_types import misfit
-from shardline.sources.fit import NULL_IN_LIST
 from tests.errors import raises
 from tests.files.samples import made
 from tests.sources.reading import changes_in, read_back, take

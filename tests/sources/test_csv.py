@@ -12,11 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shardline.errors import SchemaMismatchError, SourceError
-from shardline.files.reader import Limits
-from shardline.log.schema import Feature, Schema, Text
+from shardline.schema.schema import Feature, Schema, Text
 from shardline.sources import as_source
 from shardline.sources.csv_cells import NO_NUMBER
 from shardline.sources.csv_text import cells, row_ends
+from shardline.tfrecord.reader import Limits
 from tests.errors import raises
 from tests.files.samples import made
 from tests.sampling import drawn

@@ -17,12 +17,12 @@ import pytest
 
 from shardline import Feature, Schema, Version, append
 from shardline.errors import SourceError
-from shardline.files.reader import DEFAULT_LIMITS
-from shardline.files.stored import StoredFile
 from shardline.sources import decoder
 from shardline.sources.decoder import close_idle_decoders, decode_batches, decode_types
 from shardline.sources.origin import FileOrigin
 from shardline.storage.store import open_store
+from shardline.tfrecord.open_file import StoredFile
+from shardline.tfrecord.reader import DEFAULT_LIMITS
 from tests.errors import raises
 
 if TYPE_CHECKING:
@@ -125,7 +125,7 @@ def test_object_of_a_store_is_decoded(
 PARENT = """
 import os, signal, sys
 from pathlib import Path
-from shardline.files.reader import DEFAULT_LIMITS
+from shardline.tfrecord.reader import DEFAULT_LIMITS
 from shardline.sources import decoder
 from shardline.sources.origin import FileOrigin
 batches = decoder.decode_batches(FileOrigin(Path(sys.argv[1])), "parquet", DEFAULT_LIMITS, 0)

@@ -17,9 +17,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from shardline.errors import FieldsError, SchemaMismatchError
-from shardline.fields import joined_fields
-from shardline.log.schema import Feature, Schema, Text
+from shardline.schema.schema import Feature, Schema, Text
 from shardline.sources import as_source, infer_schema_of
+from shardline.udf import joined_fields
 from tests.errors import raises
 from tests.files.samples import made
 from tests.sources.reading import read_back, take

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from shardline.errors import SchemaMismatchError, SourceError
-from shardline.files.reader import Limits
-from shardline.log.schema import Category, Feature, Image, Schema, Text
+from shardline.schema.schema import Category, Feature, Image, Schema, Text
 from shardline.sources import as_source
+from shardline.tfrecord.reader import Limits
 from tests.errors import raises
 from tests.log.schemas import JPEG, PNG
 from tests.sources.reading import changes_in, read_back, take

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardline.errors import SchemaMismatchError
-from shardline.log.schema import Category, Feature, Schema, Text
+from shardline.schema.schema import Category, Feature, Schema, Text
 from shardline.sources import as_source, infer_schema_of
 from tests.errors import raises
 from tests.files.samples import made

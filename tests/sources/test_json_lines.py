@@ -14,11 +14,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shardline.errors import SourceError
-from shardline.files.reader import Limits
-from shardline.log.schema import Array, Category, Feature, Image, Schema, Text
+from shardline.schema.arrow_types import misfit
+from shardline.schema.schema import Array, Category, Feature, Image, Schema, Text
 from shardline.sources import as_source
-from shardline.sources.arrow_types import misfit
 from shardline.sources.json_lines import LineChunk, Lines
+from shardline.tfrecord.reader import Limits
 from tests.errors import raises
 from tests.files.samples import made
 from tests.sampling import drawn

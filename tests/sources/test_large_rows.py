@@ -14,9 +14,9 @@ import pytest
 
 from shardline import Feature, Limits, Schema, Version, append
 from shardline.errors import BadRecordsError, ShardlineError
-from shardline.files.reader import DEFAULT_LIMITS
 from shardline.sources.csv_text import row_ends
 from shardline.sources.text_blocks import longest_row
+from shardline.tfrecord.reader import DEFAULT_LIMITS
 from tests.errors import raises
 
 ROOT = Path(__file__).parents[2]

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.sweep(keep=7, of="memory")
 
 _PROBE = """
 import resource, sys
-from shardline.log.schema import Feature, Schema
+from shardline.schema.schema import Feature, Schema
 from shardline.sources import as_source
 schema = Schema((Feature("id", "int64"), Feature("text", "bytes"), Feature("v", "float", (64,))))
 rows = sum(len(chunk.frames().rows) for chunk in as_source(sys.argv[1]).chunks(schema))

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 import tensorflow as tf
 
-from shardline.log.schema import Feature, Schema
+from shardline.schema.schema import Feature, Schema
 from shardline.sources import as_source
 from tests.sources.reading import floats, read_back, take
 from tests.sources.tables import ROWS, SCHEMA, SOURCES, columns

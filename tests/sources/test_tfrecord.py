@@ -8,8 +8,8 @@ import pytest
 
 from shardline.errors import DamagedFileError, NothingToSalvageError, SchemaMismatchError
 from shardline.hints import Command
-from shardline.log.schema import Feature, Schema
 from shardline.operations.salvage import salvage
+from shardline.schema.schema import Feature, Schema
 from shardline.sources import as_source
 from tests.errors import raises
 from tests.files.samples import (

@@ -13,11 +13,11 @@ import pytest
 
 from shardline import kernel
 from shardline.errors import SourceError
-from shardline.files.opened import open_regular
-from shardline.files.verified import BLOCK_BYTES, BlockChecksums, VerifiedFile
-from shardline.log.schema import Feature, Schema
+from shardline.schema.schema import Feature, Schema
 from shardline.sources import as_source
 from shardline.storage.store import open_store
+from shardline.tfrecord.hashing import BLOCK_BYTES, BlockChecksums, VerifiedFile
+from shardline.tfrecord.open_file import open_regular
 from tests.errors import raises
 from tests.files.samples import example_of
 from tests.kernel.frames import framed

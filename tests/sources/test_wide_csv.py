@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardline.kernel.columns import to_arrow
-from shardline.log.schema import Feature, Text
+from shardline.schema.schema import Feature, Text
 from shardline.sources import as_source
 from shardline.sources.csv_cells import Cells, CellTally, fit_cells, fit_columns
 from shardline.sources.csv_rows import CellRows
@@ -20,7 +20,7 @@ from tests.sources.reading import take
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from shardline.log.schema import Schema
+    from shardline.schema.schema import Schema
 
 CELLS = st.sampled_from(
     [

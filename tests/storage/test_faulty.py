@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from shardline.errors import ObjectExistsError, StorageError, UncertainWriteError
-from shardline.files import StoredFile
 from shardline.storage import open_store
+from shardline.tfrecord import StoredFile
 from tests.storage.faulty import Fault, FaultyStore
 
 if TYPE_CHECKING:

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from shardline.files.hashed import HashedFile
-from shardline.files.stored import StoredFile
 from shardline.storage import open_store
+from shardline.tfrecord.hashing import HashedFile
+from shardline.tfrecord.open_file import StoredFile
 from tests.storage.asking import names, write
 
 ROOT = Path(__file__).parents[2]

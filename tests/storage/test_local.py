@@ -21,7 +21,7 @@ from shardline.errors import (
     NotAFolderError,
     ShardlineError,
 )
-from shardline.storage.local import DurableFile
+from shardline.storage.durable_file import DurableFile
 from tests.errors import raises
 
 ROOT = Path(__file__).parents[2]
@@ -29,7 +29,7 @@ STRACE = shutil.which("strace")
 
 WRITE_ONE = """
 import sys
-from shardline.storage.local import DurableFile
+from shardline.storage.durable_file import DurableFile
 with DurableFile(sys.argv[1], overwrite=sys.argv[2] == "overwrite") as file:
     for _ in range(4):
         file.write(b"new!" * 1000)
@@ -213,7 +213,7 @@ def test_the_file_gets_the_permissions_that_the_umask_leaves(tmp_path: Path) -> 
 def test_a_process_that_dies_while_writing_leaves_no_final_file(tmp_path: Path) -> None:
     program = (
         "import os, sys\n"
-        "from shardline.storage.local import DurableFile\n"
+        "from shardline.storage.durable_file import DurableFile\n"
         "with DurableFile(sys.argv[1]) as file:\n"
         "    file.write(b'half')\n"
         "    os._exit(9)\n"

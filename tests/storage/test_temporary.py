@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from shardline.storage.local import DurableFile
+from shardline.storage.durable_file import DurableFile
 from shardline.storage.temporary import is_abandoned, remove_abandoned, scratch_folder
 
 if TYPE_CHECKING:

@@ -6,13 +6,13 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from shardline.files import RecordFile
-from shardline.files.stored import StoredFile
-from shardline.log.schema import Schema
 from shardline.log.version import Version
 from shardline.operations.append import append
 from shardline.operations.verify_log import verify_log
 from shardline.operations.verify_version import verify_version
+from shardline.schema.schema import Schema
+from shardline.tfrecord import RecordFile
+from shardline.tfrecord.open_file import StoredFile
 from tests.kernel.frames import framed
 from tests.operations.landings import Payloads
 from tests.torture.data_commands import NAME, VERBS

@@ -11,13 +11,13 @@ import sys
 from pathlib import Path
 
 from shardline.errors import ShardlineError
-from shardline.execution.engine import Threads
-from shardline.log.schema import Schema
+from shardline.execution.executor import Threads
 from shardline.log.version import Version
 from shardline.operations.append import append
 from shardline.operations.export import export
 from shardline.operations.rebuild import rebuild
 from shardline.operations.rebuild_files import rebuild_files
+from shardline.schema.schema import Schema
 
 NAME, SINGLE = "digits/v1", "digits/single"
 TARGET = 150

@@ -14,9 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow.compute as pc
 
 from shardline.errors import ShardlineError
-from shardline.execution.engine import Threads
-from shardline.fields import batch_fields
-from shardline.log.schema import Feature
+from shardline.execution.executor import Threads
 from shardline.log.version import Version
 from shardline.operations.change_files import extend_file, migrate_file
 from shardline.operations.combine import combine
@@ -25,6 +23,8 @@ from shardline.operations.erase import erase
 from shardline.operations.extend import extend
 from shardline.operations.migrate import Steps, migrate
 from shardline.operations.rebuild import rebuild
+from shardline.schema.schema import Feature
+from shardline.udf import batch_fields
 
 if TYPE_CHECKING:
     import pyarrow as pa

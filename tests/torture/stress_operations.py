@@ -17,10 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from shardline.errors import ShardlineError
-from shardline.execution.engine import Threads
-from shardline.fields import record_fields
-from shardline.log.meanings import Text
-from shardline.log.schema import Feature, Schema
+from shardline.execution.executor import Threads
 from shardline.log.version import Version
 from shardline.operations.append import append
 from shardline.operations.check import check_version
@@ -31,6 +28,9 @@ from shardline.operations.extend import extend
 from shardline.operations.migrate import Steps, migrate
 from shardline.operations.rebuild import rebuild
 from shardline.operations.vacuum import vacuum
+from shardline.schema.logical_types import Text
+from shardline.schema.schema import Feature, Schema
+from shardline.udf import record_fields
 
 if TYPE_CHECKING:
     from collections.abc import Callable

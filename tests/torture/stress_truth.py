@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 from shardline.errors import ShardlineError
 from shardline.lineage.audit import audit
-from shardline.lineage.catalog import Catalog
-from shardline.lineage.steps import SourceRow, Step
 from shardline.lineage.trace import Tracer
 from shardline.operations.verify_version import verify_version
+from shardline.provenance.catalog import Catalog
+from shardline.provenance.steps import SourceRow, Step
 from tests.golden.reader import read_log
 from tests.torture.stress_operations import (
     BASE,

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from shardline.lineage.audit import audit
-from shardline.lineage.catalog import Catalog
 from shardline.log.version import Version
 from shardline.operations.append import append
 from shardline.operations.export import export
 from shardline.operations.rebuild import rebuild
 from shardline.operations.verify_version import verify_version
+from shardline.provenance.catalog import Catalog
 from tests.operations.landings import Payloads
 from tests.torture.aftermath_commands import VERBS, vacuum_now
 from tests.torture.data_cases import OLD, A, B, payloads, prepare_version, records

@@ -29,7 +29,7 @@ NEW = b"new!" * 3000
 
 PROGRAM = """
 import sys
-from shardline.storage.local import DurableFile
+from shardline.storage.durable_file import DurableFile
 with DurableFile(sys.argv[1], overwrite=sys.argv[2] == "overwrite") as file:
     for _ in range(3):
         file.write(b"new!" * 1000)

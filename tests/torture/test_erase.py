@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from shardline.log.schema import Feature, Schema
-from shardline.log.sidecars import RECEIPT
+from shardline.log.sidecar_names import RECEIPT
 from shardline.log.version import Version
 from shardline.operations.append import append
 from shardline.operations.erase import erase
-from shardline.operations.receipt import parse_receipt
+from shardline.schema.schema import Feature, Schema
+from shardline.sidecars.receipt import parse_receipt
 from tests.torture.calls import RENAMING, SYNCING
 from tests.torture.derive_commands import BASE, DERIVED
 from tests.torture.sweep import (

@@ -15,11 +15,11 @@ from shardline.operations.verify_log import LogReport, prove_log
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from shardline.lineage.catalog import Catalog
     from shardline.log.entry import Entry
-    from shardline.log.facts import Shard
-    from shardline.log.published_so_far import Made, Row
+    from shardline.log.model import Shard
+    from shardline.log.publication import Made, Row
     from shardline.log.version import Version
+    from shardline.provenance.catalog import Catalog
     from shardline.storage import ObjectInfo, Store
 
 CLOCKS_APART = timedelta(minutes=5)

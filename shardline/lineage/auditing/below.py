@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from shardline.lineage.auditing.listed import ShardToRead
-from shardline.operations.combining.plan import Cover
+from shardline.pairing.coverage import Cover
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from shardline.lineage.auditing.audited_logs import AuditedLogs, History
-    from shardline.log.published_so_far import Row
+    from shardline.log.publication import Row
 
 
 def directly_below(history: History, row: Row, logs: AuditedLogs) -> list[ShardToRead]:

@@ -9,7 +9,7 @@ from shardline.errors import ShardlineError
 from shardline.hints import Command, Hint
 from shardline.lineage.auditing.names import is_ours
 from shardline.lineage.findings import Finding
-from shardline.log.sidecars import RECEIPT
+from shardline.log.sidecar_names import RECEIPT
 from shardline.sources import as_source
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from shardline.lineage.auditing.audited_logs import AuditedLogs, History
     from shardline.lineage.findings import Severity
     from shardline.log.entry import Entry
-    from shardline.log.facts import Source
+    from shardline.log.model import Source
 
 _REFUSED = (
     "which told the records of its input that gave none: its records cannot be traced to those "

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from shardline.files.hashed import hash_object
 from shardline.hints import Hint
 from shardline.lineage.auditing.names import is_ours
 from shardline.lineage.findings import Finding
-from shardline.lineage.pair_places import chooses
-from shardline.log.sidecars import RECEIPT, REFUSED, ROWS, shard_of, sidecar_path
-from shardline.operations.receipt import parse_receipt
-from shardline.operations.row_map import RowMap, RowMapError
+from shardline.log.sidecar_names import RECEIPT, REFUSED, ROWS, shard_of, sidecar_path
+from shardline.provenance.pair_numbers import chooses
+from shardline.sidecars.receipt import parse_receipt
+from shardline.sidecars.row_map import RowMap, RowMapError
+from shardline.tfrecord.hashing import hash_object
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from shardline.lineage.auditing.audited_logs import AuditedLogs, History
     from shardline.lineage.auditing.listed import ShardToRead
     from shardline.log.entry import Entry
-    from shardline.operations.receipt import Receipt
+    from shardline.sidecars.receipt import Receipt
 
 _BY_COPY = Hint.of("restore the row map from a copy of the root: nothing else depends on it")
 _PAIRED = Hint.of(

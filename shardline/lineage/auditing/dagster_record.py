@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from dagster import AssetKey, AssetMaterialization, DagsterInstance
 
     from shardline.lineage.auditing.audited_logs import AuditedLogs, History
-    from shardline.log.published_so_far import Made
+    from shardline.log.publication import Made
 
 _AT_ONCE = 1000
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_]")

@@ -17,8 +17,6 @@ from shardline.errors import (
     UnreadableSnapshotError,
     WrongShardError,
 )
-from shardline.files.reader import DEFAULT_LIMITS, RecordFile
-from shardline.files.stored import StoredFile
 from shardline.hints import Hint, Option
 from shardline.lineage.auditing.reasons import UnmakeableError
 from shardline.lineage.auditing.remaking import Remaking
@@ -26,15 +24,17 @@ from shardline.lineage.auditing.tables import Tables
 from shardline.lineage.findings import Finding
 from shardline.storage.local_store import LocalStore
 from shardline.storage.temporary import scratch_folder
+from shardline.tfrecord.open_file import StoredFile
+from shardline.tfrecord.reader import DEFAULT_LIMITS, RecordFile
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
 
-    from shardline.fields import Fields
-    from shardline.files.reader import Limits
     from shardline.lineage.auditing.audited_logs import AuditedLogs
     from shardline.lineage.auditing.listed import ShardToRead
     from shardline.lineage.auditing.reasons import Reason
+    from shardline.tfrecord.reader import Limits
+    from shardline.udf import Fields
 
 SAMPLE = 20
 _DAMAGED = (DamagedFileError, StorageError, UnreadableSnapshotError, WrongShardError)

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
     from shardline.lineage.auditing.audited_logs import AuditedLogs, History
     from shardline.log.entry import Entry
-    from shardline.log.facts import Input
-    from shardline.log.published_so_far import Made, Row
+    from shardline.log.model import Input
+    from shardline.log.publication import Made, Row
 
 _REWRITTEN = Hint.of(
     "compare both logs with a copy of the root, or with what Dagster recorded (",

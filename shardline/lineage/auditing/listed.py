@@ -10,7 +10,7 @@ from shardline.operations.check import INTEGRITY
 
 if TYPE_CHECKING:
     from shardline.lineage.auditing.audited_logs import History
-    from shardline.log.published_so_far import Row
+    from shardline.log.publication import Row
 
 
 @dataclass(frozen=True, slots=True)

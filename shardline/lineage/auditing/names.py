@@ -16,23 +16,23 @@ from shardline.errors import ShardlineError
 from shardline.hints import Hint
 from shardline.lineage.findings import Finding
 from shardline.operations.change_shards import changed_identity
-from shardline.operations.combining.grid import Extent, Grid
-from shardline.operations.combining.plan import Cover, estimate
-from shardline.operations.combining.targets import combined_identity, span_identity
+from shardline.operations.combine_targets import combined_identity, span_identity
 from shardline.operations.landing import LandingOptions, landed_identity
 from shardline.operations.migrate import Steps, migration
 from shardline.operations.rebuild_plan import rebuilt_identity
-from shardline.operations.same_names import named_feature
 from shardline.operations.shards import stem_in, stem_of
-from shardline.operations.transform import transform_identity, unchanged
+from shardline.pairing.coverage import Cover, estimate
+from shardline.pairing.grid import Extent, Grid
+from shardline.udf.feature_names import named_feature
+from shardline.udf.transform import transform_identity, unchanged
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from shardline.lineage.auditing.audited_logs import AuditedLogs, History
     from shardline.log.entry import Entry
-    from shardline.log.facts import Json, Shard
-    from shardline.log.schema import Schema
+    from shardline.log.model import Json, Shard
+    from shardline.schema.schema import Schema
 
 _Piece: TypeAlias = tuple[str, int, int | None]
 """A shard's content, and of which records on; up to which, unless it is all of it."""

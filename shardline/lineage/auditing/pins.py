@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 from shardline.hints import Hint
 from shardline.lineage.auditing.below import directly_below, in_use
 from shardline.lineage.findings import Finding
-from shardline.operations.advice.again import again_advice
-from shardline.operations.consumers import CONSUMER_PREFIX
-from shardline.operations.pins import holder_of
+from shardline.provenance.commands import again_advice
+from shardline.provenance.consumers import CONSUMER_PREFIX
+from shardline.provenance.pins import holder_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from shardline.hints import Hint
-    from shardline.log.facts import Json
+    from shardline.log.model import Json
 
 
 @dataclass(frozen=True, slots=True)

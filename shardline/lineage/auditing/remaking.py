@@ -6,8 +6,6 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from shardline.errors import ShardlineError
-from shardline.fields.bound import is_deterministic
-from shardline.files.compression import Compression
 from shardline.hints import Hint, Option
 from shardline.lineage.auditing.below import all_below, versions_below
 from shardline.lineage.auditing.listed import ShardToRead
@@ -16,35 +14,37 @@ from shardline.lineage.auditing.reasons import Reason, UnmakeableError
 from shardline.lineage.auditing.tables import Tables, is_table
 from shardline.log.state import State
 from shardline.operations.change_shards import ChangeTask, make_changed
-from shardline.operations.combining.plan import Cover
-from shardline.operations.combining.recipe import make_recipe
-from shardline.operations.combining.rule import make_rule
-from shardline.operations.combining.shards import CombineTask, make_combined
-from shardline.operations.combining.targets import Targets
-from shardline.operations.combining.virtual import VirtualTask, make_virtual
+from shardline.operations.combine_shards import CombineTask, make_combined
+from shardline.operations.combine_targets import Targets
 from shardline.operations.derive import Origin
 from shardline.operations.extend import extension, settled
 from shardline.operations.migrate import migration
-from shardline.operations.origin import input_slices, source_rows
 from shardline.operations.rebuild import Copying
 from shardline.operations.repairing.refill import RowFilling
+from shardline.operations.shard_origin import input_slices, source_rows
 from shardline.operations.shards import ShardPlan, make_shard, stem_in
-from shardline.operations.transform import Makers
+from shardline.pairing.coverage import Cover
+from shardline.pairing.pair_plan import VirtualTask, make_virtual
+from shardline.pairing.recipe import make_recipe
+from shardline.pairing.spec import make_rule
 from shardline.readers.records import records_of
+from shardline.tfrecord.compression import Compression
+from shardline.udf.base import is_deterministic
+from shardline.udf.transform import Makers
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator
 
-    from shardline.execution.engine import Running
-    from shardline.fields import Fields
-    from shardline.files.reader import Limits
+    from shardline.execution.executor import Running
     from shardline.lineage.auditing.audited_logs import AuditedLogs, History
     from shardline.log.entry import Entry
-    from shardline.log.facts import Json, Shard
-    from shardline.operations.receipt import Receipt
+    from shardline.log.model import Json, Shard
     from shardline.operations.shards import Filling
-    from shardline.operations.transform import Transform
+    from shardline.sidecars.receipt import Receipt
     from shardline.storage import Store
+    from shardline.tfrecord.reader import Limits
+    from shardline.udf import Fields
+    from shardline.udf.transform import Transform
 
 _VACUUMED = Reason("vacuumed-input", "vacuum deleted its input")
 _OTHERWISE = Reason("other-writer", "its entry is in the form of another writer")

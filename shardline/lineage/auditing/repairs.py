@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from shardline.hints import Hint
 from shardline.lineage.findings import Finding
-from shardline.wording import counted
+from shardline.text import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

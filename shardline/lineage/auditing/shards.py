@@ -7,28 +7,28 @@ from hashlib import sha256
 from typing import TYPE_CHECKING
 
 from shardline.execution.threads import run_tasks
-from shardline.files.hashed import hash_object
-from shardline.files.reader import DEFAULT_LIMITS
 from shardline.hints import Command, Hint
 from shardline.lineage.auditing.below import all_below, versions_below
 from shardline.lineage.auditing.beside_shards import beside_shard_findings
 from shardline.lineage.auditing.repairs import lost_in
 from shardline.lineage.findings import Finding
-from shardline.log.schema import Schema
-from shardline.operations.advice.again import DERIVES, again_advice
 from shardline.operations.check import INTEGRITY, SCHEMA
 from shardline.operations.inspect import inspect_shard
-from shardline.wording import counted
+from shardline.provenance.commands import DERIVES, again_advice
+from shardline.schema.schema import Schema
+from shardline.text import counted
+from shardline.tfrecord.hashing import hash_object
+from shardline.tfrecord.reader import DEFAULT_LIMITS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from shardline.files.reader import Limits
     from shardline.lineage.auditing.audited_logs import AuditedLogs
     from shardline.lineage.auditing.listed import ShardToRead
     from shardline.lineage.findings import Severity
-    from shardline.log.conform import FeatureKey
     from shardline.operations.inspect import ShardReport
+    from shardline.schema.validation import FeatureKey
+    from shardline.tfrecord.reader import Limits
 
 _EMPTY = sha256(b"").hexdigest()
 _INDEX = Hint.of("find out who wrote it, and delete the index: the next reader writes it again")

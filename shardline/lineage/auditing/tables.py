@@ -5,18 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from shardline import canonical_json as canonical
 from shardline.errors import ShardlineError
-from shardline.fields import joined_fields
 from shardline.hints import Hint, Option
 from shardline.lineage.auditing.reasons import Reason
-from shardline.log import canonical
-from shardline.log.schema import Feature
+from shardline.schema.schema import Feature
+from shardline.udf import joined_fields
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from shardline.fields import Fields
-    from shardline.log.facts import Json
+    from shardline.log.model import Json
+    from shardline.udf import Fields
 
 _DIGITS = 12
 

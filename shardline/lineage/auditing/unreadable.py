@@ -9,9 +9,9 @@ from shardline.hints import Command, Hint
 from shardline.lineage.auditing.below import all_below, in_use
 from shardline.lineage.auditing.listed import ShardToRead
 from shardline.lineage.findings import Finding
-from shardline.operations.advice.again import again_advice
-from shardline.operations.consumers import CONSUMER_PREFIX
-from shardline.operations.pins import holder_of
+from shardline.provenance.commands import again_advice
+from shardline.provenance.consumers import CONSUMER_PREFIX
+from shardline.provenance.pins import holder_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator

@@ -12,19 +12,19 @@ from shardline.lineage.exports.about import NOTHING_SAID
 from shardline.lineage.exports.card_history import history, lineage, what_is_gone
 from shardline.lineage.exports.gone import gone_files, words_for
 from shardline.lineage.exports.markdown import table, text, yaml
-from shardline.log import shapes
-from shardline.log.meanings import Category, Image, Text
-from shardline.operations.consumers import all_consumers
+from shardline.provenance.consumers import all_consumers
+from shardline.schema import shapes
+from shardline.schema.logical_types import Category, Image, Text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from shardline.lineage.catalog import Catalog
     from shardline.lineage.exports.about import About
     from shardline.lineage.exports.counts import LabelCounts
     from shardline.lineage.exports.gone import GoneFile
-    from shardline.log.schema import Feature
     from shardline.log.snapshot import Snapshot
+    from shardline.provenance.catalog import Catalog
+    from shardline.schema.schema import Feature
 
 _SIZES = (
     (1_000, "n<1K"),

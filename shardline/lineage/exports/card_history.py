@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING
 
 from shardline.lineage.exports.gone import words_for
 from shardline.lineage.exports.markdown import table, text
-from shardline.wording import counted
+from shardline.text import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from shardline.lineage.catalog import Catalog
     from shardline.lineage.exports.gone import GoneFile
     from shardline.log.entry import Entry
     from shardline.log.snapshot import Snapshot
+    from shardline.provenance.catalog import Catalog
 
 _SHOWN_ENTRIES = 20
 _SHOWN_RUN = 12

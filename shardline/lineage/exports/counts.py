@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from shardline.log.meanings import Category
+from shardline.schema.logical_types import Category
 
 if TYPE_CHECKING:
-    from shardline.log.schema import Feature
     from shardline.log.snapshot import Snapshot
+    from shardline.schema.schema import Feature
 
 
 @dataclass(frozen=True, slots=True)

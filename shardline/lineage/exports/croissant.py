@@ -18,10 +18,10 @@ from shardline.lineage.exports.about import NOTHING_SAID
 from shardline.lineage.exports.files import path_from, snapshot_files
 from shardline.lineage.exports.gone import refuse_gone
 from shardline.lineage.exports.parquet import Copied, column_names, write_parquet
-from shardline.log.meanings import Image
 from shardline.paths import real_path
-from shardline.storage.local import DurableFile
-from shardline.wording import counted
+from shardline.schema.logical_types import Image
+from shardline.storage.durable_file import DurableFile
+from shardline.text import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 
     from shardline.lineage.exports.about import About
     from shardline.lineage.exports.files import SnapshotFile
-    from shardline.log.facts import Json
-    from shardline.log.schema import Feature, Schema
+    from shardline.log.model import Json
     from shardline.log.snapshot import Snapshot
+    from shardline.schema.schema import Feature, Schema
 
 FILE, RECORDS = "croissant.json", "records.parquet"
 _CONFORMS_TO = "http://mlcommons.org/croissant/1.1"

@@ -11,13 +11,13 @@ from shardline.errors import UnreadableSnapshotError
 from shardline.hints import Command, Hint
 from shardline.log.layers import stacks_of
 from shardline.log.version import Version
-from shardline.operations.combining.virtual import PairPlan
+from shardline.pairing.pair_plan import PairPlan
 from shardline.storage import object_uri
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from shardline.log.facts import Shard
+    from shardline.log.model import Shard
     from shardline.log.snapshot import Snapshot
     from shardline.storage import Store
 

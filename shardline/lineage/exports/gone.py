@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING
 
 from shardline.errors import ObjectMissingError, UnreadableSnapshotError
 from shardline.hints import Command, Hint
-from shardline.lineage.catalog import Catalog
 from shardline.lineage.exports.files import part_of
 from shardline.log.layers import stacks_of
 from shardline.log.version import Version
-from shardline.operations.combining.virtual import PairPlan
-from shardline.wording import counted
+from shardline.pairing.pair_plan import PairPlan
+from shardline.provenance.catalog import Catalog
+from shardline.text import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from shardline.log.entry import Entry
-    from shardline.log.facts import Shard
+    from shardline.log.model import Shard
     from shardline.log.snapshot import Snapshot
 
 

@@ -18,16 +18,16 @@ from shardline.errors import PackageMissingError
 from shardline.hints import Hint
 from shardline.lineage.exports.openlineage_facets import Facets
 from shardline.log.state import RESERVED_CHECKS
-from shardline.operations.consumers import CONSUME
+from shardline.provenance.consumers import CONSUME
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from openlineage.client.event_v2 import InputDataset, OutputDataset, RunEvent
 
-    from shardline.lineage.catalog import Catalog
     from shardline.log.entry import Entry
-    from shardline.log.facts import Source
+    from shardline.log.model import Source
+    from shardline.provenance.catalog import Catalog
 
 PRODUCER = f"urn:shardline:{__version__}"
 _RUNS = uuid5(NAMESPACE_URL, "shardline entry")

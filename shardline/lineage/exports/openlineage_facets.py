@@ -8,16 +8,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from shardline import __version__
-from shardline.log.facts import Totals
+from shardline.log.model import Totals
 from shardline.log.state import RESERVED_CHECKS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from shardline.lineage.origins import FieldOrigin
     from shardline.log.entry import Entry
-    from shardline.log.facts import Attestation, Source
-    from shardline.log.schema import Schema
+    from shardline.log.model import Attestation, Source
+    from shardline.provenance.feature_origins import FieldOrigin
+    from shardline.schema.schema import Schema
 
 _IDENTITY = frozenset({"kept", "renamed"})
 

@@ -8,8 +8,8 @@ from urllib.parse import urlsplit
 
 from shardline.errors import BadNameError, UnavailableError
 from shardline.hints import Hint
-from shardline.storage.local import DurableFile
-from shardline.wording import counted
+from shardline.storage.durable_file import DurableFile
+from shardline.text import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

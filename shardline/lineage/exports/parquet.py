@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow.parquet as pq
 
-from shardline.storage.local import DurableFile
+from shardline.storage.durable_file import DurableFile
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
     from typing_extensions import Buffer
 
-    from shardline.log.schema import Feature, Schema
     from shardline.log.snapshot import Snapshot
+    from shardline.schema.schema import Feature, Schema
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,9 +20,9 @@ from shardline.operations.history import history
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from shardline.lineage.catalog import Catalog
     from shardline.lineage.findings import Finding, Severity
     from shardline.lineage.page.layout import Line, Point
+    from shardline.provenance.catalog import Catalog
 
 MOST_SNAPSHOTS, LEAST_SNAPSHOTS, ALL_SNAPSHOTS = 200, 10, 1500
 """How many snapshots of a version are told in full at most, at least, and of all together."""

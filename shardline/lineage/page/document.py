@@ -18,15 +18,15 @@ from typing import TYPE_CHECKING
 from shardline.lineage.page.data import page_data
 from shardline.lineage.page.model import as_json
 from shardline.log.version import utc_now
-from shardline.storage.local import DurableFile
+from shardline.storage.durable_file import DurableFile
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from datetime import datetime
 
-    from shardline.lineage.catalog import Catalog
     from shardline.lineage.findings import Finding
     from shardline.lineage.page.model import ReportPage
+    from shardline.provenance.catalog import Catalog
 
 _SCRIPTS = ("elements.js", "plot.js", "version.js", "graph.js", "page.js")
 _HARMLESS = str.maketrans({"<": "\\u003c", ">": "\\u003e", "&": "\\u0026"})

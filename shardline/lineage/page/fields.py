@@ -11,11 +11,11 @@ from shardline.lineage.page.words import shown
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from shardline.lineage.catalog import Catalog
-    from shardline.lineage.origins import FieldOrigin
     from shardline.lineage.page.model import Change
     from shardline.log.entry import Entry
-    from shardline.log.schema import Feature, Schema
+    from shardline.provenance.catalog import Catalog
+    from shardline.provenance.feature_origins import FieldOrigin
+    from shardline.schema.schema import Feature, Schema
 
 _NAME = 120
 

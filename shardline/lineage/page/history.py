@@ -10,7 +10,7 @@ import numpy as np
 from shardline.lineage.page.checked import check_results, failures_of
 from shardline.lineage.page.model import Event, History, Maker, Moment
 from shardline.lineage.page.words import entry_words, second, shown
-from shardline.log.publishing import are_published
+from shardline.log.publication import are_published
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

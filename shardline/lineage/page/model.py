@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 if TYPE_CHECKING:
     from shardline.lineage.findings import Severity
-    from shardline.lineage.origins import How
+    from shardline.provenance.feature_origins import How
 
 Verdict: TypeAlias = Literal["published", "rejected", "waiting", "unknown"]
 Result: TypeAlias = Literal["passed", "failed", "missing"]

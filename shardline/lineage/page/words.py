@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from shardline.log.state import RESERVED_CHECKS
-from shardline.wording import counted
+from shardline.text import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from datetime import datetime
 
     from shardline.log.entry import Entry
-    from shardline.log.facts import Attestation
+    from shardline.log.model import Attestation
 
 _MOST = 300
 _SHOWN_NAMES = 8

@@ -10,14 +10,14 @@ import numpy as np
 from shardline.operations.erasing.history import read_history
 from shardline.operations.erasing.paired_sides import PairedSides
 from shardline.operations.erasing.relations import aligned, laid_out
-from shardline.operations.row_map import RowMapError
+from shardline.sidecars.row_map import RowMapError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from shardline.kernel.types import IntArray
     from shardline.log.entry import Entry
-    from shardline.log.facts import Input, Shard
+    from shardline.log.model import Input, Shard
     from shardline.operations.erasing.history import DatasetHistory, VersionHistory
     from shardline.operations.erasing.predicate import Mask
     from shardline.operations.erasing.relations import Relation, Rows

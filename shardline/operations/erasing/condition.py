@@ -15,14 +15,14 @@ from shardline.errors import FieldsError, InvalidArgumentError, SchemaMismatchEr
 from shardline.hints import Hint, Option
 from shardline.operations.erasing.predicate import scalar_feature
 from shardline.operations.erasing.predicate_text import parse
-from shardline.readers.arrow_columns import schema_of
+from shardline.schema.arrow_columns import schema_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
-    from shardline.fields import Bound, Fields
-    from shardline.log.schema import Feature, Schema
     from shardline.operations.erasing.predicate import Mask, Node
+    from shardline.schema.schema import Feature, Schema
+    from shardline.udf import Bound, Fields
 
 _LARGEST = 2**63
 _WHOLE = re.compile(r"[+-]?\d{1,20}", re.ASCII)

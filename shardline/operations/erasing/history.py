@@ -7,13 +7,13 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from shardline.log.version import Version
-from shardline.operations.discover import find_versions
-from shardline.operations.sidecars import SidecarReader
+from shardline.provenance.discovery import find_versions
+from shardline.sidecars.reader import SidecarReader
 
 if TYPE_CHECKING:
     from shardline.log.entry import Entry
-    from shardline.log.facts import Input, Shard
-    from shardline.log.schema import Schema
+    from shardline.log.model import Input, Shard
+    from shardline.schema.schema import Schema
     from shardline.storage import Store
 
 ERASE = "erase"

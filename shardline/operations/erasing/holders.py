@@ -8,28 +8,28 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from shardline.errors import ShardlineError
 from shardline.log.version import Version
-from shardline.operations.advice.again import DERIVES, words_again
-from shardline.operations.discover import find_all_versions
 from shardline.operations.erasing.history import ERASE
 from shardline.operations.erasing.remains import Remains
-from shardline.operations.keepers import (
+from shardline.provenance.commands import DERIVES, words_again
+from shardline.provenance.discovery import find_all_versions
+from shardline.provenance.pins import holder_of
+from shardline.provenance.retainers import (
     consumer_words,
     pin_let_go,
     plain_command,
     tag_let_go,
     vacuum_command,
 )
-from shardline.operations.pins import holder_of
 from shardline.storage import open_store
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping
 
     from shardline.log.entry import Entry
-    from shardline.log.facts import Json, Source
+    from shardline.log.model import Json, Source
     from shardline.operations.erasing.history import DatasetHistory, VersionHistory
     from shardline.operations.erasing.relations import Rows, Spread
-    from shardline.operations.keepers import Command
+    from shardline.provenance.retainers import Command
 
 Kind: TypeAlias = Literal[
     "descendant",

@@ -13,27 +13,27 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from shardline.errors import ObjectMissingError, ShardlineError
-from shardline.files.reader import DEFAULT_LIMITS, RecordFile
-from shardline.files.stored import StoredFile
-from shardline.log.facts import PLAN, SHARD_NAME
 from shardline.log.log import CHECKPOINT_NAME, ENTRY_NAME, HINT
-from shardline.log.sidecars import RECEIPT, ROWS
+from shardline.log.model import PLAN, SHARD_NAME
+from shardline.log.sidecar_names import RECEIPT, ROWS
 from shardline.operations.arrivals import ARRIVALS
 from shardline.operations.erasing.holders import Holder
 from shardline.operations.erasing.quarantined import look_at_uncommitted
 from shardline.operations.erasing.row_search import RowSearch
 from shardline.operations.erasing.search import views_of
-from shardline.operations.keepers import vacuum_command
-from shardline.operations.receipt import parse_receipt
+from shardline.provenance.retainers import vacuum_command
+from shardline.sidecars.receipt import parse_receipt
 from shardline.storage import PROBE_NAME, TEMPORARY_NAME, object_uri
+from shardline.tfrecord.open_file import StoredFile
+from shardline.tfrecord.reader import DEFAULT_LIMITS, RecordFile
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from shardline.files.reader import Limits
     from shardline.operations.erasing.condition import Condition
     from shardline.operations.erasing.history import DatasetHistory
     from shardline.storage import ObjectInfo
+    from shardline.tfrecord.reader import Limits
 
 Sort: TypeAlias = Literal["shard", "temporary", "refused", "receipt", "orphan", "foreign"]
 

@@ -18,7 +18,7 @@ from shardline.operations.erasing.relations import relations_of, spread
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
 
-    from shardline.log.facts import Input
+    from shardline.log.model import Input
     from shardline.operations.erasing.history import DatasetHistory, VersionHistory
     from shardline.operations.erasing.relations import Rows
 

@@ -8,20 +8,20 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from shardline.log.sidecars import ROWS
-from shardline.operations.combining.grid import Extent, Grid
-from shardline.operations.combining.plan import Cover, estimate
+from shardline.log.sidecar_names import ROWS
 from shardline.operations.erasing.pairs import is_chosen
-from shardline.operations.row_map import RowMap, RowMapError
-from shardline.operations.sidecars import SidecarMismatchError
+from shardline.pairing.coverage import Cover, estimate
+from shardline.pairing.grid import Extent, Grid
+from shardline.sidecars.reader import SidecarMismatchError
+from shardline.sidecars.row_map import RowMap, RowMapError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from shardline.kernel.types import IntArray
     from shardline.log.entry import Entry
-    from shardline.log.facts import Shard
-    from shardline.operations.sidecars import SidecarReader
+    from shardline.log.model import Shard
+    from shardline.sidecars.reader import SidecarReader
     from shardline.storage import Store
 
 _LOT = 256 * 1024

@@ -8,21 +8,21 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
-from shardline.log.sidecars import ROWS
+from shardline.log.sidecar_names import ROWS
 from shardline.log.version import Version
-from shardline.operations.combining.grid import Extent, Grid
-from shardline.operations.combining.plan import Cover, estimate
-from shardline.operations.row_map import RowMap, RowMapError
-from shardline.operations.sidecars import SidecarMismatchError
+from shardline.pairing.coverage import Cover, estimate
+from shardline.pairing.grid import Extent, Grid
+from shardline.sidecars.reader import SidecarMismatchError
+from shardline.sidecars.row_map import RowMap, RowMapError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from shardline.kernel.types import IntArray
     from shardline.log.entry import Entry
-    from shardline.log.facts import Input, Shard
+    from shardline.log.model import Input, Shard
     from shardline.operations.erasing.history import DatasetHistory
-    from shardline.operations.sidecars import SidecarReader
+    from shardline.sidecars.reader import SidecarReader
 
 Names: TypeAlias = "tuple[str | None, ...]"
 """The shards of a side, in order; None for one of which no rows are carried on."""

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from shardline.errors import SchemaMismatchError, VersionMissingError
-from shardline.execution.engine import Threads
-from shardline.files.reader import DEFAULT_LIMITS
+from shardline.execution.executor import Threads
 from shardline.operations.erasing.condition import Keys, condition_of
 from shardline.operations.erasing.history import ERASE, read_history
 from shardline.operations.erasing.holders import (
@@ -27,21 +26,22 @@ from shardline.operations.erasing.relations import erased_before, reached, relat
 from shardline.operations.erasing.search import search, search_tasks
 from shardline.paths import each_of
 from shardline.storage import check_name, open_store
+from shardline.tfrecord.reader import DEFAULT_LIMITS
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from shardline.execution.engine import Engine, Listener
-    from shardline.fields import Fields
-    from shardline.files.reader import Limits
+    from shardline.execution.executor import Engine, Listener
     from shardline.kernel.types import IntArray
-    from shardline.log.facts import Shard
+    from shardline.log.model import Shard
     from shardline.operations.erasing.condition import Condition
     from shardline.operations.erasing.history import DatasetHistory, VersionHistory
     from shardline.operations.erasing.quarantined import QuarantineFile
     from shardline.operations.erasing.relations import Rows
     from shardline.storage import Store
+    from shardline.tfrecord.reader import Limits
+    from shardline.udf import Fields
 
 
 @dataclass(frozen=True, slots=True, eq=False)

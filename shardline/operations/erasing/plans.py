@@ -20,15 +20,15 @@ from shardline.readers.virtual import VirtualShard
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from shardline.files.reader import Limits
-    from shardline.log.facts import Input, Shard
-    from shardline.log.schema import Feature
+    from shardline.log.model import Input, Shard
     from shardline.log.snapshot import Snapshot
-    from shardline.operations.combining.names import Key
     from shardline.operations.erasing.condition import Condition
     from shardline.operations.erasing.history import DatasetHistory, VersionHistory
     from shardline.operations.erasing.search import Found
+    from shardline.pairing.feature_names import Key
     from shardline.readers.virtual import Opened
+    from shardline.schema.schema import Feature
+    from shardline.tfrecord.reader import Limits
 
 
 @dataclass(frozen=True)

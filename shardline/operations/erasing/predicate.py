@@ -15,14 +15,14 @@ import pyarrow.compute as pc
 
 from shardline.errors import SchemaMismatchError
 from shardline.hints import Hint, Option
-from shardline.readers.arrow_columns import schema_of
+from shardline.schema.arrow_columns import schema_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
-    from shardline.log.schema import Feature, Schema
+    from shardline.schema.schema import Feature, Schema
 
     Mask = NDArray[np.bool_]
     Columns = Mapping[str, pa.Array]

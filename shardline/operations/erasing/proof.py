@@ -25,7 +25,7 @@ from shardline.operations.erasing.leftovers import leftover_holders
 from shardline.operations.erasing.origins import origin_holders
 from shardline.operations.erasing.quarantined import look_through, quarantine_holders
 from shardline.operations.erasing.relations import erased_before, relations_of, spread
-from shardline.operations.keepers import plain_command
+from shardline.provenance.retainers import plain_command
 from shardline.storage import check_name, open_store
 
 if TYPE_CHECKING:
@@ -34,11 +34,11 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from shardline.log.entry import Entry
-    from shardline.log.facts import Json, Shard
+    from shardline.log.model import Json, Shard
     from shardline.operations.erase import ErasePlan
     from shardline.operations.erasing.history import DatasetHistory, VersionHistory
     from shardline.operations.erasing.relations import Rows
-    from shardline.operations.keepers import Command
+    from shardline.provenance.retainers import Command
     from shardline.storage import Store
 
 _BESIDE = ("", ".index")

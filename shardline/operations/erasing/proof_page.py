@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from shardline import __version__
-from shardline.operations.keepers import plain_command, vacuum_command
+from shardline.provenance.retainers import plain_command, vacuum_command
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from datetime import datetime
 
     from shardline.operations.erasing.proof import ErasureProof, GoneShard, ProvedEntry
-    from shardline.operations.keepers import Command
+    from shardline.provenance.retainers import Command
 
 
 _KINDS = {

@@ -27,12 +27,12 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence
 
     from shardline.log.entry import Entry
-    from shardline.log.schema import Schema
     from shardline.operations.erasing.condition import Condition
     from shardline.operations.erasing.history import DatasetHistory
     from shardline.operations.erasing.relations import Rows
     from shardline.operations.erasing.row_search import RefusedRow, Verdict
     from shardline.operations.erasing.search import View
+    from shardline.schema.schema import Schema
     from shardline.storage import Store
 
 _READ_BYTES = 4 * 1024 * 1024

@@ -14,17 +14,17 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 import numpy as np
 
-from shardline.log.sidecars import RECEIPT
+from shardline.log.sidecar_names import RECEIPT
 from shardline.operations.erasing.history import ERASE
 from shardline.operations.erasing.pairs import Paired, count_pairs, pairs_of
-from shardline.operations.receipt import parse_receipt
+from shardline.sidecars.receipt import parse_receipt
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from shardline.kernel.types import IntArray
     from shardline.log.entry import Entry
-    from shardline.log.facts import Shard
+    from shardline.log.model import Shard
     from shardline.operations.erasing.history import DatasetHistory, VersionHistory
 
 Rows: TypeAlias = "dict[str, IntArray]"

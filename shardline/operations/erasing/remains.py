@@ -12,7 +12,7 @@ from shardline.operations.erasing.above import Above, Histories
 from shardline.operations.erasing.relations import Aligned, Laid, relations_of, spread
 
 if TYPE_CHECKING:
-    from shardline.log.facts import Shard
+    from shardline.log.model import Shard
     from shardline.operations.erasing.history import DatasetHistory
     from shardline.operations.erasing.relations import Relation, Rows
 

@@ -19,27 +19,27 @@ import pyarrow as pa
 
 from shardline import kernel
 from shardline.errors import ShardlineError
-from shardline.fields.misfits import BatchMisfit
 from shardline.kernel.columns import from_arrow
-from shardline.log.meanings import Category, Text
 from shardline.operations.erasing.condition import Chosen, Keys
 from shardline.operations.erasing.search import View
-from shardline.readers.arrow_columns import column_of, schema_of, to_column
+from shardline.schema.arrow_columns import column_of, schema_of, to_column
+from shardline.schema.encoding import KEPT_BYTES
+from shardline.schema.logical_types import Category, Text
+from shardline.schema.python_values import fit_values
 from shardline.sources.choose import format_of_name
 from shardline.sources.csv_cells import fit_cells
 from shardline.sources.csv_text import NotCsv, cells
-from shardline.sources.frames import KEPT_BYTES
 from shardline.sources.json_values import NotJson, parsed
 from shardline.sources.source import RowFormat
-from shardline.sources.values import fit_values
+from shardline.udf.results import BatchMisfit
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from shardline.kernel.types import Buffer, IntArray
-    from shardline.log.schema import Feature, Schema
     from shardline.operations.erasing.condition import Chooser, Condition
-    from shardline.sources.fit import Fitted
+    from shardline.schema.conversion import Fitted
+    from shardline.schema.schema import Feature, Schema
 
 Verdict: TypeAlias = "bool | None"
 """Whether a row is meant; None where that cannot be told."""

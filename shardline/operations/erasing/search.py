@@ -20,27 +20,27 @@ from shardline.errors import (
     UnreadableSnapshotError,
 )
 from shardline.execution.threads import run_tasks
-from shardline.fields.misfits import BatchMisfit
-from shardline.log.facts import SHARD_NAME
-from shardline.log.schema import Schema
-from shardline.operations.combining.names import Naming, name_features
+from shardline.log.model import SHARD_NAME
 from shardline.operations.refused import misfit_batch
+from shardline.pairing.feature_names import Naming, name_features
 from shardline.readers.batches import Batches
 from shardline.readers.records import bytes_read, records_of
 from shardline.readers.shards import shard_file
+from shardline.schema.schema import Schema
+from shardline.udf.results import BatchMisfit
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from shardline.execution.engine import Running
-    from shardline.files.reader import Block, Limits
+    from shardline.execution.executor import Running
     from shardline.kernel.types import IntArray
     from shardline.log.entry import Entry
-    from shardline.log.facts import Shard
-    from shardline.log.schema import Feature
+    from shardline.log.model import Shard
     from shardline.operations.erasing.condition import Condition
     from shardline.operations.erasing.history import DatasetHistory, VersionHistory
     from shardline.readers.records import Records
+    from shardline.schema.schema import Feature
+    from shardline.tfrecord.reader import Block, Limits
 
 _BLOCK_BYTES = 4 * 1024 * 1024
 _UNREADABLE = (ColumnError, DamagedFileError, ExampleError, StorageError)

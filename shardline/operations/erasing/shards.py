@@ -9,25 +9,24 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from shardline.errors import DamagedFileError
-from shardline.files.compression import Compression
-from shardline.files.packing import frame_ends
 from shardline.kernel.types import HEADER_BYTES
 from shardline.operations.erasing.relations import spans_of
 from shardline.operations.erasing.search import as_shard_error
 from shardline.operations.shards import ShardPlan, make_shard
 from shardline.readers.records import bytes_read
+from shardline.tfrecord.compression import Compression, frame_ends
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from shardline.execution.engine import Running
-    from shardline.files.reader import Block, Limits
+    from shardline.execution.executor import Running
     from shardline.kernel.types import Buffer, IntArray
-    from shardline.log.facts import Base, Shard
-    from shardline.operations.receipt import Receipt
+    from shardline.log.model import Base, Shard
     from shardline.operations.shards import Part
     from shardline.readers.records import Records
+    from shardline.sidecars.receipt import Receipt
     from shardline.storage import Store
+    from shardline.tfrecord.reader import Block, Limits
 
 _BLOCK_BYTES = 4 * 1024 * 1024
 

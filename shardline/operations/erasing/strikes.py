@@ -18,7 +18,7 @@ import numpy as np
 
 from shardline.errors import ConflictError
 from shardline.log.changes import RewriteSidecars
-from shardline.log.sidecars import RECEIPT, REFUSED
+from shardline.log.sidecar_names import RECEIPT, REFUSED
 from shardline.log.state import name_key
 from shardline.operations.erasing.quarantined import (
     QuarantineFile,
@@ -28,17 +28,17 @@ from shardline.operations.erasing.quarantined import (
     rewritten_meanwhile,
 )
 from shardline.operations.erasing.relations import spans_of
-from shardline.operations.receipt import parse_receipt, parse_spans
-from shardline.operations.sidecars import (
+from shardline.sidecars.reader import (
     SidecarMismatchError,
     SidecarReader,
     sidecar_mismatch,
 )
+from shardline.sidecars.receipt import parse_receipt, parse_spans
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from shardline.log.facts import Json
+    from shardline.log.model import Json
     from shardline.log.version import Version
     from shardline.operations.erasing.history import DatasetHistory
     from shardline.storage import Store

@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING
 
 from shardline.errors import ShardlineError
 from shardline.log.version import Version
-from shardline.operations.discover import find_all_versions
-from shardline.operations.origin import is_intact
 from shardline.operations.rebuild_plan import Slice, span_of
+from shardline.operations.shard_origin import is_intact
+from shardline.provenance.discovery import find_all_versions
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
 
-    from shardline.files.reader import Limits
     from shardline.log.entry import Entry
-    from shardline.log.facts import Shard
+    from shardline.log.model import Shard
+    from shardline.tfrecord.reader import Limits
 
 
 def copied_pieces(

@@ -12,25 +12,25 @@ from shardline.errors import (
     SourceError,
     WrongShardError,
 )
-from shardline.files.compression import Compression
-from shardline.files.stored import StoredFile
 from shardline.hints import Hint
-from shardline.operations.origin import SourceRows
-from shardline.operations.receipt import Receipt
 from shardline.operations.repairing.old_places import OldPlaces
 from shardline.operations.repairing.refill import PieceFilling, RowFilling
+from shardline.operations.shard_origin import SourceRows
 from shardline.operations.shards import ShardPlan, make_shard
+from shardline.sidecars.receipt import Receipt
 from shardline.sources.origin import FileOrigin
 from shardline.sources.tfrecord import TFRecordSource
+from shardline.tfrecord.compression import Compression
+from shardline.tfrecord.open_file import StoredFile
 
 if TYPE_CHECKING:
-    from shardline.execution.engine import Running
-    from shardline.files.reader import Limits
-    from shardline.log.facts import Json, Shard
-    from shardline.log.schema import Schema
+    from shardline.execution.executor import Running
+    from shardline.log.model import Json, Shard
     from shardline.operations.rebuild_plan import Slice
     from shardline.operations.shards import Filling
+    from shardline.schema.schema import Schema
     from shardline.storage import Store
+    from shardline.tfrecord.reader import Limits
 
 How: TypeAlias = Literal["inputs", "source", "copies", "salvage", "again"]
 """Of what a shard is made anew; "again" is by the command that derived it, and not by a repair."""

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from shardline.errors import IndexMismatchError
-from shardline.files.index import read_offsets
 from shardline.kernel.types import HEADER_BYTES
-from shardline.operations.row_map import NOTHING
+from shardline.sidecars.row_map import NOTHING
 from shardline.sources.base import Done
 from shardline.sources.tfrecord import RecordChunk
+from shardline.tfrecord.index import read_offsets
 
 if TYPE_CHECKING:
     from shardline.kernel.types import IntArray
-    from shardline.log.facts import Shard
+    from shardline.log.model import Shard
     from shardline.sources import Chunk, Frames
     from shardline.storage import Store
 

@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from shardline.errors import SourceError
-from shardline.operations.origin import SourceRows
 from shardline.operations.rebuild import Copying
 from shardline.operations.row_stream import cut_frames
+from shardline.operations.shard_origin import SourceRows
 
 if TYPE_CHECKING:
-    from shardline.execution.engine import Running
-    from shardline.files.reader import Limits
-    from shardline.log.schema import Schema
+    from shardline.execution.executor import Running
     from shardline.operations.rebuild_plan import Slice
     from shardline.operations.repairing.old_places import OldPlaces
     from shardline.operations.shards import Filling, Part
+    from shardline.schema.schema import Schema
     from shardline.storage import Store
+    from shardline.tfrecord.reader import Limits
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from shardline import canonical_json as canonical
 from shardline.errors import ShardlineError
 from shardline.lineage.audit import audit
-from shardline.lineage.catalog import Catalog
 from shardline.lineage.trace import trace
-from shardline.log import canonical
 from shardline.log.version import Version
 from shardline.operations.erase import erase
-from shardline.operations.row_map import RowMapWriter
+from shardline.provenance.catalog import Catalog
+from shardline.sidecars.row_map import RowMapWriter
 from tests.fuzz.harness import CORPUS, Case, Finding, Target
 from tests.fuzz.mutate import mutate_bytes, mutate_json, mutate_records, mutate_text
 

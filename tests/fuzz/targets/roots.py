@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 from shardline.errors import ShardlineError
 from shardline.lineage.audit import audit
-from shardline.lineage.catalog import Catalog
 from shardline.lineage.trace import trace
 from shardline.log.version import Version
 from shardline.operations.verify_version import verify_version
+from shardline.provenance.catalog import Catalog
 from tests.fuzz.harness import Case, Finding, Target
 from tests.fuzz.mutate import mutate_bytes, mutate_json
 

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from shardline.errors import ShardlineError
-from shardline.fields import joined_fields
-from shardline.log.schema import Feature, Schema, Text
 from shardline.log.version import Version
 from shardline.operations.append import append
 from shardline.operations.extend import extend
+from shardline.schema.schema import Feature, Schema, Text
 from shardline.sources.choose import as_source
+from shardline.udf import joined_fields
 from tests.fuzz.examples import (
     arrow_rows,
     assert_same_rows,

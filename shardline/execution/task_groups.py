@@ -1,0 +1,130 @@
+"""Run many small tasks as a few large ones: to run a task costs more than a small one does."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Generic, TypeAlias, TypeVar
+
+from shardline.execution.executor import Running, ShardTask
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from shardline.execution.executor import Engine, Listener
+
+SMALL_BYTES = 64 * 1024
+"""A task that reads no more than this is small."""
+_FEWEST_TASKS = 16
+_MOST_TASKS = 256
+_MOST_BYTES = 4 * 1024 * 1024
+
+Task = TypeVar("Task", bound=ShardTask)
+Result = TypeVar("Result")
+Together: TypeAlias = "Callable[[Sequence[Task], Running], Sequence[Result | None]]"
+
+
+@dataclass(frozen=True, slots=True)
+class TaskGroup(Generic[Task]):
+    """Tasks that are run one after the other, as a single task of an engine."""
+
+    tasks: Sequence[Task]
+    sizes: Sequence[int | None]
+
+    @property
+    def step(self) -> str:
+        """The step that all of them belong to."""
+        return self.tasks[0].step
+
+    @property
+    def label(self) -> str:
+        """The label of the first one, which no other group has."""
+        return self.tasks[0].label
+
+    @property
+    def size(self) -> int | None:
+        """How many bytes they read together."""
+        return None if None in self.sizes else sum(size or 0 for size in self.sizes)
+
+
+def small_groups(sizes: Sequence[int | None]) -> Iterator[slice]:
+    """Cut tasks of these sizes into groups: small ones that follow each other, others alone.
+
+    A few tasks are not put together, so that they can run side by side.
+    """
+    most = _MOST_TASKS if len(sizes) >= _FEWEST_TASKS else 1
+    first = total = 0
+    for at, size in enumerate(sizes):
+        is_small = size is not None and size <= SMALL_BYTES
+        total += size or 0
+        if at > first and (not is_small or at - first == most or total > _MOST_BYTES):
+            yield slice(first, at)
+            first, total = at, size or 0
+        if not is_small:
+            yield slice(first, at + 1)
+            first, total = at + 1, 0
+    if first < len(sizes):
+        yield slice(first, len(sizes))
+
+
+def run_grouped(
+    engine: Engine,
+    work: Callable[[Task, Running], Result],
+    tasks: Sequence[Task],
+    progress: Listener | None = None,
+    *,
+    together: Together[Task, Result] | None = None,
+) -> Iterator[Result]:
+    """Give each task's result in the order of the tasks, as `Engine.run` does.
+
+    `together` does several tasks at once. It returns None for each that it leaves to `work`.
+    """
+    sizes = [task.size for task in tasks]
+    groups = [TaskGroup(tasks[cut], sizes[cut]) for cut in small_groups(sizes)]
+    for results in engine.run(partial(_run_group, work, together), groups, progress):
+        yield from results
+
+
+def _run_group(
+    work: Callable[[Task, Running], Result],
+    together: Together[Task, Result] | None,
+    group: TaskGroup[Task],
+    running: Running,
+) -> list[Result]:
+    tasks = group.tasks
+    if len(tasks) == 1:
+        return [work(tasks[0], running)]
+    share = _Share(running)
+    done: Sequence[Result | None] = [None] * len(tasks)
+    if together is not None:
+        done = together(tasks, share)
+        share.end_task()
+    results = []
+    for task, result in zip(tasks, done, strict=True):
+        if result is None:
+            result = work(task, share)  # noqa: PLW2901 - the same, done by itself
+            share.end_task()
+        results.append(result)
+    return results
+
+
+class _Share:
+    """What a task of a group can ask and tell: what it tells is added to the tasks before it."""
+
+    workers = 1
+
+    def __init__(self, running: Running) -> None:
+        self._running = running
+        self._done = self._records = 0
+        self._last = (0, 0)
+
+    def tell(self, done: int, records: int) -> None:
+        """Say how far the task is. Raises CancelledError if it is to stop."""
+        self._last = (done, records)
+        self._running.tell(self._done + done, self._records + records)
+
+    def end_task(self) -> None:
+        """Count what the task told last."""
+        self._done += self._last[0]
+        self._records += self._last[1]
+        self._last = (0, 0)

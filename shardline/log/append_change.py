@@ -1,0 +1,265 @@
+"""What an append commits: new shards with their sources, and the sources that could not land."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from shardline.errors import ConflictError, LogError, SchemaMismatchError
+from shardline.hints import Hint
+from shardline.log.changes import Draft, edit, live_names, refuse_unfit
+from shardline.log.model import Added, Input, Json, Shard, Source
+from shardline.log.state import DISMISS
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from shardline.log.state import Dismissal, State
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """The log as an append saw it when it chose its sources: its newest entry and snapshot.
+
+    `words` are what the log said of sources that land although it knows them, by their keys.
+    """
+
+    entry: int
+    snapshot: int
+    words: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """What a replacement takes out: the landings of sources, and the shards that held them.
+
+    `landings` are the key and the entry of each. `cut` names the shards; each is exchanged for the
+    same without those records, or for None if it has no others. `at` tells for the key of a new
+    source in whose place its shards go. `sidecars` are the digests of the files written with the
+    shards in `cut`.
+    """
+
+    landings: Sequence[tuple[str, int]] = ()
+    cut: Mapping[str, Shard | None] = field(default_factory=dict)
+    at: Mapping[str, str] = field(default_factory=dict)
+    sidecars: Json = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Append:
+    """New shards behind those that are there. Each says which of the sources it came from.
+
+    A source that landed or was rejected before is left out with its shards; with `reland`, one
+    that was rejected or rolled back comes in again. `quarantine` tells, by the key of a source,
+    where its rows are that gave no record, and `digests` what the rows of a batch amount to.
+    `sidecars` are the digests of the files written with the shards, by the key of their source.
+
+    With `seen`, what landed meanwhile is compared: a source of the same path, batch or content
+    makes the choice stale. Then `exchange` is what the new sources replace.
+    """
+
+    shards: Sequence[Shard]
+    sources: Sequence[Source]
+    operation: str = "append"
+    parameters: Json = field(default_factory=dict)
+    inputs: tuple[Input, ...] = ()
+    fingerprint: str | None = None
+    reland: bool = False
+    quarantine: Mapping[str, Json] = field(default_factory=dict)
+    sidecars: Mapping[str, Json] = field(default_factory=dict)
+    digests: Mapping[str, str] = field(default_factory=dict)
+    seen: Seen | None = None
+    exchange: Exchange = Exchange()
+
+    @property
+    def written(self) -> list[Shard]:
+        """All shards that it adds: those of the sources, and what stays of exchanged ones."""
+        return [*self.shards, *(one for one in self.exchange.cut.values() if one is not None)]
+
+    def on(self, state: State) -> Draft | None:
+        """Keep both; what landed meanwhile is left out."""
+        if self.fingerprint not in {None, state.fingerprint}:
+            raise SchemaMismatchError(
+                f"{state.name}: the shards have another schema", version=state.name
+            )
+        told = {source.key for source in self.sources}
+        if not all(shard.source in told for shard in self.shards):
+            raise LogError(
+                f"{state.name}: a shard of an append names no source of it",
+                code="missing-source",
+                version=state.name,
+            )
+        wanted = self._new(state)
+        if not wanted:
+            return None
+        if self.seen is not None:
+            self._refuse_stale(state, self.seen, wanted)
+        keys = {source.key for source in wanted}
+        shards = [shard for shard in self.shards if shard.source in keys]
+        before = any(state.has_landed(shard.name) for shard in shards)
+        refuse_unfit(state, shards, live_names(state) if before else ())
+        added: tuple[Added, ...] = tuple(Added(shard) for shard in shards)
+        removed: tuple[str, ...] = ()
+        if self.exchange.cut:
+            refuse_unfit(state, self.written, live_names(state))
+            added, removed = edit(state, self._exchanged(state, shards))
+        return Draft(
+            operation=self.operation,
+            parameters={**self.parameters, **self._told(wanted, added)},
+            inputs=self.inputs,
+            added=added,
+            removed=removed,
+            sources=tuple(wanted),
+            sidecars=self._sidecars(wanted),
+        )
+
+    def _sidecars(self, wanted: Sequence[Source]) -> Json:
+        """Return the digests of the files written with the shards that are added."""
+        sidecars = dict(self.exchange.sidecars)
+        for source in wanted:
+            sidecars |= self.sidecars.get(source.key, {})
+        return sidecars
+
+    def _told(self, wanted: Sequence[Source], added: Sequence[Added]) -> Json:
+        """What the entry tells of the sources that land, and of what they replace."""
+        quarantine = [
+            {"source": source.key, **self.quarantine[source.key]}
+            for source in wanted
+            if source.key in self.quarantine
+        ]
+        digests = [
+            {"source": source.key, "digest": self.digests[source.key]}
+            for source in wanted
+            if source.key in self.digests
+        ]
+        told: Json = {"quarantine": quarantine} if quarantine else {}
+        told |= {"batches": digests} if digests else {}
+        if self.exchange.landings:
+            told["replaced"] = [
+                {"source": key, "entry": entry} for key, entry in self.exchange.landings
+            ]
+        old = {one.name: name for name, one in self.exchange.cut.items() if one is not None}
+        if old:
+            told["of"] = [old.get(one.shard.name) for one in added]
+        return told
+
+    def _new(self, state: State) -> Sequence[Source]:
+        """The sources that may land."""
+        told = [(source, state.sources.get(source.key)) for source in self.sources]
+        if all(entry is None for _, entry in told):
+            return self.sources
+        if self.seen is not None:
+            words = self.seen.words
+            return [one for one, entry in told if entry == words.get(one.key)]
+        held = Held(state) if self.reland else None
+        return [
+            source
+            for source, entry in told
+            if entry is None or (held is not None and not held.holds(source, entry))
+        ]
+
+    def _refuse_stale(self, state: State, seen: Seen, wanted: Sequence[Source]) -> None:
+        """Refuse a choice that might be another one by now; whoever made it chooses again."""
+        if state.number == seen.entry:
+            return
+        moved = state.snapshot != seen.snapshot
+        exchanges = bool(self.exchange.landings)
+        if (
+            (moved and any(source.key in seen.words for source in wanted))
+            or (exchanges and len(wanted) != len(self.sources))
+            or (exchanges and moved and seen.snapshot not in set(state.line()))
+            or not set(self.exchange.cut) <= set(live_names(state) if exchanges else ())
+            or any(state.landings.since(source, seen.entry) for source in wanted)
+        ):
+            raise ConflictError(
+                f"{state.name}: sources of the same path or content landed meanwhile",
+                code="stale-plan",
+                hint=Hint.of("append again"),
+                version=state.name,
+            )
+
+    def _exchanged(self, state: State, shards: Sequence[Shard]) -> list[Shard]:
+        """The list after the exchange: new shards where those were that they replace."""
+        new: dict[str, list[Shard]] = {}
+        for shard in shards:
+            new.setdefault(shard.source or "", []).append(shard)
+        cut, found = self.exchange.cut, []
+        for stay in state.stays.at(state.snapshot):
+            name = stay.shard.name
+            kept = cut.get(name, stay.shard)
+            found += [kept] if kept is not None else []
+            for key, place in self.exchange.at.items():
+                found += new.pop(key, []) if place == name else []
+        return [*found, *(shard for some in new.values() for shard in some)]
+
+
+class Held:
+    """Whether the newest snapshot holds what came from a source, by itself or in a rebuilt shard.
+
+    `entry` is the one that the source landed with, and is held with unless that was rolled back;
+    a negative one rejected it.
+    """
+
+    def __init__(self, state: State) -> None:
+        self._timeline = state.timeline
+        self._keys = {stay.shard.source for stay in state.stays.at(state.snapshot)}
+        self._line = set(state.line())
+
+    def holds(self, source: Source, entry: int) -> bool:
+        """Whether it is held."""
+        return source.key in self._keys or (
+            entry > 0 and self._timeline.of_entry(entry) in self._line
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class SetAside:
+    """Sources that could not land count as rejected from now on: nobody tries them at every turn.
+
+    `reasons` tells why, by the key of the source; `duplicates` of what a source is a duplicate. One
+    that landed before is left as it is, and so is one that was rejected, unless someone tried to
+    `reland` it.
+    """
+
+    sources: Sequence[Source]
+    reasons: Mapping[str, Json]
+    reland: bool = False
+    duplicates: Mapping[str, Json] = field(default_factory=dict)
+
+    def on(self, state: State) -> Draft | None:
+        """Keep both."""
+        told = [(source, state.sources.get(source.key)) for source in self.sources]
+        new = tuple(
+            source for source, entry in told if entry is None or (self.reland and entry < 0)
+        )
+        if not new:
+            return None
+        parameters = {
+            name: [{"source": one.key, **some[one.key]} for one in new if one.key in some]
+            for name, some in (("set_aside", self.reasons), ("duplicates", self.duplicates))
+        }
+        return Draft(
+            operation="reject",
+            parameters={name: told for name, told in parameters.items() if told},
+            sources=new,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Dismiss:
+    """Rejected sources and duplicates that nobody has to look at again; they stay out."""
+
+    dismissals: Sequence[Dismissal]
+    reason: str = ""
+
+    def on(self, state: State) -> Draft | None:
+        """Keep both; leave out a source that landed, changed or was rejected again meanwhile."""
+        open_ones = [
+            dismissal.to_dict()
+            for dismissal in self.dismissals
+            if state.open_sources.get(dismissal.place) == dismissal.entry
+        ]
+        if not open_ones:
+            return None
+        parameters: Json = {"reason": self.reason} if self.reason else {}
+        return Draft(operation=DISMISS, parameters={**parameters, "dismissed": open_ones})

@@ -1,0 +1,233 @@
+"""Which snapshots are published, kept up to date while a log is read entry by entry.
+
+`publishing` works it out of all columns at once; here each change costs what it changes. How many
+of a snapshot's shards keep it from being published is counted, and a verdict on a shard moves the
+counts of the snapshots that hold it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from shardline.log.state import MAX_CHECKS, RESERVED_CHECKS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+    from datetime import datetime
+
+    from numpy.typing import NDArray
+
+    from shardline.log.model import Checks, Shard, Totals
+    from shardline.log.state import State
+
+
+_RESERVED = (1 << len(RESERVED_CHECKS)) - 1
+_LOOKED_AT = 8
+
+
+class Row:
+    """A shard in the list from snapshot `since` up to `until`, as `stays` tells of it."""
+
+    __slots__ = ("failed", "landed", "once", "passed", "shard", "since", "told", "until")
+
+    def __init__(self, shard: Shard, since: int, until: int, landed: int) -> None:
+        self.shard = shard
+        self.since = since
+        self.until = until
+        self.landed = landed
+        self.passed = self.failed = self.once = self.told = 0
+
+    def again(self, since: int, until: int) -> Row:
+        """The same shard in the list once more, with what checks said about it."""
+        other = Row(self.shard, since, until, self.landed)
+        other.passed, other.failed = self.passed, self.failed
+        other.once, other.told = self.once, self.told
+        return other
+
+
+class Made:
+    """A snapshot, as `timeline` tells of it, with the digest of the entry that made it.
+
+    `published` is the entry by which it became the newest published one, 0 if it never was.
+    """
+
+    __slots__ = (
+        *("content", "digest", "entry", "failed", "made_from", "number", "passed"),
+        *("published", "rejected", "released", "time", "told", "totals"),
+    )
+
+    def __init__(self, number: int, entry: int, digest: str, time: datetime) -> None:
+        self.number = number
+        self.entry = entry
+        self.digest = digest
+        self.time = time
+        self.totals: Totals
+        self.content = ""
+        self.released: datetime | None = None
+        self.made_from = self.rejected = self.published = 0
+        self.passed = self.failed = self.told = 0
+
+
+class _Policy:
+    """The checks that snapshots from `since` on need, as bits."""
+
+    __slots__ = ("checks", "of_shards", "of_snapshots", "since")
+
+    def __init__(self, since: int, checks: Checks) -> None:
+        self.since = since
+        self.checks = checks
+        self.of_shards = self.of_snapshots = 0
+
+
+class PublishedSoFar:
+    """What is published. `bits` tells the bit of each check that was ever attested."""
+
+    def __init__(self, bits: Mapping[str, int], made: Sequence[Made]) -> None:
+        self._bits = bits
+        self._known = 0
+        self._made = made
+        self._policies: list[_Policy] = []
+        self._bad = np.zeros(64, np.int32)
+        self._live_bad: int | None = 0
+
+    def require(self, since: int, checks: Checks) -> None:
+        """Snapshots from this one on need these checks."""
+        self._policies.append(_Policy(since, checks))
+        self._known = 0
+        self._live_bad = None
+
+    def appended(self, rows: Iterable[Row]) -> None:
+        """Shards came behind the list."""
+        self._catch_up()
+        if self._live_bad is not None and self._policies:
+            needed = self._policies[-1].of_shards
+            self._live_bad += sum(not _is_good(row, needed) for row in rows)
+
+    def relisted(self) -> None:
+        """The list is another one."""
+        self._live_bad = None
+
+    def begin(self, number: int, live: Sequence[Row]) -> None:
+        """A snapshot was made that holds these shards."""
+        self._catch_up()
+        if self._live_bad is None:
+            needed = self._policies[-1].of_shards if self._policies else 0
+            self._live_bad = sum(not _is_good(row, needed) for row in live)
+        if number > len(self._bad):
+            self._bad = np.concatenate([self._bad, np.zeros_like(self._bad)])
+        self._bad[number - 1] = self._live_bad
+
+    def judged(self, row: Row, passed: int, failed: int) -> None:
+        """A check said something of a shard, of which it had `passed` and `failed` these."""
+        self._catch_up()
+        head = len(self._made)
+        end = min(row.until, head + 1)
+        behind = head + 1
+        for policy in reversed(self._policies):
+            needed = policy.of_shards
+            was = (passed & needed) == needed and not failed & _RESERVED
+            first, last = max(row.since, policy.since), min(end, behind)
+            if was != _is_good(row, needed):
+                change = 1 if was else -1
+                if last - first == 1:
+                    self._bad[first - 1] += change
+                elif last > first:
+                    self._bad[first - 1 : last - 1] += change
+                if policy is self._policies[-1] and row.until > head and self._live_bad is not None:
+                    self._live_bad += change
+            behind = min(behind, policy.since)
+            if row.since >= policy.since:
+                return
+
+    def newest(self) -> int | None:
+        """The newest published snapshot; None if there is none."""
+        self._catch_up()
+        head = len(self._made)
+        for number in range(head, max(0, head - _LOOKED_AT), -1):
+            if self.is_published(number):
+                return number
+        rest = self._bad[: max(0, head - _LOOKED_AT)]
+        for place in np.flatnonzero(rest == 0)[::-1].tolist():
+            if self.is_published(place + 1):
+                return int(place) + 1
+        return None
+
+    def is_published(self, number: int) -> bool:
+        """Whether a snapshot is published."""
+        if self._known != len(self._bits):
+            self._catch_up()
+        made = self._made[number - 1]
+        if self._bad[number - 1] or made.rejected or not made.totals.shards:
+            return False
+        for policy in reversed(self._policies):
+            if policy.since <= number:
+                return (made.passed & policy.of_snapshots) == policy.of_snapshots
+        return True
+
+    def _catch_up(self) -> None:
+        """Give checks their bits. One that was never attested has a bit that nothing can have."""
+        if self._known == len(self._bits):
+            return
+        self._known = len(self._bits)
+        for policy in self._policies:
+            policy.of_shards = self._set(policy.checks.shard)
+            policy.of_snapshots = self._set(policy.checks.snapshot)
+
+    def _set(self, checks: Iterable[str]) -> int:
+        needed = 0
+        for check in checks:
+            needed |= 1 << self._bits.get(check, MAX_CHECKS)
+        return needed
+
+
+def _is_good(row: Row, needed: int) -> bool:
+    return (row.passed & needed) == needed and not row.failed & _RESERVED
+
+
+def newest_published(state: State) -> int | None:
+    """The newest published snapshot, None if there is none: one pass over the history."""
+    published = np.flatnonzero(are_published(state))
+    return int(published[-1]) + 1 if len(published) else None
+
+
+def are_published(state: State) -> NDArray[np.bool_]:
+    """For each snapshot, 1 at place 0, whether it is published."""
+    timeline = state.timeline
+    good: NDArray[np.bool_] = (timeline.column("rejected") == 0) & (timeline.column("shards") > 0)
+    ends = [policy.since for policy in state.policies[1:]] + [len(good) + 1]
+    for policy, end in zip(state.policies, ends, strict=True):
+        span = slice(policy.since - 1, end - 1)
+        needed = _bits(state, policy.checks.snapshot)
+        good[span] &= (timeline.column("passed")[span] & needed) == needed
+        blocked = _blocked(state, _bits(state, policy.checks.shard), len(good))
+        good[span] &= ~blocked[span]
+    return good
+
+
+def _blocked(state: State, needed: np.uint32, snapshots: int) -> NDArray[np.bool_]:
+    """The snapshots that hold a shard which did not pass, by counting stays in and out."""
+    stays = state.stays
+    reserved = _bits(state, RESERVED_CHECKS)
+    bad = ((stays.column("passed") & needed) != needed) | ((stays.column("failed") & reserved) != 0)
+    since = stays.column("since")[bad]
+    until = np.minimum(stays.column("until")[bad], snapshots + 1)
+    change = np.bincount(since, minlength=snapshots + 2) - np.bincount(
+        until, minlength=snapshots + 2
+    )
+    inside: NDArray[np.bool_] = np.cumsum(change)[1 : snapshots + 1] > 0
+    return inside
+
+
+def _bits(state: State, checks: Iterable[str]) -> np.uint32:
+    """The set of checks as bits; one that was never attested has a bit that nothing can have."""
+    bits = 0
+    for check in checks:
+        bits |= 1 << state.bits.get(check, MAX_CHECKS)
+    return np.uint32(bits)
+
+
+def is_published(state: State, number: int) -> bool:
+    """Whether one snapshot is published."""
+    return bool(are_published(state)[number - 1])

@@ -1,0 +1,369 @@
+"""Which shards a version held when: the whole history of its list, as columns.
+
+A stay is one shard in the list from one snapshot (`since`) until another (`until`, exclusive). The
+shards of snapshot n, in order, are the rows with since <= n < until, so any snapshot, past or
+present, is one comparison away. Rows are only ever added or ended. `landed` is the entry that
+brought the shard in; `passed` and `failed` are sets of checks, a bit for each, by the latest
+attestation; `once` are the checks that ever passed; `told` is the entry of the latest failure.
+
+Edits are kept in a list and folded in when someone looks: an append does not touch what is there.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from shardline.errors import DamagedLogError
+from shardline.log.model import COMPRESSIONS, Base, Shard
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from numpy.typing import NDArray
+
+    from shardline.log.model import Added
+
+LIVE = 2**62
+_MAX_EDITS = 256
+
+_NUMBERS = {
+    "records": np.int64,
+    "bytes": np.int64,
+    "compression": np.int8,
+    "since": np.int64,
+    "until": np.int64,
+    "landed": np.int64,
+    "passed": np.uint32,
+    "failed": np.uint32,
+    "once": np.uint32,
+    "told": np.int64,
+}
+_TEXTS = {
+    "name": pa.string(),
+    "sha256": pa.binary(32),
+    "source": pa.binary(32),
+    "base": pa.string(),
+    "base_sha256": pa.binary(),
+}
+Numbers: TypeAlias = "dict[str, NDArray[Any]]"
+Texts: TypeAlias = "dict[str, pa.ChunkedArray]"
+
+
+@dataclass(frozen=True, slots=True)
+class Stay:
+    """A shard in a snapshot, with what checks said about it."""
+
+    shard: Shard
+    since: int
+    landed: int
+    passed: int
+    failed: int
+    once: int
+    told: int
+
+
+@dataclass(slots=True)
+class _Word:
+    """The latest entries in which a check passed and failed; one entry says only one of them."""
+
+    passed: int = 0
+    failed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Append:
+    snapshot: int
+    entry: int
+    shards: tuple[Shard, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Relist:
+    snapshot: int
+    entry: int
+    added: tuple[Added, ...]
+    removed: frozenset[str]
+    back: bool
+    version: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Mark:
+    entry: int
+    names: tuple[str, ...]
+    bit: int
+    passed: bool
+
+
+class Stays:
+    """The history of a version's list. `load` gives what a checkpoint knew, when it is needed."""
+
+    def __init__(self, load: Callable[[], pa.Table] | None = None) -> None:
+        self._load = load
+        self._folded: tuple[Numbers, Texts] | None = None
+        self._edits: list[_Append | _Relist | _Mark] = []
+
+    def fork(self) -> Stays:
+        """A copy that can go its own way."""
+        if len(self._edits) > _MAX_EDITS:
+            self._fold()
+        other = Stays(self._load)
+        other._folded, other._edits = self._folded, list(self._edits)
+        return other
+
+    def append(self, snapshot: int, entry: int, shards: tuple[Shard, ...]) -> None:
+        """Add shards at the end of the list, unattested."""
+        self._edits.append(_Append(snapshot, entry, shards))
+
+    def relist(
+        self,
+        snapshot: int,
+        entry: int,
+        added: tuple[Added, ...],
+        removed: Iterable[str],
+        *,
+        back: bool,
+        version: str,
+    ) -> None:
+        """Take shards out and put others in; `back`: ones that were here before, as they were.
+
+        `version` names the version in the error for an entry that cannot be true.
+        """
+        self._edits.append(_Relist(snapshot, entry, added, frozenset(removed), back, version))
+
+    def mark(self, entry: int, names: tuple[str, ...], bit: int, *, passed: bool) -> None:
+        """Note what a check said about shards; what landed later is not meant."""
+        self._edits.append(_Mark(entry, names, bit, passed))
+
+    def column(self, name: str) -> NDArray[Any]:
+        """One of the number columns."""
+        return self._fold()[0][name]
+
+    def names(self) -> pa.ChunkedArray:
+        """The name of each row's shard."""
+        return self._fold()[1]["name"]
+
+    def bases(self) -> pa.ChunkedArray:
+        """The name of each row's base, null for a shard that is not an overlay."""
+        return self._fold()[1]["base"]
+
+    def rows_at(self, snapshot: int) -> NDArray[np.int64]:
+        """The rows of a snapshot's shards, in order."""
+        numbers, _ = self._fold()
+        return np.flatnonzero((numbers["since"] <= snapshot) & (numbers["until"] > snapshot))
+
+    def at(self, snapshot: int) -> list[Stay]:
+        """A snapshot's shards, in order, with what checks said about them."""
+        return self._stays(self.rows_at(snapshot))
+
+    def named(self, names: Sequence[str]) -> dict[str, Stay]:
+        """The newest stay of each named shard that ever was in the list."""
+        rows = _newest_rows(self._fold()[1]["name"], names)
+        stays = self._stays(np.array(list(rows.values()), np.int64))
+        return dict(zip(rows, stays, strict=True))
+
+    def spans(self, name: str) -> list[tuple[int, int]]:
+        """From which snapshot until which, exclusive, a shard was in the list, each time."""
+        numbers, texts = self._fold()
+        rows = np.flatnonzero(pc.equal(texts["name"], name).to_numpy(zero_copy_only=False))
+        pairs = zip(numbers["since"][rows].tolist(), numbers["until"][rows].tolist(), strict=True)
+        return [(since, until) for since, until in pairs if until > since]
+
+    def to_table(self) -> pa.Table:
+        """All of it, for a checkpoint."""
+        numbers, texts = self._fold()
+        return pa.table({**{name: pa.array(values) for name, values in numbers.items()}, **texts})
+
+    def _stays(self, rows: NDArray[np.int64]) -> list[Stay]:
+        numbers, texts = self._fold()
+        columns = [values[rows].tolist() for values in numbers.values()]
+        columns += [texts[name].take(pa.array(rows)).to_pylist() for name in _TEXTS]
+        return [
+            _stay(dict(zip((*_NUMBERS, *_TEXTS), row, strict=True)))
+            for row in zip(*columns, strict=True)
+        ]
+
+    def _fold(self) -> tuple[Numbers, Texts]:
+        """Work the edits in, and give the columns."""
+        if self._folded is None:
+            table = _EMPTY if self._load is None else self._load()
+            self._folded = (
+                {name: table[name].to_numpy() for name in _NUMBERS},
+                {name: table[name] for name in _TEXTS},
+            )
+        if self._edits:
+            numbers, texts = self._folded
+            folding = _Folding(dict(numbers), dict(texts))
+            for edit in self._edits:
+                folding.take(edit)
+            folding.finish()
+            self._folded = folding.numbers, folding.texts
+            self._edits.clear()
+        return self._folded
+
+
+_EMPTY = pa.table(
+    {
+        **{name: pa.nulls(0, pa.from_numpy_dtype(kind)) for name, kind in _NUMBERS.items()},
+        **{name: pa.nulls(0, kind) for name, kind in _TEXTS.items()},
+    }
+)
+
+
+def _stay(row: dict[str, Any]) -> Stay:
+    base = row["base"] and Base(row["base"], row["base_sha256"].hex())
+    shard = Shard(
+        row["name"],
+        row["records"],
+        row["bytes"],
+        row["sha256"].hex(),
+        COMPRESSIONS[row["compression"]],
+        row["source"] and row["source"].hex(),
+        base,
+    )
+    marks = row["passed"], row["failed"], row["once"], row["told"]
+    return Stay(shard, row["since"], row["landed"], *marks)
+
+
+def _newest_rows(names: pa.ChunkedArray, wanted: Sequence[str]) -> dict[str, int]:
+    """The last row of each wanted name that is there."""
+    place = pc.index_in(names, value_set=pa.array(wanted, pa.string()))
+    rows = np.flatnonzero(place.is_valid().to_numpy())
+    places = place.drop_null().to_numpy()
+    return {wanted[at]: int(row) for at, row in zip(places.tolist(), rows.tolist(), strict=True)}
+
+
+class _Folding:
+    """Edits on their way into the columns: appended rows and marks are gathered, then done once."""
+
+    def __init__(self, numbers: Numbers, texts: Texts) -> None:
+        self.numbers = numbers
+        self.texts = texts
+        self._new: list[dict[str, Any]] = []
+        self._marks: dict[tuple[str, int], _Word] = {}
+
+    def take(self, edit: _Append | _Relist | _Mark) -> None:
+        if isinstance(edit, _Append):
+            self._new += [_row(shard, edit.snapshot, edit.entry) for shard in edit.shards]
+        elif isinstance(edit, _Mark):
+            for name in edit.names:
+                word = self._marks.setdefault((name, edit.bit), _Word())
+                if edit.passed:
+                    word.passed = edit.entry
+                else:
+                    word.failed = edit.entry
+        else:
+            self.finish()
+            self._relist(edit)
+
+    def finish(self) -> None:
+        if self._new:
+            new, self._new = self._new, []
+            self._extend(
+                {
+                    name: np.array([row[name] for row in new], kind)
+                    for name, kind in _NUMBERS.items()
+                },
+                {name: pa.array([row[name] for row in new], kind) for name, kind in _TEXTS.items()},
+            )
+        if self._marks:
+            marks, self._marks = self._marks, {}
+            for bit in sorted({bit for _, bit in marks}):
+                self._set_bit(bit, {name: told for (name, of), told in marks.items() if of == bit})
+
+    def _extend(self, numbers: Numbers, texts: dict[str, pa.Array]) -> None:
+        for name, old in self.numbers.items():
+            self.numbers[name] = np.concatenate([old, numbers[name]])
+        for name, kind in _TEXTS.items():
+            chunks = [*self.texts[name].chunks, texts[name]]
+            self.texts[name] = pa.chunked_array(chunks, kind)
+
+    def _set_bit(self, bit: int, told: dict[str, _Word]) -> None:
+        """Set what a check said, on every row of the shard that had landed by then."""
+        place = pc.index_in(self.texts["name"], value_set=pa.array(list(told), pa.string()))
+        rows = np.flatnonzero(place.is_valid().to_numpy())
+        places = place.drop_null().to_numpy()
+        passes = np.array([word.passed for word in told.values()], np.int64)[places]
+        failures = np.array([word.failed for word in told.values()], np.int64)[places]
+        landed = self.numbers["landed"][rows]
+        flag = np.uint32(1 << bit)
+        good, bad, once, entry = (
+            self.numbers[name].copy() for name in ("passed", "failed", "once", "told")
+        )
+        once[rows] |= np.where(landed < passes, flag, np.uint32(0))
+        entry[rows] = np.maximum(entry[rows], np.where(landed < failures, failures, 0))
+        meant = landed < np.maximum(passes, failures)
+        rows, passed = rows[meant], (passes > failures)[meant]
+        good[rows] = np.where(passed, good[rows] | flag, good[rows] & ~flag)
+        bad[rows] = np.where(passed, bad[rows] & ~flag, bad[rows] | flag)
+        self.numbers.update(passed=good, failed=bad, once=once, told=entry)
+
+    def _relist(self, edit: _Relist) -> None:
+        names = self.texts["name"]
+        live = np.flatnonzero(self.numbers["until"] == LIVE)
+        live_names = names.take(pa.array(live)).to_pylist()
+        pairs = zip(live.tolist(), live_names, strict=True)
+        after: list[int | Shard] = [row for row, name in pairs if name not in edit.removed]
+        if len(live) - len(after) != len(edit.removed):
+            raise DamagedLogError(edit.version, edit.entry, "it removes shards that are not there")
+        known = _newest_rows(names, [one.shard.name for one in edit.added]) if edit.back else {}
+        for one in sorted(edit.added, key=lambda one: LIVE if one.at is None else one.at):
+            item = known.get(one.shard.name, one.shard)
+            after.insert(len(after) if one.at is None else one.at, item)
+        kept = 0
+        while kept < min(len(live), len(after)) and after[kept] == live[kept]:
+            kept += 1
+        until = self.numbers["until"].copy()
+        until[live[kept:]] = edit.snapshot
+        self.numbers["until"] = until
+        self._put_behind(after[kept:], edit)
+
+    def _put_behind(self, items: list[int | Shard], edit: _Relist) -> None:
+        """Begin new stays, in order: of shards that were here before, and of new ones."""
+        base = len(self.numbers["since"])
+        new = [_row(item, edit.snapshot, edit.entry) for item in items if isinstance(item, Shard)]
+        self._new += new
+        self.finish()
+        places = iter(range(base, base + len(new)))
+        rows = np.array(
+            [next(places) if isinstance(item, Shard) else item for item in items], np.int64
+        )
+        if len(rows) == len(new):
+            return
+        old = np.arange(base)
+        again = {name: values[rows] for name, values in self.numbers.items()}
+        again["since"] = np.full(len(rows), edit.snapshot, np.int64)
+        again["until"] = np.full(len(rows), LIVE, np.int64)
+        texts = {name: _whole(values.take(pa.array(rows))) for name, values in self.texts.items()}
+        self.numbers = {name: values[old] for name, values in self.numbers.items()}
+        self.texts = {name: values.slice(0, base) for name, values in self.texts.items()}
+        self._extend(again, texts)
+
+
+def _whole(values: pa.ChunkedArray) -> pa.Array:
+    return values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
+
+
+def _row(shard: Shard, snapshot: int, entry: int) -> dict[str, Any]:
+    return {
+        "name": shard.name,
+        "records": shard.records,
+        "bytes": shard.bytes,
+        "sha256": bytes.fromhex(shard.sha256),
+        "compression": COMPRESSIONS.index(shard.compression),
+        "source": shard.source and bytes.fromhex(shard.source),
+        "base": shard.base and shard.base.name,
+        "base_sha256": shard.base and bytes.fromhex(shard.base.sha256),
+        "since": snapshot,
+        "until": LIVE,
+        "landed": entry,
+        "passed": 0,
+        "failed": 0,
+        "once": 0,
+        "told": 0,
+    }

@@ -1,1 +1,0 @@
-"""What to do next, as commands to paste: told by repair, vacuum, audit and the readers."""

@@ -1,0 +1,186 @@
+"""What a shard was made of, as the log tells: rows of a source, or slices of other shards."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from shardline.errors import ShardlineError
+from shardline.log.sidecar_names import RECEIPT
+from shardline.log.version import Version
+from shardline.operations.rebuild_plan import (
+    Slice,
+    numbered,
+    plan_rebuild,
+    span_of,
+    whole_slices,
+)
+from shardline.operations.shards import stem_in, stem_of
+from shardline.sidecars.reader import SidecarMismatchError, SidecarReader
+from shardline.sidecars.receipt import parse_receipt
+from shardline.sources import as_source
+from shardline.tfrecord.compression import Compression
+from shardline.tfrecord.hashing import hash_object
+
+if TYPE_CHECKING:
+    from shardline.log.entry import Entry
+    from shardline.log.model import Shard
+    from shardline.sidecars.receipt import Receipt
+    from shardline.sources import RecordSource
+    from shardline.storage import Store
+    from shardline.tfrecord.reader import Limits
+
+
+@dataclass(frozen=True, slots=True)
+class SourceRows:
+    """Rows of a source, from `first` up to `end`; to its end if that is None.
+
+    `records` is how many records they gave, if that is known.
+    """
+
+    source: RecordSource
+    first: int
+    end: int | None
+    records: int | None = None
+
+
+def landing_of(version: Version, shard: Shard) -> tuple[Entry, Shard]:
+    """The entry that brought a shard in, and the shard; of one made by a repair, the first one."""
+    stay = version.state.stays.named([shard.name])[shard.name]
+    entry = version.log.entry(stay.landed)
+    if entry.operation == "repair":
+        old = str(entry.parameters["shard"])
+        return landing_of(version, version.state.stays.named([old])[old].shard)
+    return entry, stay.shard
+
+
+def source_rows(version: Version, shard: Shard, limits: Limits) -> SourceRows | None:
+    """The rows that a shard was made of, if their source is a file that is still the same."""
+    entry, first_one = landing_of(version, shard)
+    source = _source(entry, first_one, limits)
+    if source is None:
+        return None
+    records = first_one.records
+    receipt = _receipt(version, first_one)
+    if receipt is not None:
+        return SourceRows(source, receipt.first, receipt.end, records)
+    # Without its receipt: each row gave a record, unless some were refused.
+    parts = [one.shard for one in entry.added if one.shard.source == first_one.source]
+    if len(parts) == 1:
+        return SourceRows(source, 0, None, records)
+    if any(told["source"] == first_one.source for told in entry.parameters.get("quarantine", ())):
+        return None
+    first = sum(part.records for part in parts[: parts.index(first_one)])
+    return SourceRows(source, first, first + records, records)
+
+
+def _receipt(version: Version, shard: Shard) -> Receipt | None:
+    """Read the receipt of a shard; None if it is missing, corrupt or not the committed one."""
+    try:
+        (data,) = SidecarReader.of(version).read([f"{shard.name}{RECEIPT}"])
+    except SidecarMismatchError:
+        return None
+    return parse_receipt(data)
+
+
+def _source(entry: Entry, shard: Shard, limits: Limits) -> RecordSource | None:
+    """The source of a shard that was appended, if it is a file that is still the same."""
+    found = [source for source in entry.sources if source.key == shard.source]
+    if entry.operation != "append" or not found or found[0].path is None:
+        return None
+    place, parameters = found[0].path, entry.parameters
+    try:
+        source = as_source(
+            Path(place) if "://" not in place else place,
+            format=parameters.get("format"),
+            salvage=bool(parameters.get("salvage")),
+            limits=limits,
+        )
+        return source if source.identity() == found[0] else None
+    except (ShardlineError, OSError):
+        return None
+
+
+def input_slices(version: Version, shard: Shard, limits: Limits) -> tuple[Slice, ...] | None:
+    """The slices of other shards that a shard was rebuilt from, if those are still known."""
+    entry, first_one = landing_of(version, shard)
+    if entry.operation == "append":
+        return _left_slices(version, entry, first_one, limits)
+    if entry.operation != "rebuild":
+        return None
+    try:
+        target = entry.parameters.get("target_bytes")
+        outputs = numbered(plan_rebuild(version.store, _inputs(version, entry), target, limits))
+    except (ShardlineError, OSError):
+        return None
+    packing = Compression(entry.parameters["compression"])
+    stem = stem_in(first_one.name)
+    made_of = (out.slices for out in outputs if stem_of(out.identity(packing)) == stem)
+    return next(made_of, None)
+
+
+def _left_slices(
+    version: Version, entry: Entry, shard: Shard, limits: Limits
+) -> tuple[Slice, ...] | None:
+    """The spans of an old shard that a replacement left, as its receipt tells."""
+    place = next(at for at, one in enumerate(entry.added) if one.shard.name == shard.name)
+    old = version.state.stays.named(entry.bases[place : place + 1])
+    receipt = _receipt(version, shard)
+    if not old or receipt is None or not receipt.counts(shard.records):
+        return None
+    (stay,) = old.values()
+    piece = Slice(version.shard_name(stay.shard), stay.shard)
+    ends = [0, *(last + 1 for _, last in receipt.refused)]
+    starts = [*(first for first, _ in receipt.refused), receipt.end]
+    try:
+        return tuple(
+            replace(piece, span=span_of(version.store, piece, begin, end, limits))
+            for begin, end in zip(ends, starts, strict=True)
+            if begin < end
+        )
+    except (ShardlineError, OSError):
+        return None
+
+
+def input_pieces(
+    version: Version, shard: Shard, limits: Limits
+) -> tuple[Slice | SourceRows, ...] | None:
+    """What a shard was rebuilt from: slices that are intact, or else the rows these were made of.
+
+    None if it was not rebuilt, or something is left of which there is neither.
+    """
+    slices = input_slices(version, shard, limits)
+    if slices is None:
+        return None
+    found: list[Slice | SourceRows] = []
+    for piece in slices:
+        told = piece.shard
+        if is_intact(version.store, piece):
+            found.append(piece)
+            continue
+        of = Version(version.store, f"{piece.name.split('/')[0]}/{told.owner}")
+        rows = source_rows(of, told, limits)
+        deeper = (rows,) if rows is not None else input_pieces(of, told, limits)
+        if piece.span is not None or piece.layered is not None or deeper is None:
+            return None
+        found += deeper
+    return tuple(found)
+
+
+def is_intact(store: Store, piece: Slice) -> bool:
+    """Whether the files of a slice are those that were committed."""
+    files = [(file.file.name, file.shard) for file in piece.files] or [(piece.name, piece.shard)]
+    return all(hash_object(store, name, shard.bytes) == shard.sha256 for name, shard in files)
+
+
+def _inputs(version: Version, entry: Entry) -> list[Slice]:
+    """The shards that a rebuild read."""
+    if entry.inputs:
+        told = entry.inputs[0]
+        of = Version(version.store, told.shown)
+        return whole_slices(of.snapshot(told.snapshot))
+    inputs = {
+        piece.shard.name: piece for piece in whole_slices(version.snapshot(entry.snapshot - 1))
+    }
+    return [inputs[name] for name in entry.removed]

@@ -1,0 +1,1 @@
+"""Pairs of records: which exist, how they are numbered, planned and encoded."""

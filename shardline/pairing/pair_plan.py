@@ -1,0 +1,150 @@
+"""Virtual combinations: instead of the pairs, a plan is kept by which readers make them.
+
+A plan is a small file of canonical JSON in the place of a shard. It names the two snapshots, which
+are pinned, the shards of them that it pairs, by their places, and what features are called.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from shardline import canonical_json as canonical
+from shardline.canonical_json import Fields
+from shardline.errors import ObjectExistsError
+from shardline.log.model import PLAN, Input, Shard
+from shardline.operations.shards import ShardPlan
+from shardline.pairing.coverage import Cover
+from shardline.pairing.feature_names import Naming
+from shardline.pairing.spec import Rule
+from shardline.sidecars.receipt import Receipt
+
+if TYPE_CHECKING:
+    from shardline.execution.executor import Running
+    from shardline.log.model import Json
+    from shardline.storage import Store
+
+_FORMAT = 1
+
+
+@dataclass(frozen=True, slots=True)
+class PairPlan:
+    """Which pairs a virtual shard has."""
+
+    left: Input
+    right: Input
+    cover: Cover
+    naming: Naming
+    once: bool
+    pairs: int
+
+    @property
+    def sides(self) -> tuple[tuple[Input, tuple[int, int]], tuple[Input, tuple[int, int]]]:
+        """The two snapshots, and from where to where in each the shards stand that are paired."""
+        return (self.left, self.cover.left), (self.right, self.cover.right)
+
+    @property
+    def rule(self) -> Rule:
+        """The rule of a combination with these pairs."""
+        return Rule(naming=self.naming, once=self.once)
+
+    def encode(self) -> bytes:
+        """The plan as it lies in the place of a shard."""
+        told: Json = {
+            "format": _FORMAT,
+            "left": self.left.to_json(),
+            "right": self.right.to_json(),
+            "cover": self.cover.to_json(),
+            "naming": self.naming.to_json(),
+            "once": self.once,
+            "pairs": self.pairs,
+        }
+        return canonical.encode(told) + b"\n"
+
+    @classmethod
+    def read(cls, store: Store, name: str, shard: Shard) -> PairPlan:
+        """Read the plan of a shard. Raises ValueError if it is not the committed plan."""
+        data = store.read(name)
+        if hashlib.sha256(data).hexdigest() != shard.sha256:
+            raise ValueError("it is not the plan that was committed")
+        return cls.decode(data)
+
+    @classmethod
+    def decode(cls, data: bytes) -> PairPlan:
+        """Read a plan back; refuses with ValueError what is none."""
+        fields = Fields("a plan of pairs", canonical.decode(data.removesuffix(b"\n")))
+        if fields.take("format", int) != _FORMAT:
+            raise ValueError("it is of a format that this release does not know")
+        naming = Fields("a naming", fields.take("naming", dict))
+        plan = cls(
+            Input.from_json(fields.take("left", dict)),
+            Input.from_json(fields.take("right", dict)),
+            Cover.from_json(fields.take("cover", list)),
+            Naming(
+                naming.take("on_collision", str),  # type: ignore[arg-type] # checked there
+                naming.maybe("left_prefix", str) or "",
+                naming.maybe("right_prefix", str) or "",
+            ),
+            fields.take("once", bool),
+            fields.count("pairs"),
+        )
+        naming.end()
+        fields.end()
+        return plan
+
+
+@dataclass(frozen=True, slots=True)
+class VirtualTask:
+    """A plan to be written. `identity` is what its name is a hash of."""
+
+    store: Store
+    dataset: str
+    version: str
+    pairs: PairPlan
+    identity: Json
+    attempt: int = 0
+
+    step = "planning"
+
+    @property
+    def label(self) -> str:
+        """What people call it."""
+        return self.plan.name(self.attempt)
+
+    @property
+    def size(self) -> int:
+        """It reads nothing."""
+        return 0
+
+    @property
+    def cover(self) -> Cover:
+        """The pairs of shards that it covers."""
+        return self.pairs.cover
+
+    @property
+    def plan(self) -> ShardPlan:
+        """The shard."""
+        return ShardPlan(self.store, self.dataset, self.version, self.identity, suffix=PLAN)
+
+    def at(self, attempt: int) -> VirtualTask:
+        """The same at another attempt."""
+        return replace(self, attempt=attempt)
+
+
+def make_virtual(task: VirtualTask, running: Running) -> Receipt:
+    """Write a plan, or find it written; one that someone else put there gets another name."""
+    data = task.pairs.encode()
+    attempt = task.attempt
+    while True:
+        running.tell(0, task.pairs.pairs)
+        path = task.plan.path(attempt)
+        try:
+            task.store.create(path, data)
+        except ObjectExistsError:
+            if task.store.read(path) != data:
+                attempt += 1
+                continue
+        name, digest = task.plan.name(attempt), hashlib.sha256(data).hexdigest()
+        shard = Shard(name, task.pairs.pairs, len(data), digest)
+        return Receipt(0, task.pairs.pairs, last=True, shard=shard)

@@ -1,0 +1,256 @@
+"""The command that makes a version once more as it was made, by what its entry tells."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from shardline.errors import ShardlineError
+from shardline.hints import Command, Hint
+from shardline.log.version import Version
+from shardline.operations.landing import TARGET_BYTES
+from shardline.provenance.consumers import consumers_of
+from shardline.provenance.dependencies import layers_below, object_of
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator
+
+    from shardline.log.entry import Entry
+    from shardline.log.model import Json
+    from shardline.log.snapshot import Snapshot
+    from shardline.provenance.log_index import Histories
+    from shardline.storage import Store
+
+
+DERIVES = frozenset({"extend", "migrate", "combine"})
+"""What makes shards that only it can make anew."""
+_FUNCTION = "MODULE:OBJECT"
+"""What stands for a function of which the entry does not tell where it is."""
+
+
+def command_again(entry: Entry) -> Command:
+    """Return the command that makes a derived version follow its inputs."""
+    return Command(words_again(entry))
+
+
+def words_again(entry: Entry) -> tuple[str, ...]:
+    """The arguments of that command.
+
+    What must be filled in is in capitals: an entry does not tell where a function without a code
+    version is, nor which values were given.
+    """
+    try:
+        words = list(_WORDS[entry.operation](entry))
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError):
+        words = [*(one.shown for one in entry.inputs), "--into", entry.shown]
+    return entry.operation, *words
+
+
+def arguments_again(version: Version) -> tuple[str, ...] | None:
+    """The arguments that make a version follow its inputs; None if the log does not tell all."""
+    entry = made_by(version, version.state.snapshot)
+    words = () if entry is None else words_again(entry)
+    known = not any(word == _FUNCTION or word.endswith("=VALUE") for word in words)
+    return words if words and known else None
+
+
+def made_by(version: Version, snapshot: int) -> Entry | None:
+    """The entry that last made a snapshot, or one that it goes back to, of its inputs."""
+    timeline = version.state.timeline
+    while snapshot:
+        entry = version.log.entry(timeline.moment(snapshot).entry)
+        if entry.inputs:
+            return entry
+        snapshot = int(timeline.column("made_from")[snapshot - 1])
+    return None
+
+
+def again_advice(store: Store, name: str, snapshot: int, lost: str = "") -> Hint:
+    """Return how to derive a version again; with `lost`, without that object.
+
+    If its newest snapshot does without that object already, the hint releases the old snapshot.
+    """
+    try:
+        version = Version(store, name)
+        if lost and (other := moving_on(version, snapshot, {lost})):
+            return other
+        entry = made_by(version, snapshot)
+        before = [] if entry is None else list(_between(store, entry, lost))
+    except (ShardlineError, ValueError):
+        entry, before = None, []
+    if entry is None:
+        return Hint.of(f"derive {name} again as it was derived")
+    commands = Hint.join(" and then ", (Hint.of(one) for one in (*before, command_again(entry))))
+    return Hint.of("derive it again, which writes only what is new: run ", commands)
+
+
+def _between(store: Store, entry: Entry, lost: str) -> Iterator[Command]:
+    """The commands for those inputs that are themselves read from what is lost."""
+    for told in dict.fromkeys(one.shown for one in entry.inputs) if lost else ():
+        version = Version(store, told)
+        newest = version.newest()
+        if any(object_of(one) == lost for one in layers_below(newest)):
+            made = made_by(version, newest.number)
+            if made is not None:
+                yield from _between(store, made, lost)
+                yield command_again(made)
+
+
+def _input(entry: Entry, place: int) -> str:
+    return entry.inputs[place].shown
+
+
+def _into(entry: Entry) -> tuple[str, str]:
+    same = entry.inputs[0].dataset == entry.dataset
+    return "--into", entry.version if same else entry.shown
+
+
+def _extended(entry: Entry) -> Iterator[str]:
+    told = entry.parameters
+    yield from (_input(entry, 0), *_into(entry))
+    for one in told["fields"]:
+        yield from _maker(one)
+    if told.get("mode") == "rewrite":
+        yield from ("--mode", "rewrite")
+    for name in told.get("drop", ()):
+        yield from ("--drop", name)
+
+
+def _maker(told: Json) -> Iterator[str]:
+    identity: Any = told["identity"] or {}
+    if identity.get("maker") != "table":
+        yield from ("--fields", identity.get("function") or _FUNCTION)
+        return
+    yield from ("--join", told["by"].removeprefix("table "), "--key", identity["key"])
+    yield from ("--columns", ",".join(told["features"]))
+    if identity["column"] != identity["key"]:
+        yield from ("--table-key", identity["column"])
+    if identity["missing"] == "absent":
+        yield from ("--missing", "absent")
+    for name in identity["defaults"]:
+        yield from ("--default", f"{name}=VALUE")
+    if identity["doubled"] != "fail":
+        yield from ("--doubled", identity["doubled"])
+
+
+def _combined(entry: Entry) -> Iterator[str]:
+    told: Any = entry.parameters
+    yield from (_input(entry, 0), _input(entry, 1), "--into", entry.shown)
+    yield from _rule(told["rule"])
+    for one in told.get("fields", ()):
+        yield from ("--fields", (one["identity"] or {}).get("function") or _FUNCTION)
+    for option in ("limit", "sample", "seed"):
+        if told.get(option):
+            yield from (f"--{option}", str(told[option]))
+    if told.get("mode") == "virtual":
+        yield from ("--mode", "virtual")
+
+
+def _rule(rule: Json) -> Iterator[str]:
+    for option in ("on_collision", "left_prefix", "right_prefix"):
+        if rule.get(option):
+            yield from (f"--{option.replace('_', '-')}", rule[option])
+    for left, right in rule.get("on", ()):
+        yield from ("--on", left if left == right else f"{left}={right}")
+    if rule.get("how", "inner") != "inner":
+        yield from ("--how", rule["how"])
+    if rule.get("where"):
+        identity = rule["where"].get("identity") or {}
+        yield from ("--where", identity.get("function") or _FUNCTION)
+    if rule.get("once"):
+        yield "--once"
+
+
+def _migrated(entry: Entry) -> Iterator[str]:
+    told = entry.parameters
+    yield from (_input(entry, 0), *_into(entry))
+    for name, new in told.get("rename", {}).items():
+        yield from ("--rename", f"{name}={new}")
+    for name in told.get("drop", ()):
+        yield from ("--drop", name)
+    for name, kind in told.get("cast", {}).items():
+        yield from ("--cast", f"{name}={kind}")
+    for name in told.get("default", ()):
+        yield from ("--default", f"{name}=VALUE")
+
+
+def _rebuilt(entry: Entry) -> Iterator[str]:
+    yield from (_input(entry, 0), *_into(entry))
+
+
+_WORDS = {
+    "extend": _extended,
+    "combine": _combined,
+    "migrate": _migrated,
+    "rebuild": _rebuilt,
+}
+
+
+def moving_on(version: Version, snapshot: int, lost: Collection[str]) -> Hint | None:
+    """Return the way out for an old snapshot that needs lost objects; None if there is none.
+
+    Nothing makes them anew for it, but the newest may do without them.
+    """
+    newest = version.newest()
+    if snapshot >= newest.number or _needs(newest, lost):
+        return None
+    old = f"{version.name}@{snapshot}"
+    hint = Hint.of(
+        f"put the committed file back to read all of {old}, or use {newest}, which does not need it"
+    )
+    if not newest.published:
+        hint = Hint.of(hint, "; to publish that, run ", Command.of("check", str(newest)))
+    commands = [Hint.of(command) for command in _holds(version, snapshot, newest)]
+    if not commands:
+        return hint
+    return Hint.of(hint, f"; to release {old}, run ", Hint.join(" and ", commands))
+
+
+def _needs(snapshot: Snapshot, lost: Collection[str]) -> bool:
+    own = (snapshot.shard_name(shard) for shard in snapshot.shards)
+    return any(one in lost for one in (*own, *map(object_of, layers_below(snapshot))))
+
+
+def _holds(version: Version, snapshot: int, newest: Snapshot) -> Iterator[Command]:
+    """The commands that move, or take away, what keeps a snapshot."""
+    for tag, hold in sorted(version.state.tags.items()):
+        if hold.snapshot == snapshot:
+            yield Command.of("tag", str(newest), tag)
+    for one in consumers_of(version):
+        if one.snapshot == snapshot:
+            run = ("--run", one.run) if one.run else ()
+            of = f"{version.name}@{snapshot}"
+            yield Command.of("consumers", of, "--release", one.name, *run)
+
+
+def combined_anew(histories: Histories, entry: Entry) -> Hint:
+    """Return how to combine the same pairs in another version, with row maps."""
+    left, right = (f"{one.shown}@{one.snapshot}" for one in entry.inputs)
+    told = entry.parameters.get("rule", {})
+    if "where" in told or "fields" in told:
+        return Hint.of(
+            f"combine {left} and {right} into another version, with the functions and options of "
+            f"entry {entry.number} in ",
+            Command.of("log", entry.shown, "--json"),
+        )
+    into = _unused(histories, entry.shown)
+    options = [f"--on={'='.join(dict.fromkeys(pair))}" for pair in told.get("on", ())]
+    options += [f"--how={told['how']}"] if told.get("how", "inner") != "inner" else []
+    options += ["--once"] if told.get("once") else []
+    for name in ("on_collision", "left_prefix", "right_prefix"):
+        if told.get(name, "refuse") != "refuse":
+            options.append(f"--{name.replace('_', '-')}={told[name]}")
+    for name in ("limit", "sample", "seed"):
+        if name in entry.parameters:
+            options.append(f"--{name}={entry.parameters[name]}")
+    size = entry.parameters.get("target_bytes")
+    options += [f"--target-size={size}"] if size not in {None, TARGET_BYTES} else []
+    command = Command.of("combine", left, right, f"--into={into}", *options)
+    return Hint.of("to combine the same pairs in another version, run ", command)
+
+
+def _unused(histories: Histories, version: str) -> str:
+    """The name of a version that is not there."""
+    there, count = set(histories.catalog.found()), 1
+    while (name := f"{version}anew{count if count > 1 else ''}") in there:
+        count += 1
+    return name

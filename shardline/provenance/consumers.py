@@ -1,0 +1,189 @@
+"""Consumers: who read a snapshot to make something of it, such as a training job.
+
+A consumer is an entry in the log of the version that it read, and a pin: vacuum keeps what it used
+until it is released. The log remembers those that were released too, so that who saw a record can
+always be told.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from shardline.errors import BadNameError, InvalidTypeError, SnapshotMissingError
+from shardline.log.changes import Draft, SetPin
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from datetime import datetime
+
+    from shardline.log.entry import Entry
+    from shardline.log.model import Hold, Json
+    from shardline.log.state import State
+    from shardline.log.version import Version
+
+CONSUME, RELEASE = "consume", "release"
+CONSUMER_PREFIX = "consumer "
+"""How the pin of a consumer begins."""
+_MAX_WORD = 80
+_PIN = re.compile(rf"{CONSUMER_PREFIX}(?P<name>\S+)(?: (?P<run>\S+))? on (?P<snapshot>\d+)")
+
+
+@dataclass(frozen=True, slots=True)
+class Consumer:
+    """Who read a snapshot: what it is called, by which run and of which commit.
+
+    `since` and `released` are when it was registered and let go of: None where the log was not
+    asked, or if it holds the snapshot still.
+    """
+
+    version: str
+    snapshot: int
+    name: str
+    run: str = ""
+    commit: str = ""
+    since: datetime | None = None
+    released: datetime | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse a name, run or commit that would not be read back as it is."""
+        for what, told in (("name", self.name), ("run", self.run), ("commit", self.commit)):
+            if not isinstance(told, str):
+                raise InvalidTypeError(f"{what}: expected text, got {type(told).__name__}")
+            fits = told.isprintable() and not any(map(str.isspace, told)) and len(told) <= _MAX_WORD
+            if not fits or not (told or what != "name"):
+                raise BadNameError(
+                    f"invalid {what} of a consumer {told[:_MAX_WORD]!r}: expected 1 to "
+                    f"{_MAX_WORD} printable characters without spaces"
+                )
+
+    @property
+    def pin(self) -> str:
+        """Under which name it holds the snapshot."""
+        run = f" {self.run}" if self.run else ""
+        return f"{CONSUMER_PREFIX}{self.name}{run} on {self.snapshot}"
+
+    def to_json(self) -> Json:
+        """The consumer for machines."""
+        return {
+            "version": self.version,
+            "snapshot": self.snapshot,
+            "name": self.name,
+            "run": self.run,
+            "commit": self.commit,
+            "since": self.since and self.since.isoformat(),
+            "released": self.released and self.released.isoformat(),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class SetConsumer:
+    """Let a consumer hold the snapshot that it read; or let go of it, if `released`."""
+
+    consumer: Consumer
+    released: bool = False
+
+    def on(self, state: State) -> Draft | None:
+        """Keep both, as a pin does."""
+        consumer = self.consumer
+        told = {"name": consumer.name, "run": consumer.run, "commit": consumer.commit}
+        snapshot = None if self.released else consumer.snapshot
+        draft = SetPin(consumer.pin, snapshot, "" if self.released else consumer.commit).on(state)
+        if draft is None:
+            return None
+        return replace(
+            draft,
+            operation=RELEASE if self.released else CONSUME,
+            parameters={key: value for key, value in told.items() if value},
+        )
+
+
+def register(
+    version: Version, snapshot: int, name: str, *, run: str = "", commit: str = ""
+) -> Entry | None:
+    """Say that someone reads a snapshot, and keep it for them; None if that is known already.
+
+    Register before you read: vacuum may be about to take it. CondemnedShardError if it came first.
+    """
+    return version.commit(SetConsumer(Consumer(version.name, snapshot, name, run, commit)))
+
+
+def release(
+    version: Version, name: str, *, run: str | None = None, snapshot: int | None = None
+) -> list[Consumer]:
+    """Let go of what a consumer holds: of one run and one snapshot, if told, or of all."""
+    version.refresh()
+    held = [
+        one
+        for one in consumers_of(version)
+        if one.name == name and run in (None, one.run) and snapshot in (None, one.snapshot)
+    ]
+    if not held:
+        known = ", ".join(dict.fromkeys(one.name for one in consumers_of(version))) or "none"
+        run_told = f" (run {run!r})" if run is not None else ""
+        on = f"@{snapshot}" if snapshot is not None else ""
+        raise SnapshotMissingError(
+            f"{version.name}{on}: unknown consumer {name!r}{run_told} (known: {known})",
+            code="consumer-not-found",
+            version=version.name,
+            snapshot=snapshot,
+        )
+    for one in held:
+        version.commit(SetConsumer(one, released=True))
+    return held
+
+
+def consumers_of(version: Version) -> list[Consumer]:
+    """Those who hold snapshots of a version; no entry of the log is read."""
+    holds = sorted(version.state.pins.items())
+    found = [_held(version.name, name, hold) for name, hold in holds]
+    return sorted((one for one in found if one), key=_order)
+
+
+def _held(version: str, pin: str, hold: Hold) -> Consumer | None:
+    told = _PIN.fullmatch(pin)
+    if told is None or hold.snapshot is None:
+        return None
+    try:
+        return Consumer(version, hold.snapshot, told["name"], told["run"] or "", hold.reason)
+    except BadNameError:  # a pin that someone else set
+        return None
+
+
+def all_consumers(version: str, entries: Iterable[Entry]) -> list[Consumer]:
+    """Everyone who ever registered in a log, of which these are the entries, and until when."""
+    found: dict[str, Consumer] = {}
+    for entry in entries:
+        if entry.pin is None or entry.operation not in (CONSUME, RELEASE):
+            continue
+        if entry.pin.snapshot is None:
+            known = found.get(entry.pin.name)
+            if known is not None:
+                found[entry.pin.name] = replace(known, released=entry.time)
+        elif (told := _held(version, entry.pin.name, entry.pin)) is not None:
+            before = found.get(entry.pin.name)
+            since = before.since if before is not None else entry.time
+            found[entry.pin.name] = replace(told, since=since)
+    return sorted(found.values(), key=_order)
+
+
+def who_read(
+    version: Version, shards: Iterable[str], consumers: Sequence[Consumer]
+) -> list[Consumer]:
+    """Those of a version's consumers whose snapshot holds one of these shards.
+
+    A record lies in one shard at a time, and in others before and after a rebuild: `shardline
+    trace` tells in which.
+    """
+    wanted = set(shards)
+    holding = {
+        number
+        for number in {one.snapshot for one in consumers}
+        if any(shard.name in wanted for shard in version.snapshot(number).shards)
+    }
+    return [one for one in consumers if one.snapshot in holding]
+
+
+def _order(consumer: Consumer) -> tuple[int, str, str]:
+    return consumer.snapshot, consumer.name, consumer.run

@@ -1,0 +1,120 @@
+"""Which versions are read from shards that were replaced, or were made of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from shardline.errors import ShardlineError
+from shardline.log.layers import stacks_of
+from shardline.log.version import Version
+from shardline.operations.shard_origin import landing_of
+from shardline.provenance.commands import command_again, made_by
+from shardline.provenance.dependencies import layers_below, object_of
+from shardline.provenance.discovery import find_all_versions
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator
+
+    from shardline.hints import Command
+    from shardline.log.entry import Entry
+    from shardline.log.snapshot import Snapshot
+
+
+@dataclass(frozen=True, slots=True)
+class Follower:
+    """A version that stands on replaced shards, and the command that makes it follow.
+
+    If it `reads` them, its `snapshot` cannot be read until then; else it holds copies.
+    """
+
+    snapshot: str
+    reads: bool
+    command: Command
+
+
+def followers_of(
+    version: Version, replaced: Collection[str], changed: Collection[str]
+) -> list[Follower]:
+    """The versions of the root that stand on shards of this one, in the order to make them again.
+
+    They are read from shards that were `replaced`, or hold copies of those that are `changed`.
+    What cannot be read itself is passed over: that is told by `verify` and `audit`.
+    """
+    store = version.store
+    folder = f"{version.log.dataset}/shards"
+    stands_on = _StandsOn(
+        version.name,
+        frozenset(f"{folder}/{name}" for name in replaced),
+        frozenset(f"{folder}/{name}" for name in changed),
+    )
+    found: dict[str, tuple[Entry, Follower]] = {}
+    for name in find_all_versions(store):
+        try:
+            told = stands_on.follower(Version(store, name))
+        except (ShardlineError, ValueError):
+            continue
+        if told is not None:
+            found[name] = told
+    return [found[name][1] for name in _in_order(found)]
+
+
+@dataclass(frozen=True, slots=True)
+class _StandsOn:
+    """Objects of a version that others may stand on."""
+
+    origin: str
+    replaced: frozenset[str]
+    changed: frozenset[str]
+
+    def follower(self, version: Version) -> tuple[Entry, Follower] | None:
+        """A version that does, and the entry that made it."""
+        if not version.exists or not version.state.snapshot or version.name == self.origin:
+            return None
+        snapshot = version.newest()
+        entry = made_by(version, snapshot.number)
+        if entry is None:
+            return None
+        below = layers_below(snapshot)
+        reads = any(object_of(one) in self.replaced for one in below)
+        if not reads and (below or not self._is_copied(version, snapshot)):
+            return None
+        return entry, Follower(str(snapshot), reads, command_again(entry))
+
+    def _is_copied(self, version: Version, snapshot: Snapshot) -> bool:
+        """Whether a shard of a snapshot was made of a changed one, as far as its entry tells."""
+        seen: dict[tuple[str, int], set[str]] = {}
+        for shard in snapshot.shards if self.changed else ():
+            entry, first = landing_of(version, shard)
+            places = [one.shard.name for one in entry.added]
+            base = entry.bases[places.index(first.name)] if entry.bases else None
+            for told in entry.inputs:
+                key = told.shown, told.snapshot
+                if key not in seen:
+                    seen[key] = self._touched(Version(version.store, key[0]).snapshot(key[1]))
+                if base in seen[key] or (base is None and seen[key]):
+                    return True
+        return False
+
+    def _touched(self, snapshot: Snapshot) -> set[str]:
+        """The shards of a snapshot that are changed, or are read from what is."""
+        return {
+            stack.top.shard.name
+            for stack in stacks_of(snapshot)
+            if any(
+                object_of(one) in self.changed
+                for one in (stack.top, *layers_below(snapshot, [stack]))
+            )
+        }
+
+
+def _in_order(found: dict[str, tuple[Entry, Follower]]) -> Iterator[str]:
+    """Each behind those that it is made of."""
+    left = dict.fromkeys(found)
+    while left:
+        ready = [
+            name for name in left if not any(one.shown in left for one in found[name][0].inputs)
+        ]
+        for name in ready or list(left):
+            del left[name]
+            yield name

@@ -1,0 +1,237 @@
+"""Evidence that logs are whole: what the logs of a root say about each other.
+
+Vacuum believes a log about what nobody needs. A log that was moved away, or an older copy of it,
+says too little: every later shard looks as if it had never been committed. Other logs remember.
+An entry names the snapshots that it read, an overlay its base, a pin the version that holds it, and
+a checkpoint the entry at which it was written. All of that must be there before vacuum acts.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from shardline.errors import DamagedLogError, IncompleteLogError
+from shardline.hints import Hint
+from shardline.log.log import CHECKPOINT_NAME, ENTRY_NAME, Log
+from shardline.log.retention import ReleaseTimes
+from shardline.log.version import Version
+from shardline.provenance.discovery import find_all_versions
+from shardline.provenance.pins import holder_of
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator
+    from datetime import datetime
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from shardline.log.entry import Entry
+    from shardline.log.model import Input
+    from shardline.log.state import State
+    from shardline.storage import Store
+
+_PUT_BACK = "put the log back from a copy of the root, then run again"
+
+
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """Something that a log lacks: what it is, and who names it."""
+
+    version: str
+    problem: str
+    by: str
+    snapshot: int | None = None
+    entry: int | None = None
+    shard: str | None = None
+    hint: Hint = field(default=Hint.of(_PUT_BACK), compare=False)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as JSON."""
+        return {
+            name: getattr(self, name)
+            for name in ("version", "snapshot", "entry", "shard", "problem", "by")
+        }
+
+
+@dataclass(slots=True)
+class _LogRecord:
+    """One log, each entry read once: where it ends, and what it says about other logs."""
+
+    log: Log
+    number: int = 0
+    digest: str | None = None
+    snapshots: dict[int, str] = field(default_factory=dict)
+    inputs: dict[Input, int] = field(default_factory=dict)
+    shards: dict[str, int] = field(default_factory=dict)
+    pins: set[str] = field(default_factory=set)
+    times: ReleaseTimes = field(default_factory=ReleaseTimes)
+
+    def follow(self) -> None:
+        """Read what is new. Raises IncompleteLogError if the log ends before what is listed."""
+        implied = list(self._implied())
+        try:
+            for entry in self.log.entries(self.number + 1):
+                self._take(entry)
+        except DamagedLogError as error:
+            if error.kind != "missing-entry":
+                raise
+            raise incomplete([self._without(error.entry, "a later entry")]) from None
+        lacking = [self._without(number, by) for number, by in implied if number > self.number]
+        if lacking:
+            raise incomplete(lacking)
+
+    def _implied(self) -> Iterator[tuple[int, str]]:
+        """The entries that must be there by the files next to them: listed before they are read."""
+        for file in self.log.store.list(self.log.folder):
+            leaf = file.name.rpartition("/")[2]
+            if found := ENTRY_NAME.fullmatch(leaf):
+                self.times.note_stored(int(found[1]), file.modified)
+                yield int(found[1]), leaf
+            elif found := CHECKPOINT_NAME.fullmatch(leaf):
+                yield int(found[1]), leaf
+        if hinted := self.log.hinted():
+            yield hinted, "newest-checkpoint.json"
+
+    def _without(self, number: int, by: str) -> Missing:
+        entry = min(number, self.number + 1)
+        return Missing(
+            self.log.shown,
+            f"entry {entry} is missing",
+            f"{by} of {self.log.shown}",
+            entry=entry,
+            hint=Hint.of(_PUT_BACK, "; a checkpoint that is wrong can be deleted"),
+        )
+
+    def _take(self, entry: Entry) -> None:
+        if entry.previous != self.digest:
+            what = f"it does not follow entry {self.number} as that is here"
+            raise DamagedLogError(self.log.shown, entry.number, what, "broken-chain")
+        self.number, self.digest = entry.number, entry.digest
+        self.times.take(entry)
+        if entry.changes_data:
+            self.snapshots[entry.snapshot] = entry.digest
+        for told in entry.inputs:
+            self.inputs.setdefault(told, entry.number)
+        bases = [one.shard.base.name for one in entry.added if one.shard.base is not None]
+        # With inputs, what the shards are made of is in the snapshots that these name.
+        for name in (*bases, *(() if entry.inputs else entry.bases)):
+            if not name.startswith(f"{self.log.version}."):
+                self.shards.setdefault(name, entry.number)
+        if entry.pin is not None:
+            change = self.pins.discard if entry.pin.snapshot is None else self.pins.add
+            change(entry.pin.name)
+
+
+class LogEvidence:
+    """Every log of a root, read for what one dataset's vacuum must know before it acts."""
+
+    def __init__(self, store: Store, dataset: str) -> None:
+        self._store = store
+        self._dataset = dataset
+        self._logs: dict[str, _LogRecord] = {}
+
+    def follow(self, owners: Collection[str]) -> None:
+        """Read what is new in every log, also of versions that are new."""
+        own = {f"{self._dataset}/{owner}" for owner in owners}
+        for name in sorted(own.union(find_all_versions(self._store))):
+            if name not in self._logs:
+                self._logs[name] = _LogRecord(Log(self._store, *name.split("/")))
+            self._logs[name].follow()
+
+    def has_log(self, name: str) -> bool:
+        """Return True if a version has an entry."""
+        return name in self._logs and self._logs[name].number > 0
+
+    def released(
+        self, state: State, now: datetime, *, erased: bool = False
+    ) -> NDArray[np.int64] | None:
+        """Return when the snapshots of a version were released; None if its log is not known."""
+        record = self._logs.get(state.name)
+        return None if record is None else record.times.column(state, now, erased=erased)
+
+    def validate(self, owners: Collection[str]) -> None:
+        """Refuse to go on if a log that vacuum has to believe lacks what others name.
+
+        `owners` are the versions of the dataset that have files. Raises IncompleteLogError.
+        """
+        missing = list(dict.fromkeys(self._missing(owners)))
+        if missing:
+            raise incomplete(missing)
+
+    def _missing(self, owners: Collection[str]) -> Iterator[Missing]:
+        believed = {f"{self._dataset}/{owner}" for owner in owners}
+        holders = self._holders()
+        for name, record in self._logs.items():
+            for told, number in record.inputs.items():
+                if told.shown in believed | holders:
+                    yield from self._input(told, f"{name} entry {number}")
+            known: dict[str, State] = {}
+            for shard, number in record.shards.items():
+                owner = f"{record.log.dataset}/{shard.split('.', 1)[0]}"
+                if owner in believed | holders:
+                    yield from self._shard(owner, shard, f"{name} entry {number}", known)
+            for pin in sorted(record.pins):
+                holder = holder_of(pin)
+                needed = holder in believed or name in believed | holders
+                if holder is not None and needed and not self.has_log(holder):
+                    yield _without_holder(name, pin, holder)
+
+    def _holders(self) -> set[str]:
+        """The versions of which a pin keeps shards of the dataset, directly or through others."""
+        found: set[str] = set()
+        left = [name for name in self._logs if name.startswith(f"{self._dataset}/")]
+        while left:
+            record = self._logs.get(left.pop())
+            holders = set() if record is None else set(map(holder_of, record.pins))
+            new = {one for one in holders if one is not None} - found
+            found |= new
+            left += new
+        return found
+
+    def _input(self, told: Input, by: str) -> Iterator[Missing]:
+        if not self.has_log(told.shown):
+            yield Missing(told.shown, "its log is missing", by, told.snapshot)
+            return
+        snapshots = self._logs[told.shown].snapshots
+        if told.snapshot not in snapshots:
+            last = max(snapshots, default=0)
+            yield Missing(told.shown, f"its log ends at snapshot {last}", by, told.snapshot)
+        elif snapshots[told.snapshot] != told.entry:
+            yield Missing(told.shown, "its log has another entry there", by, told.snapshot)
+
+    def _shard(self, owner: str, shard: str, by: str, known: dict[str, State]) -> Iterator[Missing]:
+        if not self.has_log(owner):
+            yield Missing(owner, "its log is missing", by, shard=shard)
+            return
+        if owner not in known:
+            known[owner] = Version(self._store, owner).state
+        if not known[owner].knows(shard):
+            yield Missing(owner, "its log does not know the shard", by, shard=shard)
+
+
+def _without_holder(name: str, pin: str, holder: str) -> Missing:
+    release = f"Version(root, {name!r}).pin({pin!r}, None)"
+    return Missing(
+        holder,
+        "its log is missing",
+        f"pin {pin!r} of {name}",
+        hint=Hint.of(
+            f"{_PUT_BACK}; if {holder} was never committed, derive it again or release the pin: "
+            f"`{release}`"
+        ),
+    )
+
+
+def incomplete(missing: list[Missing]) -> IncompleteLogError:
+    """Build the error to raise for what logs lack."""
+    first = missing[0]
+    what = f"snapshot {first.snapshot}" if first.snapshot else first.shard or "it"
+    more = f", and {len(missing) - 1} more" if len(missing) > 1 else ""
+    return IncompleteLogError(
+        f"{first.version}: {first.problem}, but {first.by} implies {what}{more}",
+        tuple(one.to_dict() for one in missing),
+        hint=first.hint,
+        version=first.version,
+        snapshot=first.snapshot,
+    )

@@ -1,0 +1,255 @@
+"""What logs and receipts tell of shards, each read once: which were when where, and how made."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow.compute as pc
+
+from shardline.errors import (
+    DamagedLogError,
+    ShardlineError,
+    UnknownFormatError,
+    VersionMissingError,
+)
+from shardline.hints import Hint
+from shardline.log.sidecar_names import RECEIPT, ROWS
+from shardline.pairing.grid import Extent, Grid
+from shardline.sidecars.reader import SidecarMismatchError, SidecarReader
+from shardline.sidecars.receipt import parse_receipt
+from shardline.sidecars.row_map import RowMap, RowMapError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from shardline.kernel.types import IntArray
+    from shardline.log.entry import Entry
+    from shardline.log.model import Input, Shard
+    from shardline.log.shard_history import Stay
+    from shardline.provenance.catalog import Catalog
+    from shardline.provenance.feature_origins import FieldOrigin
+    from shardline.sidecars.receipt import Receipt
+
+
+class Untold(ShardlineError):  # noqa: N818 - it is an answer, not a failure
+    """An origin that the logs and the files next to the shards do not record."""
+
+    code = "origin-not-recorded"
+
+
+@dataclass(frozen=True)
+class Listing:
+    """The shards of a snapshot, in order, and where in it the records of each begin."""
+
+    version: str
+    snapshot: int
+    stays: Sequence[Stay]
+
+    @cached_property
+    def ends(self) -> IntArray:
+        """How many records there are up to the end of each shard."""
+        return np.cumsum([stay.shard.records for stay in self.stays], dtype=np.int64)
+
+    @cached_property
+    def places(self) -> Mapping[str, int]:
+        """Where each shard stands."""
+        return {stay.shard.name: at for at, stay in enumerate(self.stays)}
+
+    @property
+    def records(self) -> int:
+        """How many records there are."""
+        return int(self.ends[-1]) if self.stays else 0
+
+    def start(self, place: int) -> int:
+        """The number of the first record of the shard at a place."""
+        return int(self.ends[place - 1]) if place else 0
+
+    def locate(self, record: int) -> tuple[Stay, int]:
+        """The shard that holds a record, and its number in that."""
+        place = int(np.searchsorted(self.ends, record, "right"))
+        return self.stays[place], record - self.start(place)
+
+    def number(self, shard: str, inside: int) -> int | None:
+        """The number of a record of a shard; None if the shard is not in the snapshot."""
+        place = self.places.get(shard)
+        return None if place is None else self.start(place) + inside
+
+
+class Histories:
+    """The logs of a catalog, and what lies beside the shards, each part of it read once."""
+
+    def __init__(self, catalog: Catalog) -> None:
+        self.catalog = catalog
+        self._listings: dict[tuple[str, int], Listing] = {}
+        self._entries: dict[tuple[str, int], Entry] = {}
+        self._receipts: dict[str, Receipt | None] = {}
+        self._sidecars: dict[str, SidecarReader] = {}
+        self._origins: dict[tuple[str, int], Mapping[str, FieldOrigin]] = {}
+        self._grids: dict[tuple[str, int], Grid] = {}
+
+    def listing(self, version: str, snapshot: int) -> Listing:
+        """The shards of a snapshot; Untold if there is none of that number."""
+        key = (version, snapshot)
+        if key not in self._listings:
+            state = self.catalog.version(version).state
+            if not 1 <= snapshot <= state.snapshot:
+                what = f"snapshot {snapshot}" if state.number else "log"
+                raise Untold(
+                    f"{version} has no {what} in this root: deleted or moved",
+                    code="snapshot-not-found" if state.number else "version-not-found",
+                    version=version,
+                    snapshot=snapshot,
+                )
+            self._listings[key] = Listing(version, snapshot, state.stays.at(snapshot))
+        return self._listings[key]
+
+    def first_landed(self, version: str, shard: str) -> int:
+        """The entry by which a shard came into a version first; others may have reused it."""
+        stays = self.catalog.version(version).state.stays
+        rows = pc.equal(stays.names(), shard).to_numpy(zero_copy_only=False)
+        return int(stays.column("landed")[rows].min())
+
+    def entry(self, version: str, number: int) -> Entry:
+        """An entry of a log."""
+        key = (version, number)
+        if key not in self._entries:
+            self._entries[key] = self.catalog.version(version).log.entry(number)
+        return self._entries[key]
+
+    def input(self, told: Input) -> Listing:
+        """The snapshot that an operation read; Untold if it is not there, or another by now."""
+        version = told.shown
+        try:
+            listing = self.listing(version, told.snapshot)
+        except (DamagedLogError, UnknownFormatError) as error:
+            raise Untold(
+                f"its input {version} cannot be read: {error.message}",
+                code=error.code,
+                hint=error.hint,
+                version=version,
+            ) from None
+        moment = self.catalog.version(version).state.timeline.moment(told.snapshot)
+        if self.entry(version, moment.entry).digest != told.entry:
+            raise Untold(
+                f"{version}@{told.snapshot} differs from the snapshot that was read: its log was "
+                "rewritten",
+                code="log-rewritten",
+                hint=Hint.run("audit"),
+                version=version,
+                snapshot=told.snapshot,
+            )
+        return listing
+
+    def before(self, entry: Entry) -> Listing:
+        """The shards of a version as an entry found them."""
+        return self.listing(entry.shown, entry.snapshot - 1)
+
+    def receipt(self, version: str, shard: Shard) -> Receipt:
+        """The receipt of a shard; Untold if it is lost, or not of this shard."""
+        return self.receipts(version, [shard])[0]
+
+    def receipts(self, version: str, shards: Sequence[Shard]) -> list[Receipt]:
+        """The receipts of several shards, asked for at once."""
+        names = [self._beside(version, shard, RECEIPT) for shard in shards]
+        missing = [at for at, name in enumerate(names) if name not in self._receipts]
+        if missing:
+            try:
+                found = self.sidecars(version).read(
+                    [f"{shards[at].name}{RECEIPT}" for at in missing]
+                )
+            except SidecarMismatchError as error:
+                raise Untold(
+                    f"{error.path} differs from the committed receipt",
+                    code=error.code,
+                    path=error.path,
+                    hint=error.hint,
+                ) from None
+            self._receipts.update(
+                (names[at], parse_receipt(data)) for at, data in zip(missing, found, strict=True)
+            )
+        receipts = []
+        for shard, name in zip(shards, names, strict=True):
+            receipt = self._receipts[name]
+            if receipt is None:
+                raise Untold(f"{shard.name} has no receipt", code="receipt-not-found", path=name)
+            if receipt.shard is None or receipt.shard.sha256 != shard.sha256:
+                raise Untold(
+                    f"the receipt of {shard.name} is for another file",
+                    code="receipt-mismatch",
+                    path=name,
+                )
+            receipts.append(receipt)
+        return receipts
+
+    def row_map(self, version: str, shard: Shard, columns: int) -> RowMap:
+        """The row map of a shard, which may not be there.
+
+        Raises RowMapError if it differs from the committed one.
+        """
+        name = self._beside(version, shard, ROWS)
+        try:
+            self.sidecars(version).compare(f"{shard.name}{ROWS}")
+        except SidecarMismatchError as error:
+            raise RowMapError(
+                f"its row map differs from the committed one ({name})",
+                code=error.code,
+                hint=error.hint,
+                path=name,
+            ) from None
+        return RowMap(self.catalog.store, name, shard.records, columns)
+
+    def sidecars(self, version: str) -> SidecarReader:
+        """Reads the sidecars of a version, compared with what its log committed."""
+        if version not in self._sidecars:
+            entry = partial(self.entry, version)
+            self._sidecars[version] = SidecarReader(self.catalog.version(version), entry)
+        return self._sidecars[version]
+
+    def _beside(self, version: str, shard: Shard, suffix: str) -> str:
+        return f"{self.catalog.version(version).shard_name(shard)}{suffix}"
+
+    def origins(self, entry: Entry) -> Mapping[str, FieldOrigin]:
+        """Where the features come from of what an entry made; none if an input cannot be read."""
+        key = (entry.shown, entry.number)
+        if key not in self._origins:
+            try:
+                self._origins[key] = self.catalog.origins(entry)
+            except (VersionMissingError, DamagedLogError, UnknownFormatError):
+                self._origins[key] = {}
+        return self._origins[key]
+
+    def grid(self, entry: Entry) -> Grid:
+        """The shards of the two inputs of a combination, and how many records they have."""
+        key = (entry.shown, entry.number)
+        if key not in self._grids:
+            if len(entry.inputs) != 2:
+                raise Untold(f"entry {entry.number} does not list its two inputs")
+            sides = [self.input(told).stays for told in entry.inputs]
+            left, right = (tuple(Extent(one.shard.records, 0) for one in side) for side in sides)
+            once = bool(entry.parameters.get("rule", {}).get("once"))
+            self._grids[key] = Grid(left, right, once)
+        return self._grids[key]
+
+    def place(self, entry: Entry, shard: str) -> int:
+        """Where a shard stands among those that an entry added."""
+        for at, one in enumerate(entry.added):
+            if one.shard.name == shard:
+                return at
+        raise DamagedLogError(entry.shown, entry.number, f"it does not add {shard}")
+
+
+def base_of(entry: Entry, place: int) -> str:
+    """The shard that one is made of which an entry adds; Untold if the entry does not say."""
+    if len(entry.bases) == len(entry.added):
+        return entry.bases[place]
+    base = entry.added[place].shard.base
+    if base is not None and entry.inputs:
+        return base.name
+    raise Untold(
+        f"entry {entry.number} of {entry.shown} does not name the input of "
+        f"{entry.added[place].shard.name}: an earlier release wrote it",
+        version=entry.shown,
+    )

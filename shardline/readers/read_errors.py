@@ -1,0 +1,99 @@
+"""What to do if a snapshot cannot be read because of a shard of its own, or of one below it."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from shardline.errors import DamagedFileError, ShardlineError
+from shardline.hints import Command, Hint
+from shardline.log.version import Version
+from shardline.provenance.commands import again_advice, moving_on
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from shardline.log.model import Shard
+    from shardline.readers.shards import ShardFile
+    from shardline.storage import Store
+
+_NO_DAMAGE = frozenset({"example", "oversized"})
+"""What is told of a record that is as it was committed."""
+
+
+def split_snapshot(snapshot: str) -> tuple[str, int]:
+    """Split `digits/v1@3` into the version and the number of the snapshot."""
+    name, _, number = snapshot.rpartition("@")
+    return name, int(number)
+
+
+def advice_below(store: Store, snapshot: str, owner: str, shard: Shard) -> Hint:
+    """Return the way out for a snapshot that is read from an unusable shard of `owner`.
+
+    A repair puts another shard in its place, and what lies on the old one has to follow.
+    """
+    name, number = split_snapshot(snapshot)
+    lost = f"{owner.partition('/')[0]}/shards/{shard.name}"
+    with suppress(ShardlineError, ValueError):
+        if hint := moving_on(Version(store, name), number, {lost}):
+            return hint
+    again = again_advice(store, name, number, lost)
+    if _is_in_newest(store, owner, shard):
+        return Hint.of("run ", Command.of("repair", owner), " and then ", again)
+    return again
+
+
+def _is_in_newest(store: Store, owner: str, shard: Shard) -> bool:
+    try:
+        return shard.name in {one.name for one in Version(store, owner).newest().shards}
+    except ShardlineError:
+        return True
+
+
+def became_of(store: Store, owner: str, shard: Shard) -> str:
+    """Return how and in which entry a shard of `owner` was deleted; empty if it was not."""
+    try:
+        entries = Version(store, owner).log.entries(1)
+        first = next((entry for entry in entries if shard.name in entry.condemned), None)
+    except ShardlineError:
+        return ""
+    if first is None:
+        return ""
+    what = "records erased" if first.operation == "erase" else "vacuumed"
+    return f"{what} in entry {first.number} of {owner}"
+
+
+def told_below(
+    snapshot: str, store: Store, files: Iterable[ShardFile], error: DamagedFileError
+) -> DamagedFileError:
+    """Add the snapshot and the way out to an error at a file that the snapshot is read from."""
+    name, number = split_snapshot(snapshot)
+    for file in files:
+        if file.path != error.path:
+            continue
+        error.version, error.snapshot = name, number
+        if error.kind in _NO_DAMAGE:
+            continue
+        owner = f"{file.snapshot.partition('/')[0]}/{file.shard.owner}"
+        if owner != name:
+            return error.set_hint(advice_below(store, snapshot, owner, file.shard))
+        hint = advice_on_own(store, snapshot, owner, file.shard)
+        return error if hint is None else error.set_hint(hint)
+    return error
+
+
+def advice_on_own(store: Store, snapshot: str, owner: str, shard: Shard) -> Hint | None:
+    """Return the way out for a snapshot with an unusable shard of its own."""
+    from shardline.provenance.repair_command import command_to_mend  # noqa: PLC0415 - it builds on us
+
+    version, number = Version(store, owner), split_snapshot(snapshot)[1]
+    try:
+        if not _is_in_newest(store, owner, shard):
+            return moving_on(version, number, {version.shard_name(shard)})
+        command = command_to_mend(version, [shard])
+    except (ShardlineError, ValueError):
+        return None
+    if command is not None and command.arguments[0] == "repair":
+        return Hint.of("run ", command)
+    record = Hint.of("run ", Command.of("check", owner, "--again"), " to record the damage")
+    return record if command is None else Hint.of(record, " and then ", command)

@@ -1,0 +1,1 @@
+"""Schemas: features, logical types, validation, inference and conversion."""

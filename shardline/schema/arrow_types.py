@@ -1,0 +1,167 @@
+"""What an Arrow type holds, as a schema tells it, and whether a feature can be made of it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from shardline.errors import SchemaMismatchError
+from shardline.schema import shapes
+from shardline.schema.schema import Array, Category, Feature, Text
+
+if TYPE_CHECKING:
+    from shardline.schema.schema import Kind, Meaning, Shape
+
+_VALUE_TYPES = {"int64": pa.int64(), "float": pa.float32(), "bytes": pa.binary()}
+_TEXTS = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
+_BYTES = (
+    *_TEXTS,
+    pa.types.is_binary,
+    pa.types.is_large_binary,
+    pa.types.is_fixed_size_binary,
+    pa.types.is_binary_view,
+)
+
+
+def is_list(kind: pa.DataType) -> bool:
+    """Whether values of this type hold others, in order."""
+    return bool(
+        pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
+    )
+
+
+def is_text(kind: pa.DataType) -> bool:
+    """Whether this is a type of text."""
+    return any(test(kind) for test in _TEXTS)
+
+
+def is_number(kind: pa.DataType) -> bool:
+    """Whether this is a type of numbers; true and false are numbers too."""
+    return bool(
+        pa.types.is_boolean(kind) or pa.types.is_integer(kind) or pa.types.is_floating(kind)
+    )
+
+
+def kind_of(kind: pa.DataType) -> Kind | None:
+    """The kind of feature that holds values of this type, None if none does."""
+    if pa.types.is_boolean(kind) or pa.types.is_integer(kind):
+        return "int64"
+    if pa.types.is_floating(kind):
+        return "float"
+    return "bytes" if any(test(kind) for test in _BYTES) else None
+
+
+def taken_apart(kind: pa.DataType) -> tuple[Shape, pa.DataType]:
+    """How lists lie in lists, with their length where it is fixed, and what is in the innermost."""
+    dimensions: list[int | None] = []
+    while True:
+        if isinstance(kind, pa.BaseExtensionType):
+            kind = kind.storage_type
+        elif pa.types.is_dictionary(kind):
+            kind = kind.value_type
+        elif is_list(kind):
+            fixed = pa.types.is_fixed_size_list(kind)
+            dimensions.append(kind.list_size if fixed else None)
+            kind = kind.value_type
+        else:
+            return tuple(dimensions), kind
+
+
+def meaning_of(kind: pa.DataType) -> Meaning | None:
+    """What values of this type mean, as far as a type tells."""
+    while is_list(kind) or isinstance(kind, pa.BaseExtensionType):
+        kind = kind.value_type if is_list(kind) else kind.storage_type
+    if pa.types.is_dictionary(kind):
+        return Category() if is_text(kind.value_type) else None
+    return Text() if is_text(kind) else None
+
+
+def column_type(feature: Feature) -> pa.DataType:
+    """The type of a column that is ready to be written as this feature."""
+    value = _VALUE_TYPES[feature.kind]
+    if feature.sequence:
+        return pa.list_(pa.list_(value))
+    return pa.list_(value) if feature.shape else value
+
+
+def depth_of(feature: Feature) -> int:
+    """How many lists lie in each other where the feature is written out as its shape tells."""
+    return len(feature.shape) + feature.sequence
+
+
+def holds_numbers(feature: Feature, kind: pa.DataType) -> bool:
+    """Whether the feature is the raw bytes of arrays, and the type has the numbers for them."""
+    if feature.shape or feature.sequence or not isinstance(feature.meaning, Array):
+        return False
+    dimensions, leaf = taken_apart(kind)
+    return is_number(leaf) or (bool(dimensions) and bool(pa.types.is_null(leaf)))
+
+
+def misfit(feature: Feature, kind: pa.DataType) -> str | None:
+    """Why no value of this type can be one of the feature; None if some can."""
+    dimensions, leaf = taken_apart(kind)
+    if holds_numbers(feature, kind) and isinstance(feature.meaning, Array):
+        wanted, flat = len(feature.meaning.shape), 1
+    else:
+        if not (pa.types.is_null(leaf) or _has_kind(leaf, feature.kind)):
+            return f"holds {_named(leaf)} values, not {feature.kind}"
+        wanted, flat = depth_of(feature), 1 + feature.sequence
+    depth = len(dimensions)
+    known = not pa.types.is_null(leaf)
+    if depth == wanted or (depth == flat and wanted > flat) or (depth < wanted and not known):
+        return None
+    if not depth:
+        return "holds one value, and a list belongs there"
+    if not wanted:
+        return "holds a list, and one value belongs there"
+    return f"holds lists in lists {depth} deep, not {wanted}"
+
+
+def misfit_of_shape(feature: Feature, kind: pa.DataType) -> str | None:
+    """Why no value of this type has the feature's shape, where the type tells all lengths."""
+    found, _ = taken_apart(kind)
+    wanted: Shape = (None, *feature.shape) if feature.sequence else feature.shape
+    if holds_numbers(feature, kind) and isinstance(feature.meaning, Array):
+        wanted = feature.meaning.shape
+    if len(found) == len(wanted):
+        fits = all(a == b or None in (a, b) for a, b in zip(found, wanted, strict=True))
+    else:
+        free = not found or None in found or feature.sequence
+        fits = free or shapes.holds(wanted, shapes.unit(found))
+    return None if fits else f"has the shape {shapes.shown(found)}, not {shapes.shown(wanted)}"
+
+
+def declared_by(name: str, kind: pa.DataType, *, required: bool = True) -> Feature | None:
+    """The feature that a column of this type would be, None if none could hold it.
+
+    Lists of a fixed length in each other are a shape; lists of lists are steps.
+    """
+    dimensions, leaf = taken_apart(kind)
+    held = kind_of(leaf)
+    sequence = len(dimensions) > 1 and None in dimensions
+    shape = dimensions[1:] if sequence else dimensions
+    if held is None or 0 in dimensions or None in shape[1:]:
+        return None
+    try:
+        return Feature(
+            name, held, shape, required=required, meaning=meaning_of(kind), sequence=sequence
+        )
+    except SchemaMismatchError:
+        return None
+
+
+def _has_kind(leaf: pa.DataType, kind: Kind) -> bool:
+    """Whether values of this type can be of the kind, some of them at least."""
+    if kind == "int64":
+        return is_number(leaf)
+    if kind == "float":
+        return is_number(leaf) and not pa.types.is_boolean(leaf)
+    return kind_of(leaf) == "bytes"
+
+
+def _named(kind: pa.DataType) -> str:
+    """The type as a message tells it: the names of fields inside may be data."""
+    if pa.types.is_boolean(kind):
+        return "bool"
+    return kind_of(kind) or str(kind).partition("<")[0]

@@ -1,0 +1,205 @@
+"""Compare two schemas: may data of the one be appended to a version that has the other?"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import groupby
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+from shardline.schema import shapes
+from shardline.schema.logical_types import ITEM_BYTES, Array, Category, Embedding, Text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from shardline.schema.schema import Feature, Meaning, Schema
+
+What: TypeAlias = Literal[
+    "payload", "added", "removed", "sequence",
+    "kind", "shape", "required", "nan", "meaning", "dtype", "labels", "doc",
+]  # fmt: skip
+Classification: TypeAlias = Literal["same", "compatible", "migration"]
+
+_HEADLINES: dict[Classification, str] = {
+    "same": "same: the schemas do not differ",
+    "compatible": "compatible: every record that fits the new schema fits the old one",
+    "migration": "migration: the new schema needs a new version",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One difference. `feature` is None where it is one of the schema itself.
+
+    `compatible` says that, as far as this goes, every record that fits the new schema fits the
+    old one too.
+    """
+
+    feature: str | None
+    what: What
+    old: str
+    new: str
+    compatible: bool
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaDiff:
+    """All differences between two schemas."""
+
+    changes: tuple[Change, ...] = ()
+
+    @property
+    def compatible(self) -> bool:
+        """Whether data that fit the new schema may be appended where the old one holds."""
+        return all(change.compatible for change in self.changes)
+
+    @property
+    def classification(self) -> Classification:
+        """What has to be done for data of the new schema: nothing, little, or a migration."""
+        if not self.changes:
+            return "same"
+        return "compatible" if self.compatible else "migration"
+
+    def lines(self) -> list[str]:
+        """The differences, one line per feature."""
+        told = []
+        for name, group in groupby(self.changes, key=lambda change: change.feature):
+            changes = list(group)
+            verdict = "compatible" if all(c.compatible for c in changes) else "migration"
+            where = "the schema" if name is None else f"feature {name!r}"
+            told.append(f"{where}: {', '.join(map(_worded, changes))}: {verdict}")
+        return told
+
+    def __str__(self) -> str:
+        return "\n".join([_HEADLINES[self.classification], *self.lines()])
+
+
+def _worded(change: Change) -> str:
+    if change.what in {"added", "removed"}:
+        return f"{change.what} ({change.old or change.new})"
+    if change.what == "doc":
+        return "doc"
+    return f"{change.what} {change.old} -> {change.new}"
+
+
+def compare(old: Schema, new: Schema) -> SchemaDiff:
+    """Tell how `new` differs from `old`.
+
+    The two are compatible if every record that fits `new` also fits `old`, and nothing that both
+    declare contradicts: bytes that are int32 here and float32 there, numbers whose labels
+    changed, or rows of another length do not become the same because their sizes agree.
+    """
+    return SchemaDiff(tuple(_changes(old, new)))
+
+
+def _changes(old: Schema, new: Schema) -> Iterator[Change]:
+    if old.payload != new.payload:
+        # Anything fits an opaque schema. An Example is a SequenceExample without feature lists, and
+        # where there are some, they show as added features.
+        fits = new.payload != "opaque"
+        yield Change(None, "payload", old.payload, new.payload, fits)
+    if old.doc != new.doc:
+        yield Change(None, "doc", old.doc, new.doc, compatible=True)
+    if "opaque" in {old.payload, new.payload}:
+        return
+    before = {feature.key: feature for feature in old.features}
+    after = {feature.key: feature for feature in new.features}
+    for key in sorted(before.keys() | after.keys(), key=lambda key: (key[1], key[0])):
+        one, other = before.get(key), after.get(key)
+        moved = (not key[0], key[1])
+        if one and other:
+            yield from _feature_changes(one, other)
+        elif one and moved in after and moved not in before:
+            yield Change(one.name, "sequence", _place(one), _place(after[moved]), compatible=False)
+        elif one:
+            yield Change(one.name, "removed", str(one), "", compatible=not one.required)
+        elif other and not (moved in before and moved not in after):
+            yield Change(other.name, "added", "", str(other), compatible=False)
+
+
+def _place(feature: Feature) -> str:
+    return "in the feature_lists" if feature.sequence else "in the context"
+
+
+def _feature_changes(old: Feature, new: Feature) -> Iterator[Change]:
+    name = old.name
+    if old.kind != new.kind:
+        yield Change(name, "kind", old.kind, new.kind, compatible=False)
+    if old.shape != new.shape:
+        fits = shapes.fits(new.shape, old.shape)
+        yield Change(name, "shape", shapes.shown(old.shape), shapes.shown(new.shape), fits)
+    if old.required != new.required:
+        words = ("optional", "required")
+        yield Change(name, "required", words[old.required], words[new.required], new.required)
+    if old.nan != new.nan:
+        words = ("no NaN", "NaN")
+        yield Change(name, "nan", words[old.nan], words[new.nan], old.nan)
+    yield from _meaning_changes(old, new)
+    if old.doc != new.doc:
+        yield Change(name, "doc", old.doc, new.doc, compatible=True)
+
+
+def _meaning_changes(old: Feature, new: Feature) -> Iterator[Change]:
+    name, before, after = old.name, old.meaning, new.meaning
+    if isinstance(before, Array) and isinstance(after, Array):
+        if before.dtype != after.dtype:
+            yield Change(name, "dtype", before.dtype, after.dtype, compatible=False)
+        if before.shape != after.shape:
+            fits = shapes.fits(after.shape, before.shape)
+            yield Change(name, "meaning", str(before), str(after), fits)
+    elif isinstance(before, Category) and isinstance(after, Category):
+        if old.kind == new.kind and not _same_labels(before, after, old):
+            fits = _labels_fit(before, after, old)
+            yield Change(name, "labels", *_labels(before, after), fits)
+    elif before != after:
+        fits = old.kind == new.kind and _meaning_fits(before, after, old)
+        yield Change(name, "meaning", str(before or "none"), str(after or "none"), fits)
+
+
+def _meaning_fits(old: Meaning | None, new: Meaning | None, feature: Feature) -> bool:
+    """Whether values that mean `new` may stand where `old` is declared, which is of another sort.
+
+    Where `new` declares nothing, they may if `old` asks for nothing.
+    """
+    if old is None:
+        return True
+    if isinstance(old, Text):
+        return isinstance(new, Category)
+    if isinstance(old, Category):
+        free = old.labels is None
+        return free and (isinstance(new, Text) or (new is None and feature.kind == "int64"))
+    if isinstance(old, Array):
+        anything = ITEM_BYTES[old.dtype] == shapes.unit(old.shape) == 1
+        return new is None and anything and not shapes.is_fixed(old.shape)
+    return isinstance(old, Embedding)
+
+
+def _same_labels(old: Category, new: Category, feature: Feature) -> bool:
+    if old.labels is None or new.labels is None or feature.kind == "int64":
+        return old.labels == new.labels
+    return set(old.labels) == set(new.labels)
+
+
+def _labels_fit(old: Category, new: Category, feature: Feature) -> bool:
+    if old.labels is None or new.labels is None:
+        return old.labels is None
+    if feature.kind == "int64":
+        return old.labels[: len(new.labels)] == new.labels
+    return set(new.labels) <= set(old.labels)
+
+
+def _labels(old: Category, new: Category) -> tuple[str, str]:
+    """How many labels there are before and after, and which of them are new."""
+    count_old, count_new = (
+        "any" if category.labels is None else f"{len(category.labels)} labels"
+        for category in (old, new)
+    )
+    if old.labels is None or new.labels is None:
+        return count_old, count_new
+    known = set(old.labels)
+    added = [repr(label) for label in new.labels if label not in known]
+    if added:
+        more = f" and {len(added) - 5} more" if len(added) > 5 else ""
+        return count_old, f"{count_new} (new: {', '.join(added[:5])}{more})"
+    moved = old.labels[: len(new.labels)] != new.labels
+    return count_old, f"{count_new} (in other places)" if moved else count_new

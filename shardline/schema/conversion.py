@@ -1,0 +1,334 @@
+"""Bring a column into the form in which a feature is written, and tell which rows do not fit.
+
+All of it is done on whole columns: kinds, nesting, nulls in lists, numbers that are too large.
+What depends on the values alone (lengths, NaN, text, labels) is checked on the records made of
+them, by the same code that checks records from elsewhere.
+"""
+
+from __future__ import annotations
+
+import binascii
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from shardline.kernel.types import check_offsets
+from shardline.schema.arrow_types import (
+    column_type,
+    depth_of,
+    holds_numbers,
+    is_list,
+    is_text,
+    misfit,
+)
+from shardline.schema.logical_types import Array, Image
+from shardline.text import counted
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from numpy.typing import NDArray
+
+    from shardline.schema.schema import Feature, Kind
+    from shardline.schema.shapes import Shape
+
+    Mask = NDArray[np.bool_]
+    Cuts = NDArray[np.int64]
+    Faults = list[tuple[Mask, str]]
+    from numpy.typing import NDArray
+
+
+NULL_IN_LIST = "holds a null inside a list, which a record cannot hold"
+TOO_LARGE = "holds a number too large for its kind"
+NOT_WHOLE = "holds a number that is not whole"
+NOT_BASE64 = "holds text that is not base64"
+
+
+@dataclass(frozen=True, slots=True)
+class Fitted:
+    """A column ready to be written. `bad` tells why rows do not fit, which are null in it."""
+
+    array: pa.Array
+    bad: dict[int, str] = field(default_factory=dict)
+
+
+def fit(feature: Feature, array: pa.Array, *, base64: bool = False) -> Fitted:
+    """Bring a column of any type into that of the feature.
+
+    With `base64`, text for images and arrays is such.
+    """
+    array = _stored(array)
+    why = misfit(feature, array.type)
+    if why is not None:
+        bad = dict.fromkeys(np.flatnonzero(_valid(array)).tolist(), why)
+        return Fitted(pa.nulls(len(array), column_type(feature)), bad)
+    packed = base64 and isinstance(feature.meaning, Image | Array)
+    if isinstance(feature.meaning, Array) and holds_numbers(feature, array.type):
+        lists = _Lists(array, feature.meaning.shape, 1)
+        values, faults = raw_bytes(feature.meaning, lists.values, lists.cuts)
+        lists.note_nulls()
+        lists.note(lists.cuts, faults, TOO_LARGE)
+        return Fitted(_masked(values, lists.invalid), lists.bad)
+    if not depth_of(feature):
+        return _fit_values(feature.kind, array, packed=packed)
+    return _fit_lists(feature, array, packed=packed)
+
+
+def _fit_values(kind: Kind, array: pa.Array, *, packed: bool) -> Fitted:
+    values, faults = _converted(kind, array, packed=packed)
+    bad: dict[int, str] = {}
+    for mask, why in faults:
+        for at in np.flatnonzero(mask).tolist():
+            bad.setdefault(at, why)
+    if bad:
+        invalid = ~_valid(values)
+        invalid[list(bad)] = True
+        values = _masked(values, invalid)
+    return Fitted(values, bad)
+
+
+def _fit_lists(feature: Feature, array: pa.Array, *, packed: bool) -> Fitted:
+    dimensions = (None, *feature.shape) if feature.sequence else feature.shape
+    lists = _Lists(array, dimensions, 1 + feature.sequence)
+    lists.note_nulls()
+    values, faults = _converted(feature.kind, lists.values, packed=packed)
+    for wrong, why in faults:
+        lists.note(lists.cuts, wrong, why)
+    if values.null_count:
+        values = pc.fill_null(values, pa.scalar(b"" if feature.kind == "bytes" else 0, values.type))
+    invalid = lists.invalid
+    mask = pa.array(invalid) if invalid.any() else None
+    if not feature.sequence:
+        return Fitted(_listed(lists.cuts, values, mask), lists.bad)
+    return Fitted(_listed(lists.levels[0], _listed(lists.steps, values), mask), lists.bad)
+
+
+class _Lists:
+    """A column of lists taken apart, and what is wrong with them.
+
+    `levels` cut the lists of each depth into those of the next, `cuts` the rows right into
+    `values`. Lists deeper than `first` must have the lengths of the `dimensions`, unless all of
+    the inner ones are left out.
+    """
+
+    def __init__(self, array: pa.Array, dimensions: Shape, first: int) -> None:
+        self._valid = _valid(array)
+        self._dimensions = dimensions
+        self._nulls: list[tuple[Cuts, Mask]] = []
+        self.bad: dict[int, str] = {}
+        self.levels: list[Cuts] = []
+        self.cuts: Cuts = np.arange(len(array) + 1)
+        self.values = array
+        while True:
+            if pa.types.is_null(self.values.type) and len(self.levels) < len(dimensions):
+                self.values = pa.nulls(len(self.values), pa.list_(pa.null()))
+            if not is_list(self.values.type):
+                break
+            self._descend(first)
+
+    def _descend(self, first: int) -> None:
+        offsets, inner = cut(self.values)
+        depth = len(self.levels)
+        if depth >= first and len(self._dimensions) > first:
+            wanted = self._dimensions[depth]
+            lengths = np.diff(offsets)
+            wrong = (lengths != wanted) & _valid(self.values)
+            for place, owner in self._owners(self.cuts, wrong):
+                why = (
+                    f"holds an inner list of {counted(int(lengths[place]), 'value')}, not {wanted}"
+                )
+                self.bad.setdefault(owner, why)
+        self.levels.append(offsets)
+        self.cuts = offsets if depth == 0 else offsets[self.cuts]
+        self.values = _stored(inner)
+        if self.values.null_count:
+            self._nulls.append((self.cuts, ~_valid(self.values)))
+
+    @property
+    def steps(self) -> Cuts:
+        """Where the values of each step lie, one each if there are no lists of them."""
+        if len(self.levels) == 1:
+            return np.arange(len(self.values) + 1)
+        cuts = self.levels[1]
+        for offsets in self.levels[2:]:
+            cuts = offsets[cuts]
+        return cuts
+
+    @property
+    def invalid(self) -> Mask:
+        """The rows that have no value, or a bad one."""
+        invalid = ~self._valid
+        invalid[list(self.bad)] = True
+        return invalid
+
+    def note_nulls(self) -> None:
+        """Refuse the rows with a null in a list."""
+        for cuts, mask in self._nulls:
+            self.note(cuts, mask, NULL_IN_LIST)
+
+    def note(self, cuts: Cuts, mask: Mask, why: str) -> None:
+        """Refuse the rows whose values are marked; `cuts` says which are whose."""
+        for _, owner in self._owners(cuts, mask):
+            self.bad.setdefault(owner, why)
+
+    def _owners(self, cuts: Cuts, mask: Mask) -> Iterator[tuple[int, int]]:
+        """The first marked place of each row that is there, and the row."""
+        places = np.flatnonzero(mask)
+        if not len(places):
+            return
+        owners, firsts = np.unique(np.searchsorted(cuts, places, "right") - 1, return_index=True)
+        for place, owner in zip(places[firsts].tolist(), owners.tolist(), strict=True):
+            if 0 <= owner < len(self._valid) and self._valid[owner]:
+                yield place, owner
+
+
+def _converted(kind: Kind, values: pa.Array, *, packed: bool) -> tuple[pa.Array, Faults]:
+    """The values as those of the kind, and which of them cannot be: nulls are none of these."""
+    if kind == "bytes" and packed and is_text(values.type):
+        return _unpacked(values)
+    if kind == "bytes":
+        return values.cast(pa.binary()), []
+    if kind == "float":
+        return _as_floats(values)
+    return _from_fractions(values) if pa.types.is_floating(values.type) else _as_whole(values)
+
+
+def _as_whole(values: pa.Array) -> tuple[pa.Array, Faults]:
+    after = values.cast(pa.int64(), safe=False)
+    if not pa.types.is_uint64(values.type):
+        return after, []
+    over = _marked(pc.less(after, pa.scalar(0, pa.int64())))
+    return after, [(over, TOO_LARGE)] if over.any() else []
+
+
+def _as_floats(values: pa.Array) -> tuple[pa.Array, Faults]:
+    if pa.types.is_float32(values.type):
+        return values, []
+    before = values.cast(pa.float64(), safe=False)  # whole numbers too: rounded as their text is
+    after = before.cast(pa.float32(), safe=False)
+    infinite = _marked(pc.is_inf(after))
+    if not infinite.any():
+        return after, []
+    return after, [(infinite & ~_marked(pc.is_inf(before)), TOO_LARGE)]
+
+
+def _from_fractions(values: pa.Array) -> tuple[pa.Array, Faults]:
+    numbers = values.cast(pa.float64())
+    missing = None if not numbers.null_count else ~_valid(numbers)
+    plain = np.asarray(pc.fill_null(numbers, 0.0))
+    with np.errstate(invalid="ignore"):
+        unknown = np.isnan(plain)
+        split = (np.floor(plain) != plain) & ~unknown
+        over = ~((plain >= -(2.0**63)) & (plain < 2.0**63)) & ~unknown
+    wrong = unknown | split | over
+    whole = np.where(wrong, 0.0, plain).astype(np.int64)
+    faults = [(unknown, "holds NaN"), (over, TOO_LARGE), (split, NOT_WHOLE)]
+    return pa.array(whole, mask=missing), [one for one in faults if one[0].any()]
+
+
+def _unpacked(values: pa.Array) -> tuple[pa.Array, Faults]:
+    wrong = np.zeros(len(values), np.bool_)
+    unpacked: list[bytes | None] = []
+    for place, text in enumerate(values.to_pylist()):
+        try:
+            unpacked.append(None if text is None else binascii.a2b_base64(text, strict_mode=True))
+        except ValueError:
+            unpacked.append(None)
+            wrong[place] = True
+    return pa.array(unpacked, pa.binary()), [(wrong, NOT_BASE64)] if wrong.any() else []
+
+
+def _stored(array: pa.Array) -> pa.Array:
+    """The array without what is only a way to store it."""
+    while True:
+        if isinstance(array.type, pa.BaseExtensionType):
+            array = array.storage
+        elif pa.types.is_dictionary(array.type):
+            array = array.dictionary_decode()
+        else:
+            return array
+
+
+def _valid(array: pa.Array) -> Mask:
+    if not array.null_count:
+        return np.ones(len(array), np.bool_)
+    return np.asarray(array.is_valid())
+
+
+def _marked(found: pa.Array) -> Mask:
+    return np.asarray(pc.fill_null(found, False))  # noqa: FBT003 - Arrow's own
+
+
+def cut(array: pa.Array) -> tuple[Cuts, pa.Array]:
+    """Where the values of each list lie among those of all these lists, and those values."""
+    if pa.types.is_fixed_size_list(array.type):
+        size = array.type.list_size
+        offsets = np.arange(len(array) + 1, dtype=np.int64) * size
+        return offsets, array.values.slice(array.offset * size, len(array) * size)
+    offsets = np.asarray(array.offsets).astype(np.int64)
+    first, last = int(offsets[0]), int(offsets[-1])
+    return offsets - first, array.values.slice(first, last - first)
+
+
+def _listed(cuts: Cuts, values: pa.Array, mask: pa.Array | None = None) -> pa.Array:
+    check_offsets(int(cuts[-1]))
+    return pa.ListArray.from_arrays(pa.array(cuts.astype(np.int32)), values, mask=mask)
+
+
+def _masked(values: pa.Array, invalid: NDArray[Any]) -> pa.Array:
+    if not invalid.any():
+        return values
+    return pc.if_else(pa.array(~invalid), values, pa.scalar(None, values.type))
+
+
+def raw_bytes(
+    meaning: Array, values: pa.Array, cuts: NDArray[np.int64]
+) -> tuple[pa.Array, NDArray[np.bool_]]:
+    """Each row's numbers as raw bytes, and which numbers the array's dtype cannot hold.
+
+    `cuts` says which values are whose.
+    """
+    dtype = _dtype(meaning.dtype)
+    if pa.types.is_null(values.type):  # of lists with nothing in them
+        values = values.cast(pa.int64())
+    zero = pa.scalar(False if pa.types.is_boolean(values.type) else 0, values.type)
+    numbers = np.asarray(pc.fill_null(values, zero) if values.null_count else values)
+    with np.errstate(invalid="ignore", over="ignore"):
+        made = numbers.astype(dtype)
+        wrong = _lost(numbers, made)
+    offsets = cuts * dtype.itemsize
+    check_offsets(int(offsets[-1]))
+    data = pa.py_buffer(np.ascontiguousarray(made).view(np.uint8))
+    parts = [None, pa.py_buffer(offsets.astype(np.int32)), data]
+    return pa.Array.from_buffers(pa.binary(), len(cuts) - 1, parts), wrong
+
+
+def _dtype(name: str) -> np.dtype[Any]:
+    dtype: np.dtype[Any]
+    if name == "bfloat16":
+        # NumPy does not know it by itself. Whoever has such arrays has this package with them.
+        import ml_dtypes  # noqa: PLC0415
+
+        dtype = np.dtype(ml_dtypes.bfloat16)
+    else:
+        dtype = np.dtype(name).newbyteorder("<")
+    return dtype
+
+
+def _lost(before: NDArray[Any], after: NDArray[Any]) -> NDArray[np.bool_]:
+    """Which numbers are no longer what they were, other than by rounding of fractions."""
+    if after.dtype.kind in "fV":  # V is what NumPy takes bfloat16 for
+        finite = np.isfinite(before) if before.dtype.kind == "f" else np.True_
+        over: NDArray[np.bool_] = ~np.isfinite(after.astype(np.float64)) & finite
+        return over
+    if before.dtype == after.dtype:
+        return np.zeros(len(before), np.bool_)
+    same: NDArray[np.bool_] = after.astype(before.dtype) == before
+    if before.dtype.kind in "iu" and after.dtype.kind in "iu":
+        same &= (before < 0) == (
+            after < 0
+        )  # a sign that is lost on the way is found on the way back
+    return ~same

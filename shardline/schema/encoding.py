@@ -1,0 +1,137 @@
+"""Columns into whole, checked frames, and rows that do not fit into reasons."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, TypeAlias
+
+import numpy as np
+
+from shardline import kernel
+from shardline.kernel.columns import from_arrow
+from shardline.kernel.types import FOOTER_BYTES, FRAME_BYTES, HEADER_BYTES
+from shardline.schema.validation import violations
+from shardline.sources.source import Frames, Refused
+from shardline.tfrecord.reader import Block
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from shardline.kernel.types import Buffer, ColumnBuffers, IntArray
+    from shardline.schema.conversion import Fitted
+    from shardline.schema.schema import Feature, Schema
+    from shardline.sources.source import RowFormat
+
+Reasons: TypeAlias = dict[int, tuple[str | None, str]]
+"""Why rows are refused, by their place in the chunk: feature and detail."""
+KEPT_BYTES = 48 * 1024
+"""How much is kept of what is refused for its size, and of bytes lost to damage."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """The rows of a chunk: their numbers in the source, and how to tell of one by its place.
+
+    `format` and `columns` say what the content of a row is.
+    """
+
+    numbers: IntArray
+    where: Callable[[int], str]
+    content: Callable[[int], bytes]
+    format: RowFormat | None = None
+    columns: tuple[str, ...] = ()
+
+
+def encoded(
+    schema: Schema,
+    columns: Sequence[tuple[Feature, Fitted]],
+    rows: Rows,
+    reasons: Reasons,
+    max_record_bytes: int,
+) -> Frames:
+    """Write columns as framed records. `reasons` tells of rows that are refused already."""
+    for feature, fitted in columns:
+        for at, why in fitted.bad.items():
+            reasons.setdefault(at, (feature.name, why))
+    buffers = [from_arrow(feature.name, fitted.array) for feature, fitted in columns]
+    return encode_buffers(schema, buffers, rows, reasons, max_record_bytes)
+
+
+def encode_buffers(
+    schema: Schema,
+    buffers: list[ColumnBuffers],
+    rows: Rows,
+    reasons: Reasons,
+    max_record_bytes: int,
+) -> Frames:
+    """Write the buffers of columns as framed records, as `encoded` does."""
+    if reasons:
+        # A refused row is written as a record with nothing in it, which is then cut out.
+        places = list(reasons)
+        for number, column in enumerate(buffers):
+            valid = column.valid.copy()
+            valid[places] = 0
+            buffers[number] = replace(column, valid=valid)
+    made = kernel.encode(buffers, len(rows.numbers))
+    found = (made.data, made.starts, made.lengths)
+    return checked(schema, found, rows, reasons, max_record_bytes)
+
+
+def checked(
+    schema: Schema,
+    found: tuple[Buffer, IntArray, IntArray],
+    rows: Rows,
+    reasons: Reasons,
+    max_record_bytes: int,
+) -> Frames:
+    """Those of the found frames whose records fit the schema; the others are cut out and told.
+
+    `found` is their bytes, and the starts and lengths of their payloads.
+    """
+    data, starts, lengths = found
+    for at in np.flatnonzero(lengths > max_record_bytes).tolist():
+        why = f"takes {lengths[at]} bytes as a record, over the limit of {max_record_bytes}"
+        reasons.setdefault(at, (None, why))
+    places = np.delete(np.arange(len(starts)), list(reasons))
+    block = Block(memoryview(data), 0, 0, starts, lengths)
+    if reasons:
+        block = replace(block, starts=starts[places], lengths=lengths[places])
+    for misfit in violations(schema, block):
+        reasons.setdefault(int(places[misfit.record]), (misfit.feature, misfit.detail))
+    if not reasons:
+        return Frames(
+            data if isinstance(data, bytes) else memoryview(data), starts, lengths, rows.numbers
+        )
+    refused = []
+    for at in sorted(reasons):
+        content, is_too_large = rows.content(at), bool(lengths[at] > max_record_bytes)
+        if is_too_large:
+            content = content[:KEPT_BYTES]
+        refused.append(
+            Refused(
+                int(rows.numbers[at]),
+                rows.where(at),
+                *reasons[at],
+                content,
+                is_too_large=is_too_large,
+                format=rows.format,
+                columns=rows.columns,
+            )
+        )
+    places = np.delete(np.arange(len(starts)), list(reasons))
+    sizes = lengths[places]
+    return Frames(
+        _joined(memoryview(data), starts, lengths, places),
+        np.cumsum(sizes + FRAME_BYTES) - sizes - FOOTER_BYTES,
+        sizes,
+        rows.numbers[places],
+        tuple(refused),
+    )
+
+
+def _joined(data: memoryview, starts: IntArray, lengths: IntArray, places: IntArray) -> bytes:
+    """The frames at these places, behind each other: those that are neighbours in one piece."""
+    breaks = np.flatnonzero(np.diff(places) != 1) + 1
+    runs = np.split(places, breaks) if len(places) else []
+    ends = starts + lengths + FOOTER_BYTES
+    return b"".join(data[starts[run[0]] - HEADER_BYTES : ends[run[-1]]] for run in runs)

@@ -1,0 +1,171 @@
+"""Numbers whose digits a 32-bit float loses before the decimal point."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from shardline.errors import SchemaMismatchError
+from shardline.hints import Hint, Option
+from shardline.schema.arrow_types import is_list, taken_apart
+from shardline.schema.conversion import cut
+from shardline.sources.json_values import Rounded
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from numpy.typing import NDArray
+
+    Mask = NDArray[np.bool_]
+
+LARGEST_EXACT = 2**24
+"""Up to this, float32 keeps every whole number."""
+_FLOAT64_WHOLE = 2.0**53
+_END = 2**63
+_FLOAT32_MAX = float(np.finfo(np.float32).max)
+
+
+def first_rounded(column: pa.Array) -> int | None:
+    """Return the first row with a number that float32 rounds before the decimal point.
+
+    Numbers of 2**63 and more have no other kind: an explicit float of that size is not reported.
+    """
+    _, leaf = taken_apart(column.type)
+    if not (pa.types.is_integer(leaf) or pa.types.is_float64(leaf)):
+        return None
+    cuts, values = _leaves(column)
+    marked = _rounded(values)
+    if marked is None:
+        return None
+    rows = np.searchsorted(cuts, np.flatnonzero(marked), "right") - 1
+    present = rows[np.asarray(column.is_valid())[rows]]
+    return int(present[0]) if len(present) else None
+
+
+def rounds_texts(numbers: pa.Array, texts: pa.Array) -> bool:
+    """Return True if float32 rounds one of the texts, which are `numbers`, before the point."""
+    marked = _rounded(numbers)
+    if marked is not None and marked.any():
+        return True
+    if not pa.types.is_floating(numbers.type):
+        return False
+    # The text can have more digits than the float64.
+    doubtful = pc.and_(
+        pc.greater_equal(pc.abs(numbers), _FLOAT64_WHOLE), pc.invert(pc.is_inf(numbers))
+    )
+    if not pc.any(doubtful).as_py():
+        return False
+    found, written = numbers.filter(doubtful).to_pylist(), texts.filter(doubtful).to_pylist()
+    return any(map(_is_rounded_text, found, written))
+
+
+def _is_rounded_text(number: float, text: str) -> bool:
+    whole = text.lstrip("+-").isdigit()
+    if not whole and abs(number) >= _END:
+        return False
+    return abs(number) > _FLOAT32_MAX or Decimal(text) != Decimal(float(np.float32(number)))
+
+
+def rounded_numbers(numbers: pa.Array) -> Mask:
+    """Mark the numbers that float32 rounds before the decimal point."""
+    marked = _rounded(numbers)
+    return np.zeros(len(numbers), np.bool_) if marked is None else marked
+
+
+def refuse_rounded(shown: str, name: str, values: Sequence[object], first: int) -> None:
+    """Refuse Python integers that neither int64 nor float32 stores; `first` is the first row."""
+    for row, value in enumerate(values, first):
+        for leaf in python_leaves(value):
+            if isinstance(leaf, Rounded) or (_is_integer(leaf) and not -_END <= int(leaf) < _END):
+                raise number_too_large(shown, name, row)
+            if _is_integer(leaf) and int(np.float32(int(leaf))) != int(leaf):
+                raise inexact_number(shown, name, row)
+
+
+def holds_large_floats(column: pa.Array) -> bool:
+    """Return True if a column of floats has a number that an integer may have been rounded to."""
+    if not pa.types.is_float64(taken_apart(column.type)[1]):
+        return False
+    _, floats = _leaves(column)
+    return bool(pc.any(pc.greater_equal(pc.abs(floats), _FLOAT64_WHOLE)).as_py())
+
+
+def python_leaves(value: object) -> Iterator[Any]:
+    """Return the values inside nested lists, tuples and arrays."""
+    if isinstance(value, np.ndarray):
+        value = value.tolist()
+    if isinstance(value, list | tuple):
+        for inner in value:
+            yield from python_leaves(inner)
+    else:
+        yield value
+
+
+def number_too_large(shown: str, name: str, row: int) -> SchemaMismatchError:
+    """Return the error for a column with an integer that no inferred kind stores exactly."""
+    return SchemaMismatchError(
+        f"{shown}: cannot infer the kind of column {name!r} (row {row}: number over 64 bits)",
+        code="number-too-large",
+        hint=_DECLARE,
+        record=row,
+        feature=name,
+    )
+
+
+def inexact_number(shown: str, name: str, row: int) -> SchemaMismatchError:
+    """Return the error for a column of numbers that neither int64 nor float stores exactly."""
+    return SchemaMismatchError(
+        f"{shown}: cannot infer the kind of column {name!r} (row {row}: float rounds the number)",
+        code="inexact-number",
+        hint=_DECLARE,
+        record=row,
+        feature=name,
+    )
+
+
+_DECLARE = Hint.of(
+    "declare the feature in ", Option("schema"), " as float to round it, or convert it to text"
+)
+
+
+def _leaves(column: pa.Array) -> tuple[NDArray[np.int64], pa.Array]:
+    """Return where the values of each row begin and end, and the values."""
+    cuts = np.arange(len(column) + 1)
+    values = column
+    while True:
+        if isinstance(values.type, pa.BaseExtensionType):
+            values = values.storage
+        elif pa.types.is_dictionary(values.type):
+            values = values.dictionary_decode()
+        elif is_list(values.type):
+            offsets, values = cut(values)
+            cuts = offsets[cuts]
+        else:
+            return cuts, values
+
+
+def _rounded(values: pa.Array) -> Mask | None:
+    """Mark the numbers that float32 rounds before the point; None if all are small."""
+    bounds = pc.min_max(values)
+    low, high = bounds["min"].as_py(), bounds["max"].as_py()
+    if low is None or (low >= -LARGEST_EXACT and high <= LARGEST_EXACT):
+        return None
+    plain: NDArray[Any] = np.asarray(pc.fill_null(values, pa.scalar(0, values.type)))
+    with np.errstate(over="ignore", invalid="ignore"):
+        nearest = plain.astype(np.float32)
+        if plain.dtype.kind == "f":
+            size = np.abs(plain)
+            large: Mask = (size > LARGEST_EXACT) & (size < _END)
+            return np.asarray(large & (nearest != plain))
+        end = np.float32(2.0 ** (8 * plain.dtype.itemsize - (plain.dtype.kind == "i")))
+        back = np.where(nearest < end, nearest, 0).astype(plain.dtype)
+    rounded: Mask = back != plain
+    return rounded
+
+
+def _is_integer(value: object) -> bool:
+    return isinstance(value, int | np.integer) and not isinstance(value, bool)

@@ -1,0 +1,255 @@
+"""What the values of a feature stand for, beyond their kind: text, categories, images, arrays."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, get_args
+
+import numpy as np
+
+from shardline.canonical_json import Fields
+from shardline.errors import InvalidTypeError, SchemaMismatchError
+from shardline.hints import Hint
+from shardline.schema import shapes
+from shardline.text import counted
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from shardline.kernel.types import Buffer, Kind
+    from shardline.log.model import Json
+    from shardline.schema.shapes import Shape
+
+Encoding: TypeAlias = Literal["png", "jpeg"]
+
+ITEM_BYTES = {
+    "bool": 1, "int8": 1, "int16": 2, "int32": 4, "int64": 8,
+    "uint8": 1, "uint16": 2, "uint32": 4, "uint64": 8,
+    "float16": 2, "float32": 4, "float64": 8, "bfloat16": 2,
+}  # fmt: skip
+"""The dtypes that raw arrays may have, by NumPy's names, and the bytes of one number of each."""
+
+SIGNATURES: dict[str, bytes] = {"png": b"\x89PNG\r\n\x1a\n", "jpeg": b"\xff\xd8\xff"}
+"""The bytes that files of each encoding begin with."""
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """UTF-8 text."""
+
+    kinds: ClassVar[tuple[Kind, ...]] = ("bytes",)
+
+    def __str__(self) -> str:
+        return "text"
+
+    def to_json(self) -> Json:
+        """The meaning as a schema tells it."""
+        return {"is": "text"}
+
+
+@dataclass(frozen=True, slots=True)
+class Category:
+    """One of several classes.
+
+    For int64, `labels` name the numbers 0, 1, 2 and so on. For bytes they are the texts that may
+    occur. Without them, any number or any UTF-8 text may.
+    """
+
+    labels: tuple[str, ...] | None = None
+    kinds: ClassVar[tuple[Kind, ...]] = ("bytes", "int64")
+
+    def __post_init__(self) -> None:
+        """Refuse labels that do not tell classes apart."""
+        if self.labels is None:
+            return
+        given: object = self.labels
+        if isinstance(given, str):
+            raise _invalid("category labels: expected a tuple of texts, got a text")
+        object.__setattr__(self, "labels", tuple(self.labels))
+        if not self.labels:
+            raise _invalid("category without labels", "name its labels, or leave them out")
+        if len(set(self.labels)) < len(self.labels):
+            raise _invalid("duplicate label of a category")
+        for label in self.labels:
+            check_text("a label of a category", label)
+
+    def __str__(self) -> str:
+        return "category" if self.labels is None else f"category of {len(self.labels)} labels"
+
+    def to_json(self) -> Json:
+        """The meaning as a schema tells it."""
+        if self.labels is None:
+            return {"is": "category"}
+        return {"is": "category", "labels": list(self.labels)}
+
+
+@dataclass(frozen=True, slots=True)
+class Embedding:
+    """A vector that stands for something else. Its length is the feature's."""
+
+    kinds: ClassVar[tuple[Kind, ...]] = ("float",)
+
+    def __str__(self) -> str:
+        return "embedding"
+
+    def to_json(self) -> Json:
+        """The meaning as a schema tells it."""
+        return {"is": "embedding"}
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    """A whole image file."""
+
+    encoding: Encoding
+    kinds: ClassVar[tuple[Kind, ...]] = ("bytes",)
+
+    def __post_init__(self) -> None:
+        """Refuse an encoding that we cannot tell."""
+        if self.encoding not in get_args(Encoding):
+            raise _invalid(
+                f"unknown image encoding {self.encoding!r}, expected {' or '.join(SIGNATURES)}",
+                "leave out the meaning for other encodings",
+            )
+
+    def __str__(self) -> str:
+        return f"{self.encoding} image"
+
+    def to_json(self) -> Json:
+        """The meaning as a schema tells it."""
+        return {"is": "image", "encoding": self.encoding}
+
+
+@dataclass(frozen=True, slots=True)
+class Array:
+    """The raw bytes of an array, little-endian, the last dimension together."""
+
+    dtype: str
+    shape: Shape
+    kinds: ClassVar[tuple[Kind, ...]] = ("bytes",)
+
+    def __post_init__(self) -> None:
+        """Refuse what no array can be."""
+        if self.dtype not in ITEM_BYTES:
+            raise _invalid(f"unknown dtype {self.dtype!r}, expected {', '.join(ITEM_BYTES)}")
+        object.__setattr__(self, "shape", shapes.checked("an array", self.shape))
+
+    def __str__(self) -> str:
+        return f"{self.dtype} array {shapes.shown(self.shape)}"
+
+    @property
+    def unit_bytes(self) -> int:
+        """The bytes of an array; if its first dimension is free, of one row."""
+        return ITEM_BYTES[self.dtype] * shapes.unit(self.shape)
+
+    @property
+    def size_shown(self) -> str:
+        """How many bytes an array takes, in words."""
+        multiple = "" if shapes.is_fixed(self.shape) else "a multiple of "
+        return f"{multiple}{counted(self.unit_bytes, 'byte')}"
+
+    def holds(self, size: int) -> bool:
+        """Whether so many bytes are such an array."""
+        count, rest = divmod(size, ITEM_BYTES[self.dtype])
+        return rest == 0 and shapes.holds(self.shape, count)
+
+    def decode(self, data: Buffer, dtype: str | None = None) -> NDArray[Any]:
+        """The array that the bytes hold, as a view of them.
+
+        Raises SchemaMismatchError if `dtype` is given and is not the one that was written, or if
+        the bytes are too few or too many.
+        """
+        if dtype is not None and dtype != self.dtype:
+            raise SchemaMismatchError(
+                f"cannot read an array of {self.dtype} as {dtype}",
+                code="dtype-mismatch",
+                hint=Hint.of(f"read it as {self.dtype}, then convert"),
+            )
+        size = memoryview(data).nbytes
+        if not self.holds(size):
+            raise SchemaMismatchError(
+                f"{self}: expected {self.size_shown}, got {size}", code="length-mismatch"
+            )
+        rows = [-1 if length is None else length for length in self.shape]
+        return np.frombuffer(data, _little_endian(self.dtype)).reshape(rows)
+
+    def encode(self, array: NDArray[Any]) -> bytes:
+        """The bytes of an array, which must have the dtype and shape declared here."""
+        found = np.asarray(array)
+        if found.dtype.name != self.dtype:
+            raise SchemaMismatchError(
+                f"array of {found.dtype.name}, expected {self.dtype}",
+                code="dtype-mismatch",
+                hint=Hint.of("convert it first"),
+            )
+        if len(found.shape) != len(self.shape) or any(
+            wanted not in (None, length)
+            for wanted, length in zip(self.shape, found.shape, strict=True)
+        ):
+            raise SchemaMismatchError(
+                f"array of shape {shapes.shown(found.shape)}, expected {shapes.shown(self.shape)}",
+                code="shape-mismatch",
+                hint=Hint.of("reshape it first"),
+            )
+        return found.astype(_little_endian(self.dtype), copy=False).tobytes()
+
+    def to_json(self) -> Json:
+        """The meaning as a schema tells it."""
+        return {"is": "array", "dtype": self.dtype, "shape": list(self.shape)}
+
+
+Meaning: TypeAlias = Text | Category | Embedding | Image | Array
+
+
+def _little_endian(name: str) -> np.dtype[Any]:
+    dtype: np.dtype[Any]
+    if name == "bfloat16":
+        # NumPy does not know it by itself. Whoever has such arrays has this package with them.
+        import ml_dtypes  # noqa: PLC0415
+
+        dtype = np.dtype(ml_dtypes.bfloat16)
+    else:
+        dtype = np.dtype(name).newbyteorder("<")
+    return dtype
+
+
+def meaning_from_json(value: object) -> Meaning:
+    """Read a meaning back; refuses with ValueError what is none."""
+    fields = Fields("a meaning", value)
+    which = fields.take("is", str)
+    meaning: Meaning
+    if which == "text":
+        meaning = Text()
+    elif which == "category":
+        listed = fields.maybe("labels", list)
+        if listed is not None and not all(type(label) is str for label in listed):
+            raise _invalid("'labels' of a meaning: expected a list of texts")
+        meaning = Category(None if listed is None else tuple(listed))
+    elif which == "embedding":
+        meaning = Embedding()
+    elif which == "image":
+        meaning = Image(fields.take("encoding", str))  # type: ignore[arg-type] # checked there
+    elif which == "array":
+        meaning = Array(fields.take("dtype", str), tuple(fields.take("shape", list)))
+    else:
+        raise _invalid(f"'is' of a meaning: unknown to this release ({which!r})")
+    fields.end()
+    return meaning
+
+
+def check_text(what: str, text: str) -> None:
+    """Refuse a text that cannot be written as UTF-8."""
+    if not isinstance(text, str):
+        raise InvalidTypeError(f"{what}: expected text, got {type(text).__name__}")
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise SchemaMismatchError(
+            f"{what}: cannot be written as UTF-8 ({text!r})", code="invalid-schema"
+        ) from None
+
+
+def _invalid(problem: str, advice: str = "") -> SchemaMismatchError:
+    """Build the error for an invalid logical type."""
+    hint = Hint.of(advice) if advice else None
+    return SchemaMismatchError(problem, code="invalid-logical-type", hint=hint)

@@ -1,0 +1,326 @@
+"""The schema of a version: which features its records have, and what may be in them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
+
+from shardline import canonical_json as canonical
+from shardline.canonical_json import Fields
+from shardline.errors import InvalidTypeError, SchemaMismatchError, ShardlineError
+from shardline.hints import Hint, Option
+from shardline.kernel.types import KINDS, Kind
+from shardline.paths import each_of
+from shardline.schema import shapes
+from shardline.schema.logical_types import (
+    Array,
+    Category,
+    Embedding,
+    Image,
+    Meaning,
+    Text,
+    check_text,
+    meaning_from_json,
+)
+from shardline.schema.shapes import Shape
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from shardline.log.model import Json
+
+
+__all__ = [
+    "Array",
+    "Category",
+    "Embedding",
+    "Feature",
+    "Image",
+    "Kind",
+    "Meaning",
+    "Payload",
+    "Schema",
+    "Shape",
+    "Text",
+]
+
+Payload: TypeAlias = Literal["example", "sequence_example", "opaque"]
+"""What a record is: an Example, a SequenceExample, or bytes that are neither."""
+
+
+@dataclass(frozen=True, slots=True)
+class Feature:
+    """One feature of a schema.
+
+    `shape` is that of its values: `()` one, `(28, 28)` fixed, `(None, 3)` any number of triples.
+    With `sequence` the feature lives in the feature_lists of a SequenceExample: `shape` is that of
+    one step, and the number of steps is free. `nan` says that NaN may occur.
+    """
+
+    name: str
+    kind: Kind
+    shape: Shape = ()
+    required: bool = True
+    meaning: Meaning | None = None
+    sequence: bool = False
+    nan: bool = False
+    doc: str = ""
+
+    def __post_init__(self) -> None:
+        """Refuse what no feature can be."""
+        what = f"feature {self.name!r}"
+        check_text("the name of a feature", self.name)
+        check_text(f"the doc of {what}", self.doc)
+        if self.kind not in KINDS:
+            raise self._invalid(f"unknown kind {self.kind!r}, expected {', '.join(KINDS)}")
+        object.__setattr__(self, "shape", shapes.checked(what, self.shape, feature=self.name))
+        if self.nan and self.kind != "float":
+            raise self._invalid(f"{self.kind} values cannot be NaN", "leave out `nan`")
+        if self.meaning is None:
+            return
+        if not isinstance(self.meaning, get_args(Meaning)):
+            raise self._invalid(
+                f"invalid meaning {self.meaning!r}",
+                "write Text(), Category(), Embedding(), Image('png') or Array('int32', (2, 3))",
+                code="invalid-logical-type",
+            )
+        if self.kind not in self.meaning.kinds:
+            raise self._invalid(
+                f"{self.kind} values cannot be {self.meaning}",
+                f"make the kind {' or '.join(self.meaning.kinds)}, or change the meaning",
+                code="invalid-logical-type",
+            )
+        if isinstance(self.meaning, Embedding) and (
+            len(self.shape) != 1 or not shapes.is_fixed(self.shape)
+        ):
+            raise self._invalid(
+                f"embedding of shape {shapes.shown(self.shape)}",
+                "use one dimension of a fixed length, such as (128,)",
+                code="invalid-shape",
+            )
+
+    def _invalid(
+        self, problem: str, advice: str = "", *, code: str = "invalid-schema"
+    ) -> SchemaMismatchError:
+        """Build the error for an invalid declaration of this feature."""
+        return SchemaMismatchError(
+            f"feature {self.name!r}: {problem}",
+            code=code,
+            hint=Hint.of(advice) if advice else None,
+            feature=self.name,
+        )
+
+    def __str__(self) -> str:
+        words = [self.kind, shapes.shown(self.shape), "required" if self.required else "optional"]
+        words += ["per step"] if self.sequence else []
+        words += ["or NaN"] if self.nan else []
+        return " ".join(words) + ("" if self.meaning is None else f", {self.meaning}")
+
+    @property
+    def key(self) -> tuple[bool, str]:
+        """What tells the feature from the others of its schema, and their order."""
+        return self.sequence, self.name
+
+    def to_json(self) -> Json:
+        """The feature as an entry tells it. What is as usual is left out.
+
+        So a fingerprint stays the same when a later release can tell more of a feature.
+        """
+        told: Json = {"name": self.name, "kind": self.kind}
+        if self.shape:
+            told["shape"] = list(self.shape)
+        if not self.required:
+            told["required"] = False
+        if self.meaning is not None:
+            told["meaning"] = self.meaning.to_json()
+        if self.sequence:
+            told["sequence"] = True
+        if self.nan:
+            told["nan"] = True
+        if self.doc:
+            told["doc"] = self.doc
+        return told
+
+    @classmethod
+    def from_json(cls, value: object) -> Feature:
+        """Read a feature back; refuses with ValueError what is none."""
+        fields = Fields("a feature", value)
+        name = fields.take("name", str)
+        required = fields.maybe("required", bool)
+        meaning = fields.maybe("meaning", dict)
+        feature = cls(
+            name=name,
+            kind=fields.take("kind", str),  # type: ignore[arg-type] # checked there
+            shape=tuple(fields.maybe("shape", list) or ()),
+            required=True if required is None else required,
+            meaning=None if meaning is None else meaning_from_json(meaning),
+            sequence=fields.maybe("sequence", bool) or False,
+            nan=fields.maybe("nan", bool) or False,
+            doc=fields.maybe("doc", str) or "",
+        )
+        fields.end()
+        return feature
+
+
+@dataclass(frozen=True)
+class Schema:
+    """The features that each record of a version has, in the order of their names.
+
+    Features of the feature_lists come behind the others.
+    """
+
+    features: tuple[Feature, ...] = ()
+    payload: Payload = "example"
+    doc: str = ""
+
+    def __post_init__(self) -> None:
+        """Refuse what no records can have."""
+        check_text("the doc of a schema", self.doc)
+        for feature in each_of(self.features, "features"):
+            if not isinstance(feature, Feature):
+                raise InvalidTypeError(
+                    f"features: expected a Feature, got {type(feature).__name__}"
+                )
+        if self.payload not in get_args(Payload):
+            raise SchemaMismatchError(
+                f"unknown payload {self.payload!r}, expected {', '.join(get_args(Payload))}",
+                code="invalid-schema",
+            )
+        ordered = tuple(sorted(self.features, key=lambda feature: feature.key))
+        object.__setattr__(self, "features", ordered)
+        if self.payload == "opaque" and ordered:
+            raise SchemaMismatchError(
+                "opaque payload with features",
+                code="invalid-schema",
+                hint=Hint.of("leave out the features, or use ", Option("payload", "example")),
+            )
+        if len(self._by_key) < len(ordered):
+            twice = next(a for a, b in pairwise(ordered) if a.key == b.key)
+            raise SchemaMismatchError(
+                f"duplicate feature {twice.name!r}", code="duplicate-feature", feature=twice.name
+            )
+        lists = [feature.name for feature in ordered if feature.sequence]
+        if lists and self.payload != "sequence_example":
+            raise SchemaMismatchError(
+                f"feature {lists[0]!r}: steps need a SequenceExample",
+                code="invalid-schema",
+                hint=Hint.of("use ", Option("payload", "sequence_example")),
+                feature=lists[0],
+            )
+
+    @classmethod
+    def opaque(cls, doc: str = "") -> Schema:
+        """The schema of records that are no Examples: anything fits it."""
+        return cls((), "opaque", doc)
+
+    @cached_property
+    def _by_key(self) -> dict[tuple[bool, str], Feature]:
+        return {feature.key: feature for feature in self.features}
+
+    def find(self, name: str, *, sequence: bool | None = None) -> Feature | None:
+        """The feature of that name, None if there is none.
+
+        A name may stand in the context and in the feature_lists: then `sequence` must tell which.
+        """
+        found = [
+            self._by_key[which, name]
+            for which in ((False, True) if sequence is None else (sequence,))
+            if (which, name) in self._by_key
+        ]
+        if len(found) > 1:
+            raise SchemaMismatchError(
+                f"ambiguous feature {name!r}: in the context and in the feature_lists",
+                code="ambiguous-feature",
+                hint=Hint.of(
+                    "choose ",
+                    Option("sequence", value=False),
+                    " or ",
+                    Option("sequence", value=True),
+                ),
+                feature=name,
+            )
+        return found[0] if found else None
+
+    def feature(self, name: str, *, sequence: bool | None = None) -> Feature:
+        """The feature of that name, as `find` does; raises SchemaMismatchError if there is none."""
+        found = self.find(name, sequence=sequence)
+        if found is None:
+            raise unknown_feature(name, self)
+        return found
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """A digest of all that matters to data: two schemas that differ in docs only share it."""
+        told = [_identity(feature) for feature in self.features]
+        return canonical.sha256({"features": told, "payload": self.payload})
+
+    def to_json(self) -> Json:
+        """The schema as an entry tells it."""
+        told: Json = {
+            "payload": self.payload,
+            "features": [feature.to_json() for feature in self.features],
+        }
+        return {**told, "doc": self.doc} if self.doc else told
+
+    @classmethod
+    def from_json(cls, value: object) -> Schema:
+        """Read a schema back. Raises SchemaMismatchError for what is none."""
+        try:
+            fields = Fields("a schema", value)
+            schema = cls(
+                tuple(Feature.from_json(told) for told in fields.take("features", list)),
+                fields.take("payload", str),  # type: ignore[arg-type] # checked there
+                fields.maybe("doc", str) or "",
+            )
+            fields.end()
+        except ValueError as error:
+            raise SchemaMismatchError(
+                f"invalid schema: {error}",
+                code=error.code if isinstance(error, ShardlineError) else "invalid-schema",
+                hint=error.hint if isinstance(error, ShardlineError) else None,
+                feature=error.feature if isinstance(error, ShardlineError) else None,
+            ) from None
+        return schema
+
+
+def unknown_feature(name: str, schema: Schema) -> SchemaMismatchError:
+    """Build the error for a feature that a schema does not have."""
+    return SchemaMismatchError(
+        f"unknown feature {name!r}",
+        code="unknown-feature",
+        hint=Hint.nearest(name, (feature.name for feature in schema.features), "features"),
+        feature=name,
+    )
+
+
+def _identity(feature: Feature) -> Json:
+    """The feature as JSON, without what makes no difference to data."""
+    told = feature.to_json()
+    told.pop("doc", None)
+    if feature.kind == "bytes" and isinstance(feature.meaning, Category) and feature.meaning.labels:
+        told["meaning"] = Category(tuple(sorted(feature.meaning.labels))).to_json()
+    return told
+
+
+_FRAME_BYTES = 16
+_LONGEST = {"float": 4, "int64": 10}
+"""A float always takes 4 bytes, an int64 up to 10."""
+
+
+def most_record_bytes(features: Iterable[Feature]) -> int | None:
+    """How many bytes a record of these features takes in a file at most; None if any number."""
+    inside = 0
+    for feature in features:
+        longest = _LONGEST.get(feature.kind)
+        if longest is None or not shapes.is_fixed(feature.shape):
+            return None
+        values = _field(_field(longest * shapes.unit(feature.shape)))
+        inside += _field(_field(len(feature.name.encode())) + _field(values))
+    return _FRAME_BYTES + _field(inside)
+
+
+def _field(size: int) -> int:
+    """A field of a message that holds so many bytes, with its tag and length."""
+    return 1 + max(1, (size.bit_length() + 6) // 7) + size

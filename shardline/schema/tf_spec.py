@@ -1,0 +1,155 @@
+"""Schemas to TensorFlow's feature specs and back.
+
+| feature                                    | spec                                              |
+|--------------------------------------------|---------------------------------------------------|
+| fixed shape, required                      | FixedLenFeature: a tensor                         |
+| fixed shape, optional; any number          | RaggedFeature: missing is empty                   |
+| any number of rows                         | RaggedFeature, cut into rows by UniformRowLength  |
+| steps of a fixed shape                     | FixedLenSequenceFeature: a tensor                 |
+| steps of any number of values, or of rows  | RaggedFeature                                     |
+
+No value is made up where a feature is missing. TensorFlow fills up the steps of a batch, and tells
+how many of them are real.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
+
+from shardline.errors import SchemaMismatchError
+from shardline.hints import Hint
+from shardline.schema import shapes
+from shardline.schema.schema import Feature, Schema
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from shardline.kernel.types import Kind
+    from shardline.schema.shapes import Shape
+
+Spec: TypeAlias = dict[str, Any]
+"""What `tf.io.parse_example` and its kin take: by name, how to read a feature."""
+
+_DTYPES: dict[str, Kind] = {"string": "bytes", "float32": "float", "int64": "int64"}
+
+
+def to_tf_spec(schema: Schema) -> Spec | tuple[Spec, Spec]:
+    """The schema as `parse_example` and `parse_single_example` take it.
+
+    For SequenceExamples it is a pair, of the context and of the feature_lists, as
+    `parse_sequence_example` and `parse_single_sequence_example` take it.
+    """
+    import tensorflow as tf  # noqa: PLC0415 - takes seconds to load
+
+    if schema.payload == "opaque":
+        raise SchemaMismatchError(
+            "opaque schema: TensorFlow has no spec for records that are not Examples",
+            code="opaque-schema",
+        )
+    dtypes = {"bytes": tf.string, "float": tf.float32, "int64": tf.int64}
+    context: Spec = {}
+    lists: Spec = {}
+    for feature in schema.features:
+        dtype = dtypes[feature.kind]
+        if feature.sequence and shapes.is_fixed(feature.shape):
+            lists[feature.name] = tf.io.FixedLenSequenceFeature(
+                feature.shape, dtype, allow_missing=not feature.required
+            )
+        elif feature.required and shapes.is_fixed(feature.shape):
+            context[feature.name] = tf.io.FixedLenFeature(feature.shape, dtype)
+        else:
+            rows = [tf.io.RaggedFeature.UniformRowLength(size) for size in feature.shape[1:]]
+            ragged = tf.io.RaggedFeature(dtype, partitions=rows)
+            (lists if feature.sequence else context)[feature.name] = ragged
+    return (context, lists) if schema.payload == "sequence_example" else context
+
+
+def from_tf_spec(
+    spec: Mapping[str, Any],
+    sequence: Mapping[str, Any] | None = None,
+    *,
+    nan: bool = False,
+    doc: str = "",
+) -> Schema:
+    """The schema of the records that a spec can parse; `sequence` is that of the feature_lists.
+
+    A spec says nothing of NaN, so `nan` does, for all float features. It is read by the names
+    of its classes: TensorFlow need not be there.
+    """
+    features = [_feature(name, told, sequence=False, nan=nan) for name, told in spec.items()]
+    if sequence is None:
+        return Schema(tuple(features), "example", doc)
+    features += [_feature(name, told, sequence=True, nan=nan) for name, told in sequence.items()]
+    return Schema(tuple(features), "sequence_example", doc)
+
+
+def _feature(name: str, told: Any, *, sequence: bool, nan: bool) -> Feature:  # noqa: ANN401 - tf.io's
+    sort = type(told).__name__
+    required = False
+    shape: Shape = (None,)
+    if sort == "FixedLenFeature" and not sequence:
+        shape = _shape(name, told)
+        required = told.default_value is None
+    elif sort == "FixedLenSequenceFeature":
+        shape = _shape(name, told) if sequence else (None, *_shape(name, told))
+        required = not told.allow_missing
+    elif sort == "RaggedFeature":
+        shape = (None, *(_row(name, partition) for partition in told.partitions))
+        name = told.value_key or name
+    elif sort != "VarLenFeature":
+        _refuse(name, sort)
+    kind = _kind(name, told.dtype)
+    return Feature(
+        name, kind, shape, required=required, sequence=sequence, nan=nan and kind == "float"
+    )
+
+
+def _refuse(name: str, sort: str) -> NoReturn:
+    advice = {
+        "SparseFeature": "declare its index_key and its value_key as features of their own",
+        "FixedLenFeature": "for the steps of a feature list, use a FixedLenSequenceFeature, a "
+        "RaggedFeature or a VarLenFeature",
+    }.get(sort, "use a FixedLen-, VarLen-, Ragged- or FixedLenSequenceFeature of tf.io")
+    raise SchemaMismatchError(
+        f"feature {name!r}: unsupported spec {sort}",
+        code="unsupported-tf-spec",
+        hint=Hint.of(advice),
+        feature=name,
+    )
+
+
+def _shape(name: str, told: Any) -> Shape:  # noqa: ANN401 - a spec of tf.io
+    """The shape, which TensorFlow takes as a number, a sequence or a TensorShape."""
+    given = (told.shape,) if isinstance(told.shape, int) else told.shape
+    shape = tuple(None if size is None else int(size) for size in given)
+    if None in shape:
+        raise SchemaMismatchError(
+            f"feature {name!r}: shape {shape} of a {type(told).__name__} is not fixed",
+            code="invalid-shape",
+            hint=Hint.of("use a RaggedFeature, or a FixedLenSequenceFeature of the fixed part"),
+            feature=name,
+        )
+    return shape
+
+
+def _row(name: str, partition: Any) -> int:  # noqa: ANN401 - a partition of tf.io.RaggedFeature
+    if type(partition).__name__ != "UniformRowLength":
+        raise SchemaMismatchError(
+            f"feature {name!r}: partition by another feature",
+            code="unsupported-tf-spec",
+            hint=Hint.of("declare both features, without partitions"),
+            feature=name,
+        )
+    return int(partition.length)
+
+
+def _kind(name: str, dtype: Any) -> Kind:  # noqa: ANN401 - a tf.DType
+    told = getattr(dtype, "name", str(dtype))
+    if told not in _DTYPES:
+        raise SchemaMismatchError(
+            f"feature {name!r}: unsupported dtype {told}",
+            code="unsupported-type",
+            hint=Hint.of("declare tf.string, tf.float32 or tf.int64, and cast after parsing"),
+            feature=name,
+        )
+    return _DTYPES[told]

@@ -1,0 +1,101 @@
+"""Numbers as people and JSON read them."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from datetime import datetime, timedelta
+
+
+def counted(number: int, noun: str, plural: str = "") -> str:
+    """`1 record`, `12,345 records`."""
+    return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
+
+
+def counted_of(part: int, whole: int, noun: str, *, complete: bool = True) -> str:
+    """`3 of 20 rows`, or if the count stopped early, `at least 3 of the first 20 rows`."""
+    if complete:
+        return f"{part:,} of {whole:,} {noun}s"
+    return f"at least {part:,} of the first {whole:,} {noun}s"
+
+
+def float32_json(value: float) -> float | str:
+    """Return a float32 for JSON: the shortest number that reads back as the same float32.
+
+    JSON has no other floats: those are "NaN", "Infinity" and "-Infinity", as protobuf writes them.
+    """
+    import numpy as np  # noqa: PLC0415 - the command line starts without it
+
+    if math.isnan(value):
+        return "NaN"
+    if math.isinf(value):
+        return "Infinity" if value > 0 else "-Infinity"
+    return float(str(np.float32(value)))
+
+
+__all__ = [
+    "age",
+    "counted",
+    "escaped",
+    "escaped_lines",
+    "human_bytes",
+    "listed",
+    "rate",
+    "signed_bytes",
+    "when",
+]
+
+
+def human_bytes(size: float) -> str:
+    """`512 bytes`, `1.5 MB`, in powers of 1024."""
+    if size < 1024:
+        return f"{size:.0f} bytes"
+    for unit in ("KB", "MB", "GB", "TB"):
+        size /= 1024
+        if size < 1024:
+            return f"{size:.1f} {unit}"
+    return f"{size / 1024:.1f} PB"
+
+
+def escaped(text: str) -> str:
+    """A foreign text without anything that a terminal would obey."""
+    return text if text.isprintable() else text.encode("unicode_escape").decode()
+
+
+def escaped_lines(text: str) -> str:
+    """A foreign text of several lines, each escaped by itself."""
+    return "\n".join(map(escaped, text.split("\n")))
+
+
+def rate(records: int, size: int, seconds: float, what: str = "records") -> str:
+    """`1.25 s, 12,345 records/s, 1.5 MB/s`."""
+    per = max(seconds, 1e-9)
+    return f"{seconds:.2f} s, {records / per:,.0f} {what}/s, {human_bytes(size / per)}/s"
+
+
+def signed_bytes(size: int) -> str:
+    """`+1.5 MB`, `-512 bytes`: how much there is more."""
+    return f"{'-' if size < 0 else '+'}{human_bytes(abs(size))}"
+
+
+def listed(words: Iterable[str], last: str = "and") -> str:
+    """`one`, `one and two`, `one, two and three`."""
+    *first, end = words
+    return f"{', '.join(first)} {last} {end}" if first else end
+
+
+def when(time: datetime) -> str:
+    """`2026-11-16 04:00`; our times are in UTC."""
+    return f"{time:%Y-%m-%d %H:%M}"
+
+
+def age(span: timedelta) -> str:
+    """`12 seconds`, `3 hours`, `8 days`."""
+    seconds = max(int(span.total_seconds()), 0)
+    for unit, size in (("day", 86_400), ("hour", 3_600), ("minute", 60)):
+        if seconds >= size:
+            return counted(seconds // size, unit)
+    return counted(seconds, "second")

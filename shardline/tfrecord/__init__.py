@@ -1,0 +1,26 @@
+"""TFRecord files: reading and writing them around the kernel."""
+
+from shardline.tfrecord.compression import Compression
+from shardline.tfrecord.hashing import HashedFile
+from shardline.tfrecord.index import IndexedFile, index_path, write_index
+from shardline.tfrecord.open_file import Source, StoredFile, open_source
+from shardline.tfrecord.reader import Block, Damage, Limits, Lost, RecordFile
+from shardline.tfrecord.writer import RecordWriter, write_records
+
+__all__ = [
+    "Block",
+    "Compression",
+    "Damage",
+    "HashedFile",
+    "IndexedFile",
+    "Limits",
+    "Lost",
+    "RecordFile",
+    "RecordWriter",
+    "Source",
+    "StoredFile",
+    "index_path",
+    "open_source",
+    "write_index",
+    "write_records",
+]

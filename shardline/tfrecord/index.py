@@ -1,0 +1,840 @@
+"""The offset index beside a TFRecord file: where each record begins, for random access.
+
+The file `NAME.index` holds a header, the offset of every record in the unpacked file and the end
+of the last one, and for packed files where each member begins (in the file, in the unpacked
+bytes). All numbers are little-endian uint64. Each block of 4,096 numbers has a checksum, which is
+compared when the block is first used. An index is derived: delete it and make it again at will.
+A record read through it is checked against its own checksums, and the file against its size, time
+and ends when it is opened.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import struct
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
+
+import numpy as np
+
+from shardline import kernel
+from shardline.errors import (
+    BadNameError,
+    DamagedFileError,
+    IndexMismatchError,
+    ObjectMissingError,
+    RecordNotFoundError,
+    StorageError,
+)
+from shardline.hints import Hint, file_argument
+from shardline.kernel.types import FOOTER_BYTES, FRAME_BYTES, HEADER_BYTES
+from shardline.paths import local_path
+from shardline.storage.durable_file import DurableFile
+from shardline.text import counted
+from shardline.tfrecord.compression import Compression, CompressionError
+from shardline.tfrecord.decompression import PackedStream
+from shardline.tfrecord.open_file import LocalFile, open_regular, open_source
+from shardline.tfrecord.reader import DEFAULT_LIMITS, Limits, RecordFile
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    from shardline.kernel.types import Buffer, IntArray
+    from shardline.storage.store import ObjectWriter, Store
+    from shardline.tfrecord.open_file import OpenFile, Source
+    from shardline.tfrecord.reader import Block
+
+_MAGIC = b"SHARDIX2"
+_OLD_MAGIC = b"SHARDIX1"
+_SKIP_BYTES = 1024 * 1024
+_BLOCK_NUMBERS = 4096
+_BLOCK_BYTES = 8 * _BLOCK_NUMBERS
+_OFFSETS_AT_ONCE = 32 * _BLOCK_NUMBERS
+_HEADER = struct.Struct("<8sQQQQQ32sIIII")
+"""Magic, the file's size and time, compression, records, members, the file's sha256, fingerprint,
+crc32c of the checksums of the blocks, 0, own crc32c."""
+_OLD_HEADER = struct.Struct("<8sQQQQQII")
+_CRC_BYTES = 4
+_SMALL_BYTES = 64 * 1024
+"""An index up to this size is read at once."""
+_FINGERPRINT_BYTES = 64 * 1024
+_COMPRESSIONS = tuple(Compression)
+_NO_NUMBERS = np.zeros(0, np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class IndexHeader:
+    """The header of an index: the file that it belongs to, and how long its body is.
+
+    `sha256` is empty if it was not known. `is_checked` says that the body has checksums, which an
+    index of release 0.1 has not.
+    """
+
+    size: int
+    written: int
+    compression: Compression
+    records: int
+    members: int
+    sha256: str
+    fingerprint: int
+    checksums: int
+    is_checked: bool
+
+    @property
+    def numbers(self) -> int:
+        """How many numbers the body has."""
+        return self.records + 1 + 2 * self.members
+
+    @property
+    def blocks(self) -> int:
+        """How many blocks of numbers have a checksum."""
+        return -(-self.numbers // _BLOCK_NUMBERS) if self.is_checked else 0
+
+    @property
+    def offset(self) -> int:
+        """Where the body begins."""
+        return _HEADER.size if self.is_checked else _OLD_HEADER.size
+
+    @property
+    def bytes(self) -> int:
+        """How many bytes the index has."""
+        return self.offset + 8 * self.numbers + _CRC_BYTES * self.blocks
+
+
+def _parse_header(index: str, data: bytes) -> IndexHeader:
+    """Parse a header. Raises IndexMismatchError if it is truncated or corrupt."""
+    is_checked = data[:8] == _MAGIC
+    form = _HEADER if is_checked else _OLD_HEADER
+    header = data[: form.size]
+    if len(header) < form.size:
+        raise _corrupt(index, "truncated index")
+    intact = struct.pack("<I", kernel.crc32c(header[:-_CRC_BYTES])) == header[-_CRC_BYTES:]
+    if not intact or header[:8] not in {_MAGIC, _OLD_MAGIC}:
+        raise _corrupt(index, "not an index, or corrupt")
+    _, size, written, compression, records, members, *rest, _ = form.unpack(header)
+    if compression >= len(_COMPRESSIONS) or (compression and records and not members):
+        raise _corrupt(index, "not an index, or corrupt")
+    sha256, fingerprint, checksums, _ = rest if is_checked else (b"", *rest, 0, 0)
+    told = sha256.hex() if any(sha256) else ""
+    counts = (size, written, _COMPRESSIONS[compression], records, members)
+    return IndexHeader(*counts, told, fingerprint, checksums, is_checked)
+
+
+def _corrupt(index: str, problem: str) -> IndexMismatchError:
+    return IndexMismatchError(f"{index}: {problem}", code="corrupt-index", path=index)
+
+
+def index_path(path: Path) -> Path:
+    """Where the index of a file lies. Raises BadNameError for a path without a name."""
+    if not path.name:
+        raise BadNameError(f"{str(path)!r}: path has no file name")
+    return path.with_name(path.name + ".index")
+
+
+def write_index(
+    path: Path | str,
+    *,
+    limits: Limits = DEFAULT_LIMITS,
+    progress: Callable[[int], None] | None = None,
+) -> int:
+    """Check every record of a file and write its index; gives the number of records.
+
+    An index that is there is replaced. Raises DamagedFileError, and writes none, if the file is
+    damaged.
+    """
+    path = local_path(path)
+    with DurableFile(index_path(path), overwrite=True) as file:
+        written = path.stat().st_mtime_ns
+        return fill_index(file, path, limits=limits, written=written, progress=progress)
+
+
+def fill_index(
+    file: ObjectWriter,
+    source: Source | OpenFile,
+    *,
+    limits: Limits = DEFAULT_LIMITS,
+    written: int = 0,
+    finish: Callable[[], str] | None = None,
+    progress: Callable[[int], None] | None = None,
+) -> int:
+    """Check every record of a file and put its index into `file`; gives the number of records.
+
+    `finish` gives the sha256 of the file when it was read.
+    """
+    end = 0
+    indexed = open_source(source)
+    with RecordFile(indexed, limits=limits) as opened:
+        index = IndexWriter(file)
+        for block in opened.blocks():
+            index.add(block.starts + (block.offset - HEADER_BYTES))
+            end = block.offset + len(block.data)
+            if progress is not None:
+                progress(opened.stream.position)
+        sha256 = "" if finish is None else finish()
+        index.finish(
+            end=end,
+            members=opened.stream.members if isinstance(opened.stream, PackedStream) else [],
+            size=opened.stream.size,
+            written=written,
+            compression=opened.compression,
+            fingerprint=fingerprint_of(indexed, opened.stream.size),
+            sha256=sha256,
+        )
+    return index.records
+
+
+class IndexWriter:
+    """An index being written, while the file that it belongs to is read or written."""
+
+    def __init__(self, file: ObjectWriter) -> None:
+        self.records = 0
+        self._file = file
+        self._file.write(bytes(_HEADER.size))
+        self._checksums: list[int] = []
+        self._crc = 0
+        self._filled = 0
+
+    def add(self, offsets: IntArray) -> None:
+        """Tell where the next records begin in the unpacked file."""
+        self._write(offsets.astype("<u8").tobytes())
+        self.records += len(offsets)
+
+    def _write(self, data: bytes) -> None:
+        left = memoryview(data)
+        while left:
+            part = left[: _BLOCK_BYTES - self._filled]
+            self._crc = kernel.crc32c(part, self._crc)
+            self._filled += len(part)
+            left = left[len(part) :]
+            if self._filled == _BLOCK_BYTES:
+                self._end_block()
+        self._file.write(data)
+
+    def _end_block(self) -> None:
+        self._checksums.append(self._crc)
+        self._crc = self._filled = 0
+
+    def finish(
+        self,
+        *,
+        end: int,
+        members: Sequence[tuple[int, int]],
+        size: int,
+        compression: Compression,
+        fingerprint: int,
+        written: int = 0,
+        sha256: str = "",
+    ) -> None:
+        """Tell what is known only at the end.
+
+        `written` is the file's time; 0: never mind it. `sha256` is that of the file, if known.
+        """
+        self._write(struct.pack("<Q", end))
+        self._write(np.array(members, "<u8").tobytes())
+        if self._filled:
+            self._end_block()
+        checksums = np.array(self._checksums, "<u4").tobytes()
+        self._file.write(checksums)
+        fields = (size, written, _COMPRESSIONS.index(compression), self.records, len(members))
+        digest = bytes.fromhex(sha256) if sha256 else bytes(32)
+        header = _HEADER.pack(_MAGIC, *fields, digest, fingerprint, kernel.crc32c(checksums), 0, 0)
+        whole = header[:-_CRC_BYTES] + struct.pack("<I", kernel.crc32c(header[:-_CRC_BYTES]))
+        self._file.rewrite(0, whole)
+
+
+class Fingerprint:
+    """The fingerprint of a file that is being written."""
+
+    def __init__(self) -> None:
+        self._head = bytearray()
+        self._tail = bytearray()
+
+    def add(self, data: Buffer) -> None:
+        """Take in what comes next in the file."""
+        view = memoryview(data)
+        if len(self._head) < _FINGERPRINT_BYTES:
+            self._head += view[: _FINGERPRINT_BYTES - len(self._head)]
+        self._tail += view[-_FINGERPRINT_BYTES:]
+        if len(self._tail) > 2 * _FINGERPRINT_BYTES:
+            del self._tail[:-_FINGERPRINT_BYTES]
+
+    @property
+    def value(self) -> int:
+        """The fingerprint of what was written."""
+        return kernel.crc32c(
+            bytes(self._tail[-_FINGERPRINT_BYTES:]), kernel.crc32c(bytes(self._head))
+        )
+
+
+def fingerprint_of(file: OpenFile, size: int) -> int:
+    """A checksum of the file's first and last bytes, by which a rewritten file is known.
+
+    It is looked at only if the file's time has changed: a copy may have another, and damage that
+    came without a write must not keep anyone from the intact records.
+    """
+    head = file.pread(_FINGERPRINT_BYTES, 0)
+    tail = file.pread(_FINGERPRINT_BYTES, max(size - _FINGERPRINT_BYTES, 0))
+    return kernel.crc32c(tail, kernel.crc32c(head))
+
+
+def stored_fingerprint(store: Store, name: str, size: int) -> int:
+    """Return the fingerprint of a file of a store, by reading its first and last bytes."""
+    count = min(size, _FINGERPRINT_BYTES)
+    head, tail = store.read_ranges(name, [(0, count), (size - count, count)])
+    return kernel.crc32c(tail, kernel.crc32c(head))
+
+
+def read_header(store: Store, name: str) -> IndexHeader | None:
+    """Read the header of a file's index; None if it has no index, or a corrupt one."""
+    index = f"{name}.index"
+    try:
+        (data,) = store.read_ranges(index, [(0, _HEADER.size)])
+    except ObjectMissingError:
+        return None
+    except StorageError:  # shorter, as an old index of few records may be
+        try:
+            (data,) = store.read_ranges(index, [(0, _OLD_HEADER.size)])
+        except StorageError:
+            return None
+    try:
+        return _parse_header(index, data)
+    except IndexMismatchError:
+        return None
+
+
+def _read_start(file: OpenFile | None, size: int) -> bytes | None:
+    """Read the first bytes of the index of a local file, at once; none if there is no index.
+
+    Returns None if the file is elsewhere, or its index cannot be read: ask the store.
+    """
+    if not isinstance(file, LocalFile):
+        return None
+    try:
+        flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
+        descriptor = os.open(f"{file}.index", flags)
+    except FileNotFoundError:
+        return b""
+    except OSError:
+        return None
+    try:
+        return os.read(descriptor, size)
+    except OSError:
+        return None
+    finally:
+        os.close(descriptor)
+
+
+def read_fingerprint(
+    store: Store, name: str, size: int, sha256: str = "", file: OpenFile | None = None
+) -> int | None:
+    """Return the checksum of a file's first and last bytes from its index: see `Fingerprint`.
+
+    None if it has no index, or one that is corrupt or of another file. `file` is that file, if it
+    is open.
+    """
+    start = _read_start(file, _HEADER.size)
+    if start is None:
+        header = read_header(store, name)
+    else:
+        try:
+            header = _parse_header(f"{name}.index", start)
+        except IndexMismatchError:
+            return None
+    if header is None or header.size != size or header.sha256 not in {"", sha256}:
+        return None
+    return header.fingerprint
+
+
+def read_offsets(
+    store: Store, name: str, size: int, records: int, sha256: str = ""
+) -> Iterator[IntArray]:
+    """Where the records of a file of a store begin and the last one ends, some at a time.
+
+    Raises IndexMismatchError, maybe late, if it has no index, or one that is corrupt, without
+    checksums, or of a file of another size, number of records or sha256.
+    """
+    body = _IndexBody.open(store, f"{name}.index")
+    header = body.header
+    if (header.size, header.records) != (size, records) or header.sha256 not in {"", sha256}:
+        raise IndexMismatchError(f"{body.index}: index of another file", path=body.index)
+    if not header.is_checked:
+        raise _corrupt(body.index, "index without checksums")
+    last, left = -FRAME_BYTES, records + 1
+    for numbers in body.numbers():
+        offsets = numbers[:left].astype(np.int64)
+        if (np.diff(offsets, prepend=last) < FRAME_BYTES).any():
+            raise _corrupt(body.index, "invalid record offsets")
+        last, left = int(offsets[-1]), left - len(offsets)
+        yield offsets
+        if not left:
+            return
+
+
+@dataclass(frozen=True, slots=True)
+class _IndexBody:
+    """The body of an index in a store. A small one is read at once: `data` has the whole index."""
+
+    store: Store
+    index: str
+    header: IndexHeader
+    table: list[int]
+    data: bytes | None
+
+    @classmethod
+    def open(cls, store: Store, index: str) -> _IndexBody:
+        """Open an index. Raises IndexMismatchError if it is missing, truncated or corrupt."""
+        info = store.info(index)
+        if info is None:
+            code = "index-not-found"
+            raise IndexMismatchError(f"{index}: index not found", code=code, path=index)
+        at_once = info.size if info.size <= _SMALL_BYTES else _HEADER.size
+        (start,) = store.read_ranges(index, [(0, at_once)])
+        header = _parse_header(index, start)
+        if info.size != header.bytes:
+            raise _corrupt(index, "truncated index")
+        size = _CRC_BYTES * header.blocks
+        if at_once == info.size:
+            table = start[info.size - size :]
+        else:
+            (table,) = store.read_ranges(index, [(info.size - size, size)])
+        checksums = _parse_table(index, header, table) if header.is_checked else []
+        return cls(store, index, header, checksums, start if at_once == info.size else None)
+
+    def numbers(self) -> Iterator[NDArray[np.int64]]:
+        """All numbers of the body, some at a time, each block compared with its checksum."""
+        for first in range(0, self.header.numbers, _OFFSETS_AT_ONCE):
+            count = min(_OFFSETS_AT_ONCE, self.header.numbers - first)
+            offset, size = self.header.offset + 8 * first, 8 * count
+            if self.data is not None:
+                part = self.data[offset : offset + size]
+            else:
+                (part,) = self.store.read_ranges(self.index, [(offset, size)])
+            if self.header.is_checked:
+                _compare_blocks(self.index, part, self.table, first // _BLOCK_NUMBERS)
+            yield np.frombuffer(part, "<i8")
+
+
+class IndexCheck:
+    """Compares the index of a file with the file, while that is read.
+
+    An index is wrong if one number in it is, whatever its checksums say. A small index, as most
+    are, is read and compared at once. `store` is where an index lies that is not on a local disk.
+    """
+
+    def __init__(self, store: Store, name: str, file: OpenFile, sha256: str) -> None:
+        self.problem = ""
+        self._file = file
+        self._sha256 = sha256
+        self._index = f"{name}.index"
+        self._expected: list[bytes] = []
+        self._body: _IndexBody | None = None
+        self._left = _NO_NUMBERS
+        try:
+            small = _read_start(file, _SMALL_BYTES + 1)
+            self._small = None if small is None or len(small) > _SMALL_BYTES else small
+            if self._small is None:
+                self._body = _IndexBody.open(store, self._index)
+                self._numbers = self._body.numbers()
+        except IndexMismatchError as error:
+            if error.code != "index-not-found":
+                self.problem = error.message
+
+    def add(self, block: Block) -> None:
+        """Compare what the index has of the next records."""
+        offsets = block.starts + (block.offset - HEADER_BYTES)
+        if self._small:
+            self._expected.append(offsets.tobytes())
+        elif self._body is not None and not self.problem:
+            self._compare(offsets)
+
+    def finish(self, opened: RecordFile, end: int) -> str:
+        """Compare the rest, when all records were read: their unpacked bytes end at `end`.
+
+        Returns what is wrong with the index; empty if nothing is, or there is none.
+        """
+        stream = opened.stream
+        members = stream.members if isinstance(stream, PackedStream) else ()
+        last = [end, *(number for member in members for number in member)]
+        try:
+            if self._small:
+                self._expected.append(struct.pack(f"<{len(last)}q", *last))
+                self._compare_small(self._small, b"".join(self._expected))
+            elif self._body is not None and not self.problem:
+                self._compare(np.array(last, np.int64))
+                if len(self._left) or next(self._numbers, None) is not None:
+                    raise _corrupt(self._index, "wrong record offsets")
+                self._compare_file(self._body.header)
+        except IndexMismatchError as error:
+            self.problem = self.problem or error.message
+        return self.problem
+
+    def _compare_small(self, data: bytes, expected: bytes) -> None:
+        if self._is_exact(data, expected):
+            return
+        header = _parse_header(self._index, data)
+        start, end = header.offset, header.offset + 8 * header.numbers
+        if len(data) != header.bytes or data[start:end] != expected:
+            raise _corrupt(self._index, "wrong record offsets")
+        if header.is_checked:
+            table = _parse_table(self._index, header, data[end:])
+            _compare_blocks(self._index, expected, table, 0)
+        self._compare_file(header)
+
+    def _is_exact(self, data: bytes, expected: bytes) -> bool:
+        """Compare an index of one block with the bytes that it must have: most are as simple."""
+        table = _HEADER.size + len(expected)
+        if len(data) != table + _CRC_BYTES or len(expected) > _BLOCK_BYTES:
+            return False
+        magic, size, _, packed, records, members, sha256, _, checksums, _, own = (
+            _HEADER.unpack_from(data)
+        )
+        return (
+            magic == _MAGIC
+            and kernel.crc32c(data[: _HEADER.size - _CRC_BYTES]) == own
+            and size == self._file.size
+            and packed == 0
+            and members == 0
+            and 8 * (records + 1) == len(expected)
+            and sha256 == bytes.fromhex(self._sha256)
+            and data[_HEADER.size : table] == expected
+            and data[table:] == kernel.crc32c(expected).to_bytes(_CRC_BYTES, "little")
+            and kernel.crc32c(data[table:]) == checksums
+        )
+
+    def _compare_file(self, header: IndexHeader) -> None:
+        same = header.size == self._file.size and header.sha256 in {"", self._sha256}
+        if same and not header.sha256:
+            same = header.fingerprint == fingerprint_of(self._file, header.size)
+        if not same:
+            raise _corrupt(self._index, "index of another file")
+
+    def _compare(self, expected: IntArray) -> None:
+        try:
+            while len(self._left) < len(expected):
+                part = next(self._numbers, None)
+                if part is None:
+                    break
+                self._left = np.concatenate([self._left, part]) if len(self._left) else part
+        except IndexMismatchError as error:
+            self.problem = error.message
+            return
+        found, self._left = self._left[: len(expected)], self._left[len(expected) :]
+        if not np.array_equal(found, expected):
+            self.problem = f"{self._index}: wrong record offsets"
+
+
+class NoIndexCheck:
+    """Stands for a comparison that nobody asked for."""
+
+    def add(self, block: Block) -> None:
+        """Compare nothing."""
+
+    def finish(self, opened: RecordFile, end: int) -> str:  # noqa: ARG002
+        """Find nothing wrong."""
+        return ""
+
+
+def _parse_table(index: str, header: IndexHeader, table: Buffer) -> list[int]:
+    if kernel.crc32c(table) != header.checksums:
+        raise _corrupt(index, "checksum mismatch")
+    checksums: list[int] = np.frombuffer(table, "<u4").tolist()
+    return checksums
+
+
+def _compare_blocks(index: str, data: Buffer, table: Sequence[int], first: int) -> None:
+    """Compare whole blocks of the body, from number `first` on, with their checksums."""
+    view = memoryview(data)
+    for at, start in enumerate(range(0, len(view), _BLOCK_BYTES), first):
+        if kernel.crc32c(view[start : start + _BLOCK_BYTES]) != table[at]:
+            raise _corrupt(index, "checksum mismatch")
+
+
+class IndexedFile:
+    """A TFRecord file with its index: `file[i]` reads and checks one record.
+
+    Nothing but the index's header is read when it is opened. In a packed file a record costs the
+    unpacking of the member that holds it: files written by Shardline have small members, files
+    written by TensorFlow have one.
+    """
+
+    def __init__(
+        self, path: Path | str, *, limits: Limits = DEFAULT_LIMITS, sha256: str | None = None
+    ) -> None:
+        """Open a file with its index.
+
+        Args:
+            path: the file.
+            limits: how much it may ask for.
+            sha256: of a committed shard, its digest. An index of another file, or one that is
+                corrupt, is then refused; that of a standalone file is written again if corrupt.
+        """
+        self.path = local_path(path)
+        self._index = str(index_path(self.path))
+        self._limits = limits
+        self._sha256 = sha256
+        self._file = open_regular(self.path)
+        try:
+            self._open()
+        except BaseException:
+            self._file.close()
+            raise
+
+    def _open(self) -> None:
+        try:
+            self._load()
+        except IndexMismatchError as error:
+            if self._sha256 is not None or error.code != "corrupt-index":
+                raise
+            self._rebuild(error)
+
+    def _rebuild(self, error: IndexMismatchError) -> None:
+        """Write a corrupt index again; where it cannot be written, it is made in memory."""
+        try:
+            write_index(self.path, limits=self._limits)
+            self._load()
+        except DamagedFileError:
+            raise error from None
+        except (OSError, StorageError):
+            memory = _InMemory()
+            fill_index(memory, self.path, limits=self._limits)
+            header = _parse_header(str(self.path), bytes(memory.data[: _HEADER.size]))
+            self._take(header, bytes(memory.data))
+
+    def _load(self) -> None:
+        try:
+            descriptor = os.open(self._index, os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            raise IndexMismatchError(
+                f"{self.path}: index not found",
+                code="index-not-found",
+                hint=Hint.run("index", file_argument(self.path)),
+                path=self._index,
+            ) from None
+        try:
+            size = os.fstat(descriptor).st_size
+            start = os.pread(descriptor, _SMALL_BYTES, 0)
+            header = _parse_header(self._index, start)
+            self._check(header, size)
+            self._take(header, start if len(start) == size else _map(descriptor))
+        finally:
+            os.close(descriptor)
+
+    def _check(self, header: IndexHeader, size: int) -> None:
+        """Refuse the index of another file, and one that has not as many bytes as it should."""
+        if header.size != self._file.size:
+            raise self._mismatch("index of a file of another size")
+        if self._sha256 is not None and header.sha256 not in {"", self._sha256}:
+            raise self._mismatch("index of another file")
+        touched = self._sha256 is not None or self.path.stat().st_mtime_ns != header.written
+        if touched and header.fingerprint != fingerprint_of(self._file, header.size):
+            raise self._mismatch("file changed after it was indexed")
+        if not header.is_checked:
+            raise self._mismatch("index without checksums", "corrupt-index")
+        if size != header.bytes:
+            raise self._mismatch("truncated index", "corrupt-index")
+
+    def _take(self, header: IndexHeader, data: Buffer | mmap.mmap) -> None:
+        view = memoryview(data)
+        end = header.offset + 8 * header.numbers
+        self._checksums = _parse_table(self._index, header, view[end:])
+        self._compared = bytearray(header.blocks)
+        self._body = view[header.offset : end]
+        numbers = np.frombuffer(self._body, "<u8")
+        self._compression = header.compression
+        self._offsets = numbers[: header.records + 1]
+        self._members = numbers[header.records + 1 :].reshape(-1, 2)
+        for block in range((header.records + 1) // _BLOCK_NUMBERS, header.blocks):
+            self._compare(block)  # with the members, which are few
+
+    def _compare(self, block: int) -> None:
+        """Compare a block of the index with its checksum, when it is first used."""
+        some = self._body[block * _BLOCK_BYTES : (block + 1) * _BLOCK_BYTES]
+        _compare_blocks(self._index, some, self._checksums, block)
+        self._compared[block] = 1
+
+    def _mismatch(self, problem: str, code: str | None = None) -> IndexMismatchError:
+        hint = Hint.run("index", file_argument(self.path))
+        return IndexMismatchError(
+            f"{self._index}: {problem}", code=code, hint=hint, path=self._index
+        )
+
+    def __len__(self) -> int:
+        return len(self._offsets) - 1
+
+    def __getitem__(self, record: int) -> bytes:
+        """One record's payload, checked; negative numbers count from the end."""
+        number = record + len(self) if record < 0 else record
+        if not 0 <= number < len(self):
+            raise RecordNotFoundError(
+                f"{self.path}: record {record} not found ({counted(len(self), 'record')})",
+                path=self.path,
+                record=record,
+            )
+        return next(self.read(number))
+
+    def read(self, start: int, stop: int | None = None) -> Iterator[bytes]:
+        """Payloads from record `start` up to `stop`, each checked."""
+        stop = len(self) if stop is None else min(stop, len(self))
+        packed: PackedStream | None = None
+        for record in range(start, stop):
+            offset, end = self._bounds(record)
+            if not FRAME_BYTES <= end - offset <= self._limits.max_record_bytes + FRAME_BYTES:
+                raise self._mismatch("index does not fit the file")
+            if self._compression is Compression.NONE and end > self._file.size:
+                raise self._mismatch("index does not fit the file")
+            try:
+                if self._compression is Compression.NONE:
+                    frame = self._file.pread(end - offset, offset)
+                else:
+                    packed = packed or self._unpack_from(offset)
+                    frame = _take(packed, end - offset)
+            except CompressionError as error:
+                raise DamagedFileError(
+                    str(self.path),
+                    "compression",
+                    record,
+                    error.offset,
+                    error.detail,
+                    code=error.code,
+                ) from None
+            scan = kernel.scan(frame, max_record_bytes=self._limits.max_record_bytes)
+            if scan.consumed != end - offset or len(scan.starts) != 1:
+                raise self._damaged(record, offset)
+            yield frame[HEADER_BYTES:-FOOTER_BYTES]
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether the file is not compressed."""
+        return self._compression is Compression.NONE
+
+    def frames(
+        self, numbers: IntArray, piece_bytes: int
+    ) -> Iterator[tuple[bytes, IntArray, IntArray]]:
+        """Read records of a plain file, in pieces of about a size: frames, starts and lengths.
+
+        The starts and lengths are those of the payloads. The numbers ascend. Raises
+        DamagedFileError at a record that is not intact.
+        """
+        for block in np.union1d(numbers // _BLOCK_NUMBERS, (numbers + 1) // _BLOCK_NUMBERS):
+            if not self._compared[block]:
+                self._compare_or_rebuild(int(block))
+        begins, ends = (self._offsets[at].astype(np.int64) for at in (numbers, numbers + 1))
+        sizes = ends - begins
+        longest = self._limits.max_record_bytes + FRAME_BYTES
+        fits = (begins >= 0) & (sizes >= FRAME_BYTES) & (sizes <= longest)
+        if not fits.all() or ends.max(initial=0) > self._file.size:
+            raise self._mismatch("index does not fit the file")
+        done, total = 0, np.cumsum(sizes)
+        while done < len(numbers):
+            before = int(total[done - 1]) if done else 0
+            last = max(int(np.searchsorted(total, before + piece_bytes, "right")), done + 1)
+            part = slice(done, last)
+            yield self._frames(numbers[part], begins[part], ends[part])
+            done = last
+
+    def _frames(
+        self, numbers: IntArray, begins: IntArray, ends: IntArray
+    ) -> tuple[bytes, IntArray, IntArray]:
+        cuts = np.flatnonzero(begins[1:] != ends[:-1]) + 1  # neighbors are read together
+        firsts, lasts = begins[[0, *cuts]].tolist(), ends[[*(cuts - 1), -1]].tolist()
+        data = b"".join(
+            self._file.pread(last - first, first) for first, last in zip(firsts, lasts, strict=True)
+        )
+        sizes = ends - begins
+        expected = np.cumsum(sizes) - sizes + HEADER_BYTES
+        scan = kernel.scan(data, max_record_bytes=self._limits.max_record_bytes)
+        if scan.consumed != int(sizes.sum()) or not np.array_equal(scan.starts, expected):
+            same = min(len(scan.starts), len(numbers))
+            wrong = np.flatnonzero(scan.starts[:same] != expected[:same])
+            # A frame that begins where it should and has another length ends before the next.
+            bad = min(int(wrong[0]) - 1 if len(wrong) else same, len(numbers) - 1)
+            raise self._damaged(int(numbers[max(bad, 0)]), int(begins[max(bad, 0)]))
+        return data, scan.starts, scan.lengths
+
+    def _bounds(self, record: int) -> tuple[int, int]:
+        """Where a record begins and ends in the unpacked file."""
+        if not self._compared[record // _BLOCK_NUMBERS]:
+            self._compare_or_rebuild(record // _BLOCK_NUMBERS)
+        if not self._compared[(record + 1) // _BLOCK_NUMBERS]:
+            self._compare_or_rebuild((record + 1) // _BLOCK_NUMBERS)
+        return int(self._offsets[record]), int(self._offsets[record + 1])
+
+    def _compare_or_rebuild(self, block: int) -> None:
+        try:
+            self._compare(block)
+        except IndexMismatchError as error:
+            if self._sha256 is not None:
+                raise
+            self._rebuild(error)
+            self._compare(block)
+
+    def _unpack_from(self, offset: int) -> PackedStream:
+        """The unpacked bytes from `offset` on, which is entered by the last member before it."""
+        member = int(np.searchsorted(self._members[:, 1], offset, "right")) - 1
+        in_file, unpacked = (int(number) for number in self._members[max(member, 0)])
+        if in_file > self._file.size or unpacked > offset:
+            raise self._mismatch("index does not fit the file")
+        stream = PackedStream(
+            self._file,
+            self._compression,
+            start=in_file,
+            max_unpacked_bytes=self._limits.max_unpacked_bytes,
+        )
+        to_skip = offset - unpacked
+        while to_skip > 0:
+            skipped = len(_take(stream, min(to_skip, _SKIP_BYTES)))
+            if not skipped:
+                raise self._mismatch("index does not fit the file")
+            to_skip -= skipped
+        return stream
+
+    def _damaged(self, record: int, offset: int) -> DamagedFileError:
+        detail = (
+            "the record the index points at is not intact: the file is damaged, or the index is "
+            "not of this file"
+        )
+        return DamagedFileError(str(self.path), "data-crc", record, offset, detail)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+
+def _map(descriptor: int) -> mmap.mmap:
+    return mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ)
+
+
+class _InMemory:
+    """An index that is kept in memory, where no file can be written."""
+
+    def __init__(self) -> None:
+        self.data = bytearray()
+
+    def write(self, data: Buffer) -> None:
+        self.data += data
+
+    def rewrite(self, offset: int, data: bytes) -> None:
+        self.data[offset : offset + len(data)] = data
+
+
+def _take(stream: PackedStream, size: int) -> bytes:
+    """The next `size` bytes, or fewer at the end."""
+    taken = bytearray(size)
+    filled = 0
+    while filled < size:
+        count = stream.readinto(memoryview(taken)[filled:])
+        if not count:
+            break
+        filled += count
+    return bytes(taken[:filled])

@@ -1,0 +1,413 @@
+"""Read a TFRecord file in bounded blocks of whole, checked frames, up to damage or around it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, Self
+
+import numpy as np
+
+from shardline import kernel
+from shardline.errors import DamagedFileError
+from shardline.kernel.types import (
+    DEFAULT_MAX_RECORD_BYTES,
+    FOOTER_BYTES,
+    FRAME_BYTES,
+    HEADER_BYTES,
+    Fault,
+)
+from shardline.tfrecord.compression import (
+    DEFAULT_MAX_UNPACKED_BYTES,
+    Compression,
+    CompressionError,
+    PlainStream,
+    Stream,
+)
+from shardline.tfrecord.decompression import open_stream
+from shardline.tfrecord.foreign_formats import recognize
+from shardline.tfrecord.open_file import Source, open_source
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from shardline.kernel.types import FaultKind, IntArray
+    from shardline.tfrecord.open_file import OpenFile
+
+BLOCK_BYTES = 1024 * 1024
+_DAMAGE_WINDOW_BYTES = 4 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How much a file may ask for."""
+
+    max_record_bytes: int = DEFAULT_MAX_RECORD_BYTES
+    max_unpacked_bytes: int = DEFAULT_MAX_UNPACKED_BYTES
+
+
+DEFAULT_LIMITS = Limits()
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Whole, intact frames that follow each other. `data` never changes, however long it is held.
+
+    `offset` is where `data` begins in the unpacked file, `record` the number of its first record.
+    `starts` and `lengths` are those of the payloads in `data`.
+    """
+
+    data: memoryview
+    offset: int
+    record: int
+    starts: IntArray
+    lengths: IntArray
+
+    def payloads(self) -> Iterator[memoryview]:
+        """Each record's payload."""
+        for start, length in zip(self.starts.tolist(), self.lengths.tolist(), strict=True):
+            yield self.data[start : start + length]
+
+    def records(self) -> Iterator[Block]:
+        """Each record as a block of its own."""
+        one = np.array([HEADER_BYTES], np.int64)
+        for number, (start, length) in enumerate(
+            zip(self.starts.tolist(), self.lengths.tolist(), strict=True)
+        ):
+            first = start - HEADER_BYTES
+            yield Block(
+                self.data[first : start + length + FOOTER_BYTES],
+                self.offset + first,
+                self.record + number,
+                one,
+                self.lengths[number : number + 1],
+            )
+
+    def before(self, end: int) -> Block:
+        """The part of the block whose frames begin before `end` of the file."""
+        keep = int(np.searchsorted(self.starts, end - self.offset + HEADER_BYTES))
+        if keep == len(self.starts):
+            return self
+        size = int(self.starts[keep]) - HEADER_BYTES
+        return replace(
+            self, data=self.data[:size], starts=self.starts[:keep], lengths=self.lengths[:keep]
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """A fault at which reading stopped, or behind which it goes on.
+
+    `packed` says that offsets are those of the packed file, not of the unpacked bytes. `code` is
+    the code of its error where that of the fault's kind is not specific enough.
+    """
+
+    fault: Fault
+    packed: bool = False
+    code: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """Bytes that belong to the last damage. `data` is None where they could not be unpacked."""
+
+    offset: int
+    size: int
+    data: memoryview | None
+
+
+class RecordFile:
+    """A TFRecord file open for reading: `for payload in file` gives its records, checked.
+
+    It tells by the file's first bytes how it is packed, unless `compression` is given.
+    """
+
+    def __init__(
+        self,
+        source: Source | OpenFile,
+        *,
+        limits: Limits = DEFAULT_LIMITS,
+        block_bytes: int = BLOCK_BYTES,
+        compression: Compression | None = None,
+    ) -> None:
+        self.source = Path(source) if isinstance(source, str) else source
+        self._limits = limits
+        self._block_bytes = block_bytes
+        self._file = open_source(source)
+        self.compression: Compression
+        self.stream: Stream
+        try:
+            self.compression, self.stream = open_stream(
+                self._file, compression, max_unpacked_bytes=limits.max_unpacked_bytes
+            )
+        except BaseException:
+            self._file.close()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+    def again(self) -> RecordFile:
+        """The same file, opened once more, without another look at how it is packed."""
+        return RecordFile(
+            self._file.again(),
+            limits=self._limits,
+            block_bytes=self._block_bytes,
+            compression=self.compression,
+        )
+
+    def __iter__(self) -> Iterator[bytes]:
+        """Every record's payload; raises DamagedFileError at the first fault."""
+        for block in self.blocks():
+            for payload in block.payloads():
+                yield bytes(payload)
+
+    def bytes_of(self, lost: Lost) -> Iterator[tuple[int, memoryview]]:
+        """The lost bytes with their offset, in pieces: packed ones as they lie in the file."""
+        if lost.data is not None:
+            yield lost.offset, lost.data
+            return
+        for offset in range(lost.offset, lost.offset + lost.size, BLOCK_BYTES):
+            size = min(BLOCK_BYTES, lost.offset + lost.size - offset)
+            yield offset, memoryview(self._file.pread(size, offset))
+
+    def blocks(self) -> Iterator[Block]:
+        """Every record, block by block; raises DamagedFileError at the first fault."""
+        for event in self.events(go_on=False):
+            if isinstance(event, Damage):
+                raise DamagedFileError.of(self.source, event.fault, code=event.code)
+            if isinstance(event, Block):
+                yield event
+
+    def blocks_between(
+        self, start: int, end: int, *, record: int = 0, search: bool = True
+    ) -> Iterator[Block]:
+        """The records of a plain file that begin from `start` on and before `end`.
+
+        With `search`, `start` may lie anywhere: the first intact frame is looked for. Else a
+        record, which is number `record`, begins there.
+        """
+        if not isinstance(self.stream, PlainStream):
+            raise TypeError(f"{self.source} is packed: it can be read from its start only")
+        self.stream.seek(start)
+        scanner = _Scanner(self.stream, self._limits, self._block_bytes, start, record)
+        if search and start and not scanner.find_frame(end):
+            return
+        for event in self._recognized(scanner.events(go_on=False)):
+            if isinstance(event, Damage):
+                raise DamagedFileError.of(self.source, event.fault, code=event.code)
+            if isinstance(event, Block):
+                block = event.before(end)
+                if len(block.starts):
+                    yield block
+                if len(block.starts) < len(event.starts):
+                    return
+
+    def events(self, *, go_on: bool) -> Iterator[Block | Damage | Lost]:
+        """Blocks up to the first damage, or with `go_on` also what lies behind each damage.
+
+        Behind a damage the records are numbered as if it had cost one record.
+        """
+        return self._recognized(
+            _Scanner(self.stream, self._limits, self._block_bytes).events(go_on=go_on)
+        )
+
+    def _recognized(
+        self, events: Iterator[Block | Damage | Lost]
+    ) -> Iterator[Block | Damage | Lost]:
+        """The events, with another fault where the file plainly has another format."""
+        for event in events:
+            if isinstance(event, Damage) and _may_be_foreign(event.fault):
+                name = recognize(self._file, self.compression)
+                if name is not None:
+                    fault = Fault("not-tfrecord", 0, event.fault.offset, name)
+                    yield Damage(fault, event.packed, "not-tfrecord")
+                    continue
+            yield event
+
+
+def _may_be_foreign(fault: Fault) -> bool:
+    """Return True if nothing of the file is known to be a TFRecord: not even a length."""
+    return fault.record == 0 and fault.kind in {"length-crc", "trailing-bytes", "compression"}
+
+
+def _buffer(size: int) -> memoryview:
+    """Room for so many bytes, which are not set to anything."""
+    return np.empty(size, np.uint8).data
+
+
+class _Scanner:
+    """The window of the stream in memory: `data[low:high]`, where `offset` is that of `low`."""
+
+    def __init__(
+        self, stream: Stream, limits: Limits, block_bytes: int, offset: int = 0, record: int = 0
+    ) -> None:
+        self._stream = stream
+        self._max_record = limits.max_record_bytes
+        self._data = _buffer(block_bytes)
+        self._low = 0
+        self._high = 0
+        self._offset = offset
+        self._record = record
+        self._ended = False
+        self._broken: CompressionError | None = None
+        self._behind: Literal["", "frame", "packed"] = ""
+
+    @property
+    def _final(self) -> bool:
+        """Whether what is in the window is known to be all there is."""
+        return self._ended and self._broken is None
+
+    def _window(self) -> memoryview:
+        return self._data[self._low : self._high].toreadonly()
+
+    def _fill(self, wanted: int) -> None:
+        """Get more of the stream, until the window has `wanted` bytes if the stream does.
+
+        The buffer grows with what was really read, never at once to what a header asks for.
+        """
+        if self._high - self._low >= wanted:
+            return
+        if self._low:
+            self._move_to(len(self._data))
+        while not self._ended and self._high < max(wanted, len(self._data)):
+            if self._high == len(self._data):
+                self._move_to(self._high + min(self._high, wanted - self._high))
+            try:
+                count = self._stream.readinto(self._data[self._high :])
+            except CompressionError as error:
+                self._broken = error
+                count = 0
+            self._high += count
+            self._ended = count == 0
+            if count and self._high >= wanted:
+                break
+
+    def _move_to(self, size: int) -> None:
+        """Go on in another buffer, with what is left: someone may hold the last block."""
+        left = self._data[self._low : self._high]
+        self._data = _buffer(size)
+        self._data[: len(left)] = left
+        self._low, self._high = 0, len(left)
+
+    def _advance(self, size: int) -> None:
+        self._low += size
+        self._offset += size
+
+    def events(self, *, go_on: bool) -> Iterator[Block | Damage | Lost]:
+        needed = HEADER_BYTES
+        while True:
+            self._fill(needed)
+            scan = kernel.scan(self._window(), max_record_bytes=self._max_record, final=self._final)
+            if scan.consumed:
+                self._behind = ""
+                data = self._window()[: scan.consumed]
+                yield Block(data, self._offset, self._record, scan.starts, scan.lengths)
+                self._record += len(scan.starts)
+                self._advance(scan.consumed)
+            needed = max(scan.needed, HEADER_BYTES)
+            if scan.fault is not None:
+                if not self._behind:
+                    fault = scan.fault
+                    yield self._damage(Fault(fault.kind, self._record, self._offset, fault.detail))
+                if not go_on:
+                    return
+                yield from self._skip_damage(scan.fault.kind)
+            elif self._broken is not None and not scan.consumed:
+                if self._behind != "packed":
+                    broken = self._broken
+                    fault = Fault("compression", self._record, broken.offset, broken.detail)
+                    yield self._damage(fault, packed=True, code=broken.code)
+                if not go_on:
+                    return
+                yield from self._resume()
+            elif self._final:
+                return
+
+    def find_frame(self, end: int) -> bool:
+        """Move to the first intact frame that begins before `end`; False if there is none."""
+        needed = HEADER_BYTES
+        while self._offset < end:
+            self._fill(needed)
+            search = kernel.find_next(
+                self._window(), 0, max_record_bytes=self._max_record, final=self._final
+            )
+            self._advance(search.offset)
+            if search.found:
+                return self._offset < end
+            if self._ended:
+                return False
+            needed = search.needed
+        return False
+
+    def _damage(self, fault: Fault, *, packed: bool = False, code: str | None = None) -> Damage:
+        if not self._behind:
+            self._record += 1
+        self._behind = "packed" if packed else "frame"
+        return Damage(fault, packed, code)
+
+    def _lose(self, size: int) -> Iterator[Lost]:
+        if size:
+            yield Lost(self._offset, size, self._window()[:size])
+            self._advance(size)
+
+    def _skip_damage(self, kind: FaultKind) -> Iterator[Lost]:
+        """Move to the next intact frame behind a damaged one."""
+        wanted = _DAMAGE_WINDOW_BYTES
+        if kind == "data-crc":  # the length is vouched for: the next header must stand behind it
+            stated = int.from_bytes(self._window()[:8], "little")
+            wanted = stated + FRAME_BYTES + HEADER_BYTES
+        self._fill(wanted)
+        end = kernel.find_end(
+            self._window(), 0, max_record_bytes=self._max_record, final=self._final
+        )
+        if end >= 0:
+            yield from self._lose(self._records_up_to(end))
+            return
+        start = 1
+        while True:
+            search = kernel.find_next(
+                self._window(), start, max_record_bytes=self._max_record, final=self._final
+            )
+            yield from self._lose(search.offset)
+            if search.found or self._ended:
+                if not search.found:
+                    yield from self._lose(self._high - self._low)
+                return
+            self._fill(max(search.needed, FRAME_BYTES))
+            start = 0
+
+    def _records_up_to(self, end: int) -> int:
+        """Where the records begin that end exactly at `end`; `end` itself if there are none.
+
+        Bytes cut out of a damaged record move those behind it into the span that it claims. A
+        frame inside its data is no record, and cannot end there: the data's checksum does.
+        """
+        window = self._window()[:end]
+        start = 1
+        while True:
+            search = kernel.find_next(window, start, max_record_bytes=self._max_record)
+            if not search.found:
+                return end
+            run = kernel.scan(window[search.offset :], max_record_bytes=self._max_record)
+            start = search.offset + run.consumed
+            if start == end:
+                return search.offset
+
+    def _resume(self) -> Iterator[Lost]:
+        """Move behind packed data that is damaged."""
+        yield from self._lose(self._high - self._low)
+        broken_at = self._stream.size if self._broken is None else self._broken.offset
+        position = self._stream.resume()
+        self._broken = None
+        self._ended = position is None
+        lost = (self._stream.size if position is None else position) - broken_at
+        if lost > 0:
+            yield Lost(broken_at, lost, None)

@@ -1,0 +1,86 @@
+"""What salvage loses: the gaps between intact records, and records that damage made up."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from shardline.tfrecord.decompression import PackedStream
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from shardline.tfrecord.compression import Stream
+    from shardline.tfrecord.reader import Block, Damage, Lost
+
+_DEFLATE_WINDOW_BYTES = 32 * 1024
+
+
+@dataclass(slots=True)
+class Gap:
+    """A damaged span. If `packed`, it is one of the packed file, not of the unpacked bytes."""
+
+    offset: int
+    bytes: int
+    kind: str
+    detail: str
+    packed: bool
+
+
+class Doubt:
+    """Tells records that a damaged deflate stream may have made up.
+
+    Such a stream is full of instructions to copy earlier bytes. A damaged one can bring an intact
+    record a second time, with checksums that match. So behind damage in a packed member that does
+    not match its own checksum, a record that stood just before is not kept again.
+    """
+
+    def __init__(self, stream: Stream) -> None:
+        self._stream = stream if isinstance(stream, PackedStream) else None
+        self._member = -1
+        self._recent = b""
+
+    def note(self, damage: Damage) -> None:
+        """Remember in which member the damage lies, if that one is not to be trusted."""
+        if self._stream is not None and not damage.packed:
+            member = self._stream.member_at(damage.fault.offset)
+            if member != self._member and not self._stream.is_sound(member):
+                self._member = member
+
+    def _covers(self, block: Block) -> bool:
+        return self._stream is not None and self._stream.member_at(block.offset) == self._member
+
+    def cut(self, block: Block) -> Iterator[Block]:
+        """The block as it is, or record by record where each has to be looked at."""
+        if self._covers(block):
+            yield from block.records()
+        else:
+            yield block
+
+    def is_repeat(self, block: Block) -> bool:
+        """Whether a doubtful record has just been there; remembers it if not."""
+        if self._stream is None:
+            return False
+        frames = bytes(block.data[-_DEFLATE_WINDOW_BYTES:])
+        if self._covers(block) and frames in self._recent:
+            return True
+        self._recent = (self._recent + frames)[-2 * _DEFLATE_WINDOW_BYTES :]
+        return False
+
+
+def repeat_gap(block: Block) -> Gap:
+    """The gap that a record leaves which a damaged stream brought a second time."""
+    detail = "the damaged packed data repeats a record that stood just before"
+    return Gap(block.offset, len(block.data), "compression", detail, packed=False)
+
+
+def note_lost(gaps: list[Gap], lost: Lost) -> None:
+    """Add lost bytes to the gap they belong to, the last, or to a new one if they lie elsewhere."""
+    gap = gaps[-1]
+    if gap.packed == (lost.data is None) and gap.offset + gap.bytes == lost.offset:
+        gap.bytes += lost.size
+    elif gap.packed == (lost.data is None) and not gap.bytes:
+        gap.offset, gap.bytes = lost.offset, lost.size
+    else:
+        new = Gap(lost.offset, lost.size, gap.kind, gap.detail, packed=lost.data is None)
+        gaps.append(new)

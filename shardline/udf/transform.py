@@ -1,0 +1,97 @@
+"""What becomes of records of one schema: features are renamed, left out, computed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from threading import Lock
+from typing import TYPE_CHECKING, Self, TypeAlias
+
+from shardline.schema.schema import Schema
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from shardline.log.model import Json
+    from shardline.schema.schema import Feature
+    from shardline.udf.base import Bound, Fields
+
+Key: TypeAlias = tuple[bool, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Transform:
+    """What becomes of records: what each feature is called from now on, and what is new.
+
+    `names` has every feature of `before`, None for one that is left out.
+    """
+
+    before: Schema
+    after: Schema
+    names: Mapping[Key, str | None]
+    fields: tuple[Fields, ...] = ()
+
+    @property
+    def new(self) -> Schema:
+        """The new features alone."""
+        return Schema(tuple(f for one in self.fields for f in one.features), self.before.payload)
+
+    def identity(self) -> Json | None:
+        """All that the result depends on besides the records; None if that cannot be told."""
+        told = [one.identity() for one in self.fields]
+        if None in told:
+            return None
+        schemas = (self.before.fingerprint, self.after.fingerprint)
+        return transform_identity(schemas, self.names, told)
+
+
+def transform_identity(
+    schemas: tuple[str, str], names: Mapping[Key, str | None], fields: Sequence[Json | None]
+) -> Json:
+    """The identity of a transform from one fingerprint to another, with these makers' own."""
+    changed = [[*key, new] for key, new in sorted(names.items()) if new != key[1]]
+    return {"schemas": list(schemas), "names": changed, "fields": list(fields)}
+
+
+def unchanged(schema: Schema) -> dict[Key, str | None]:
+    """Names under which every feature stays what it is."""
+    return {feature.key: feature.name for feature in schema.features}
+
+
+class Makers:
+    """The functions and tables of a transform, made ready when the first record is there.
+
+    All tasks of an operation share them. Sent to another process, they are made ready there.
+    """
+
+    def __init__(self, transform: Transform) -> None:
+        self.transform = transform
+        self._lock = Lock()
+        self._bound: list[Bound] | None = None
+
+    def bound(self) -> list[Bound]:
+        """Made ready for the records."""
+        with self._lock:
+            if self._bound is None:
+                self._bound = [one.bind(self.transform.before) for one in self.transform.fields]
+            return self._bound
+
+    def reads(self) -> list[Feature]:
+        """The features that any of them reads, each once."""
+        return list(
+            {feature.key: feature for one in self.bound() for feature in one.reads}.values()
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            for one in self._bound or ():
+                one.close()
+            self._bound = None
+
+    def __getstate__(self) -> Transform:
+        return self.transform
+
+    def __setstate__(self, transform: Transform) -> None:
+        self.__init__(transform)  # type: ignore[misc] # as if it were made there
