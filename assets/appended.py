@@ -21,12 +21,13 @@ from dagster_project.landing import append_schedule, landing_sensor
 from dagster_project.naming import asset_key, group_name
 from dagster_project.resources import ShardlineResource
 from shardline import __version__
+from shardline.arguments import TARGET_BYTES
 from shardline.errors import InvalidArgumentError, SchemaMismatchError, SourceError
 from shardline.hints import Hint
 from shardline.log.version import Version, refuse_no_schema
 from shardline.operations.append import AppendReport, append, validate_declared
 from shardline.operations.arrivals import Arrival, Arrivals, LandingFolder, look, remember
-from shardline.operations.landing import TARGET_BYTES, LandingOptions
+from shardline.operations.landing import LandingOptions
 from shardline.operations.source_choice import OnChanged, OnDuplicate, SourceRules
 from shardline.paths import each_of
 from shardline.schema.schema import Schema

@@ -25,6 +25,7 @@ from assets.progress import logging_engine
 from assets.reporting import result
 from dagster_project.resources import ShardlineResource
 from shardline import __version__
+from shardline.arguments import TARGET_BYTES
 from shardline.errors import InvalidArgumentError
 from shardline.hints import Hint, Option
 from shardline.log.snapshot import Snapshot
@@ -37,7 +38,6 @@ from shardline.operations.combine import (
     combine,
     plan_combine,
 )
-from shardline.operations.landing import TARGET_BYTES
 from shardline.pairing.feature_names import OnCollision
 from shardline.pairing.recipe import make_recipe
 from shardline.pairing.spec import How, On, Options, Rule, declare_rule

@@ -11,9 +11,9 @@ import dagster as dg
 from assets.plan import DryRun
 from checks.gate import Gate
 from checks.suite import SUITES, SuiteError, read_suite
+from shardline.arguments import parse_size, validate_minimum
 from shardline.errors import ShardlineError
 from shardline.hints import Hint
-from shardline.operations.arguments import parse_size, validate_minimum
 from shardline.schema.schema import Schema
 
 Schemas: TypeAlias = Mapping[str, Schema | None]

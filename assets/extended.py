@@ -30,7 +30,7 @@ from shardline.operations.change_shards import Mode, ShardChange, packing
 from shardline.operations.extend import extension, planned_extend
 from shardline.paths import each_of
 from shardline.schema.schema import Schema
-from shardline.udf.feature_names import refuse_doubling
+from shardline.udf.transform import refuse_doubling
 
 _REWRITE = Option("mode", "rewrite")
 _OPTIONAL = Option("required", value=False)

@@ -22,13 +22,13 @@ from assets.progress import logging_engine
 from assets.reporting import result
 from dagster_project.resources import ShardlineResource
 from shardline import __version__
+from shardline.arguments import validate_share
 from shardline.log.version import Version
-from shardline.operations.arguments import validate_share
 from shardline.operations.change_shards import ShardChange, packing
 from shardline.operations.migrate import Steps, migration, planned_migration, validate_steps
 from shardline.paths import each_of
 from shardline.schema.schema import Kind, Schema
-from shardline.udf.feature_names import refuse_doubling
+from shardline.udf.transform import refuse_doubling
 
 
 class MigrateConfig(dg.Config):

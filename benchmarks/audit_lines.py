@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from shardline.canonical_json import Json
     from shardline.log.changes import Change
-    from shardline.log.model import Json
 
 VERSIONS, ENTRIES = 50, 20_000
 _EACH_DATASET = 5

@@ -13,17 +13,15 @@ from checks.suite import read_suite
 from checks.verdict import Verdict
 from checks.volume import volume
 from shardline.errors import DamagedLogError, InvalidArgumentError, ShardlineError
-from shardline.log.model import Attestation, Checks, Shard
+from shardline.log.model import INTEGRITY, SCHEMA, Attestation, Checks, Shard
+from shardline.log.publication import is_in
 from shardline.log.snapshot import Snapshot
 from shardline.log.version import Version
 from shardline.operations.check import (
-    INTEGRITY,
-    SCHEMA,
     SHARD_CHECKS,
     CheckReport,
     brought_in_by,
     check_version,
-    is_in,
     not_passed,
 )
 from shardline.operations.verify_log import verify_log

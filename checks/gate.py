@@ -31,8 +31,7 @@ from checks.verdict import Verdict
 from dagster_project.naming import asset_key, asset_name
 from dagster_project.resources import ShardlineResource
 from shardline.errors import ShardlineError
-from shardline.log.model import Checks
-from shardline.operations.check import INTEGRITY, SCHEMA
+from shardline.log.model import INTEGRITY, SCHEMA, Checks
 
 BLOCKING = (INTEGRITY, SCHEMA, PUBLISHED)
 _ABOUT = {

@@ -12,8 +12,10 @@ import dagster as dg
 
 from checks.verdict import Verdict
 from shardline.log.entry import Entry
+from shardline.log.model import INTEGRITY, SCHEMA
+from shardline.log.publication import is_in
 from shardline.log.version import Version
-from shardline.operations.check import INTEGRITY, SCHEMA, CheckReport, is_in
+from shardline.operations.check import CheckReport
 from shardline.text import counted, human_bytes
 
 SHOWN = 20

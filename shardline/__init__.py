@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         DamagedFileError,
         DamagedLogError,
         ExampleError,
+        Fault,
         FieldsError,
         IndexMismatchError,
         LogError,
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
         WrongShardError,
     )
     from shardline.execution.executor import Cancellation, Engine, Progress, Threads
-    from shardline.kernel.types import Column, Fault
+    from shardline.kernel.types import Column
     from shardline.log.append_change import Append
     from shardline.log.changes import Derive, Replace
     from shardline.log.model import Attestation, Checks, Shard, Source

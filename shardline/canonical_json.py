@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from typing import Any, NoReturn, TypeVar
+from typing import Any, NoReturn, TypeAlias, TypeVar
 
 MAX_INTEGER = 2**63 - 1
 _TOO_LARGE = "an integer of more than 64 bits has no canonical form; use text"
@@ -164,3 +164,6 @@ def digest(value: str, what: str) -> str:
     if not _DIGEST.fullmatch(value):
         raise ValueError(f"{what} is no sha256")
     return value
+
+
+Json: TypeAlias = dict[str, Any]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import wraps
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, ParamSpec, Self, TypeAlias, TypeVar
 
@@ -12,7 +13,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from shardline.kernel.types import Fault, FaultKind
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
@@ -730,3 +730,25 @@ class DagsterRecordMissingError(ShardlineError, LookupError):
     """A folder that should be a DAGSTER_HOME, and in which nothing was recorded."""
 
     code = "dagster-record-not-found"
+
+
+FaultKind: TypeAlias = Literal[
+    "length-crc",
+    "data-crc",
+    "truncated",
+    "trailing-bytes",
+    "oversized",
+    "compression",
+    "example",
+    "not-tfrecord",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One damaged spot: what kind, at which record, at which byte, and why we think so."""
+
+    kind: FaultKind
+    record: int
+    offset: int
+    detail: str

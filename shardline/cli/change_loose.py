@@ -57,7 +57,7 @@ class _Change:
 
     def run(self) -> None:
         from shardline.operations.change_files import nothing_to_change
-        from shardline.udf.feature_names import refuse_doubling
+        from shardline.udf.transform import refuse_doubling
 
         path = expand_one(self.asked.argument)
         self._refuse_output(path)

@@ -43,8 +43,8 @@ if TYPE_CHECKING:
 def combine_versions(asked: CombineOptions, into: str, rule: Options) -> NoReturn:
     """Make all pairs the content of a version, or tell how many these would be."""
     from shardline.operations.combine import combine, plan_combine
-    from shardline.operations.combine_shards import spool_folder
     from shardline.pairing.budget import refuse_over_budget
+    from shardline.storage.spool import spool_folder
 
     left, right, target = _versions(asked, into)
     more: dict[str, Any] = {"mode": asked.mode, "limits": asked.limits}

@@ -9,8 +9,8 @@ from shardline.text import counted, escaped
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from shardline.canonical_json import Json
     from shardline.log.entry import Entry
-    from shardline.log.model import Json
 
 DERIVED = frozenset({"extend", "migrate", "combine"})
 _SHOWN = 6

@@ -10,8 +10,9 @@ from shardline.text import counted, escaped, listed
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from shardline.canonical_json import Json
     from shardline.log.entry import Entry
-    from shardline.log.model import Attestation, Json, Maker
+    from shardline.log.model import Attestation, Maker
 
 _MOST_DETAIL = 160
 _SHOWN_RUN = 8

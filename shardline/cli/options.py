@@ -48,7 +48,7 @@ class Size(click.ParamType):  # type: ignore[type-arg]  # generic in the newest 
         """Read a size from the command line."""
         if isinstance(value, int):
             return value
-        from shardline.operations.arguments import parse_size
+        from shardline.arguments import parse_size
 
         try:
             size = parse_size(str(value))

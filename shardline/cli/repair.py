@@ -192,7 +192,7 @@ def _shard_name(newest: Snapshot, told: str) -> str:
 
 def _source(version: Version, repaired: Repaired) -> Source | None:
     """The source of a shard, as the log knows it."""
-    from shardline.operations.shard_origin import landing_of
+    from shardline.provenance.log_index import landing_of
 
     entry, first = landing_of(version, repaired.old)
     return next((source for source in entry.sources if source.key == first.source), None)
@@ -302,7 +302,7 @@ def _print_one(one: Repaired, version: Version) -> None:
 
 def _derived_by(version: Version, one: Repaired) -> str:
     """Which operation made a shard of which inputs, if it was derived."""
-    from shardline.operations.shard_origin import landing_of
+    from shardline.provenance.log_index import landing_of
     from shardline.provenance.repair_command import is_derived
 
     if not is_derived(version, one.old):

@@ -14,7 +14,6 @@ from shardline.kernel.types import (
     HEADER_BYTES,
     LARGEST_MAX_RECORD_BYTES,
     Buffer,
-    FaultKind,
     Framed,
     Scan,
     Search,
@@ -23,6 +22,8 @@ from shardline.kernel.types import (
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from shardline.errors import FaultKind
 
 _POLYNOMIAL = 0x82F63B78
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
 import numpy as np
 
-from shardline.errors import ColumnError, ExampleError, InvalidArgumentError
+from shardline.errors import ColumnError, ExampleError, Fault, FaultKind, InvalidArgumentError
 from shardline.hints import Hint
 
 if TYPE_CHECKING:
@@ -22,16 +22,6 @@ if TYPE_CHECKING:
     IntArray: TypeAlias = NDArray[np.int64]
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
-FaultKind: TypeAlias = Literal[
-    "length-crc",
-    "data-crc",
-    "truncated",
-    "trailing-bytes",
-    "oversized",
-    "compression",
-    "example",
-    "not-tfrecord",
-]
 Kind: TypeAlias = Literal["bytes", "float", "int64"]
 Layout: TypeAlias = Literal["scalar", "fixed", "variable", "ragged"]
 
@@ -45,16 +35,6 @@ LARGEST_MAX_RECORD_BYTES = LARGEST_OFFSET - FRAME_BYTES
 KINDS: tuple[Kind, ...] = ("bytes", "float", "int64")
 """The kinds in the order of their field numbers in `tensorflow.Feature`, from 1."""
 LAYOUTS: tuple[Layout, ...] = ("scalar", "fixed", "variable", "ragged")
-
-
-@dataclass(frozen=True, slots=True)
-class Fault:
-    """One damaged spot: what kind, at which record, at which byte, and why we think so."""
-
-    kind: FaultKind
-    record: int
-    offset: int
-    detail: str
 
 
 @dataclass(frozen=True, slots=True)

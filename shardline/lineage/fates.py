@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from shardline.lineage.readable import is_in_place
 from shardline.provenance.downstream_rows import made_into
-from shardline.provenance.log_index import Untold
+from shardline.provenance.log_index import Untold, is_in_place
 from shardline.provenance.steps import Fate
 
 if TYPE_CHECKING:

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 if TYPE_CHECKING:
+    from shardline.canonical_json import Json
     from shardline.hints import Hint
-    from shardline.log.model import Json
 
 Severity: TypeAlias = Literal["error", "warning", "note"]
 """An error says that the history is not true, or that data is not what it was; a warning that

@@ -10,8 +10,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from datetime import datetime
 
+    from shardline.canonical_json import Json
     from shardline.log.entry import Entry
-    from shardline.log.model import Json
 
 Kind: TypeAlias = Literal["version", "snapshot", "shard", "field", "source", "consumer"]
 Lack: TypeAlias = Literal["gone", "damaged", "unreadable", "unknown"]

@@ -19,16 +19,6 @@ if TYPE_CHECKING:
     from shardline.provenance.catalog import Catalog
     from shardline.provenance.log_index import Listing
 
-IN_PLACE = frozenset({"rebuild", "erase", "repair"})
-"""What makes shards of those of its own version, if it has no inputs."""
-
-
-def is_in_place(entry: Entry) -> bool:
-    """Return True if an entry made shards of those of its own version: so does a replacement."""
-    if entry.operation == "append":
-        return bool(entry.removed)
-    return entry.operation in IN_PLACE
-
 
 UNREAD = "its log cannot be read"
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from shardline.lineage.graph import Link, Node, edge_by, together
-from shardline.lineage.readable import Readable, is_in_place, source_node
+from shardline.lineage.readable import Readable, source_node
 from shardline.log.state import BRINGS_BACK
-from shardline.provenance.log_index import Untold, base_of
+from shardline.provenance.log_index import Untold, base_of, is_in_place
 from shardline.provenance.upstream_rows import cover_of, first_of
 
 if TYPE_CHECKING:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar
 
 from shardline.lineage.graph import Link, Node, edge_by, together
-from shardline.lineage.readable import Readable, is_in_place, merged, sources_link
+from shardline.lineage.readable import Readable, merged, sources_link
+from shardline.provenance.log_index import is_in_place
 from shardline.text import counted
 
 if TYPE_CHECKING:

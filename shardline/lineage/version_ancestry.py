@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from shardline.lineage.graph import Link, Node, edge_by, together
-from shardline.lineage.readable import Readable, is_in_place, merged, sources_link
+from shardline.lineage.readable import Readable, merged, sources_link
 from shardline.lineage.snapshot_ancestry import SnapshotAncestry
+from shardline.provenance.log_index import is_in_place
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING
 from shardline.errors import ConflictError, LogError, SchemaMismatchError
 from shardline.hints import Hint
 from shardline.log.changes import Draft, edit, live_names, refuse_unfit
-from shardline.log.model import Added, Input, Json, Shard, Source
+from shardline.log.model import Added, Input, Shard, Source
 from shardline.log.state import DISMISS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from shardline.canonical_json import Json
     from shardline.log.state import Dismissal, State
 
 

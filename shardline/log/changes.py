@@ -20,7 +20,7 @@ from shardline.errors import (
 )
 from shardline.hints import Hint
 from shardline.log.entry import Entry
-from shardline.log.model import Added, Attestation, Checks, Hold, Input, Json, Shard, Source, Totals
+from shardline.log.model import Added, Attestation, Checks, Hold, Input, Shard, Source, Totals
 from shardline.log.publication import newest_published
 from shardline.log.state import (
     MAX_CHECKS,
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
     from datetime import datetime
 
+    from shardline.canonical_json import Json
     from shardline.log.model import Maker
     from shardline.log.state import State
     from shardline.schema.schema import Schema

@@ -9,20 +9,10 @@ from datetime import UTC, datetime
 from typing import Any
 
 from shardline import canonical_json as canonical
-from shardline.canonical_json import Fields
+from shardline.canonical_json import Fields, Json
 from shardline.errors import DamagedLogError, UnknownFormatError
 from shardline.hints import Hint
-from shardline.log.model import (
-    Added,
-    Attestation,
-    Checks,
-    Hold,
-    Input,
-    Json,
-    Maker,
-    Source,
-    Totals,
-)
+from shardline.log.model import Added, Attestation, Checks, Hold, Input, Maker, Source, Totals
 from shardline.log.sidecar_names import parse_sidecars
 from shardline.schema.schema import Schema
 

@@ -10,12 +10,9 @@ import hashlib
 import re
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, TypeAlias
 
 from shardline import canonical_json as canonical
-from shardline.canonical_json import Fields, digest
-
-Json: TypeAlias = dict[str, Any]
+from shardline.canonical_json import Fields, Json, digest
 
 COMPRESSIONS = ("none", "gzip", "zlib")
 SHARD_NAME = re.compile(
@@ -375,3 +372,6 @@ class Maker:
         )
         fields.end()
         return told
+
+
+INTEGRITY, SCHEMA = "integrity", "schema"

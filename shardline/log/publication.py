@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from shardline.log.model import Checks, Shard, Totals
     from shardline.log.state import State
+    from shardline.log.version import Version
 
 
 _RESERVED = (1 << len(RESERVED_CHECKS)) - 1
@@ -231,3 +232,9 @@ def _bits(state: State, checks: Iterable[str]) -> np.uint32:
 def is_published(state: State, number: int) -> bool:
     """Whether one snapshot is published."""
     return bool(are_published(state)[number - 1])
+
+
+def is_in(version: Version, bits: int, check: str) -> bool:
+    """Whether the bits of a shard or a snapshot hold a check."""
+    bit = version.state.bits.get(check)
+    return bit is not None and bool(bits >> bit & 1)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from shardline.canonical_json import digest
 
 if TYPE_CHECKING:
-    from shardline.log.model import Json
+    from shardline.canonical_json import Json
 
 RECEIPT = ".receipt"
 ROWS = ".rows"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import operator
 import re
 import socket
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from threading import RLock
 from typing import TYPE_CHECKING
@@ -34,7 +35,7 @@ from shardline.log.changes import (
     snapshot_missing,
 )
 from shardline.log.log import Log
-from shardline.log.model import Checks, Maker
+from shardline.log.model import Checks, Input, Maker
 from shardline.log.publication import is_published
 from shardline.log.snapshot import Snapshot
 from shardline.log.state import BRINGS_BACK, REJECTION
@@ -435,3 +436,17 @@ def _as_time(text: str) -> datetime | None:
     except ValueError:
         return None
     return time if time.tzinfo else time.replace(tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """A snapshot that a version is derived from, and the version that it is of."""
+
+    version: Version
+    snapshot: Snapshot
+
+    def input(self) -> Input:
+        """The snapshot as an entry tells it."""
+        log = self.version.log
+        digest = log.entry(self.snapshot.entry).digest
+        return Input(log.dataset, log.version, self.snapshot.number, digest)

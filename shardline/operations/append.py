@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from shardline.arguments import TARGET_BYTES
 from shardline.errors import (
     ChangedSourceError,
     CondemnedShardError,
@@ -29,13 +30,7 @@ from shardline.log.model import Checks
 from shardline.log.version import refuse_no_schema, refuse_no_version
 from shardline.operations.arguments import shard_compression
 from shardline.operations.incomplete import after_commit, entry_label
-from shardline.operations.landing import (
-    TARGET_BYTES,
-    LandingOptions,
-    LandingTask,
-    land,
-    land_together,
-)
+from shardline.operations.landing import LandingOptions, LandingTask, land, land_together
 from shardline.operations.set_aside import Refusal, land_or_refuse, open_or_refuse, split_refused
 from shardline.operations.shards import fresh_attempt
 from shardline.operations.source_choice import Skipped, SourceRules, choose
@@ -47,9 +42,9 @@ from shardline.tfrecord.reader import DEFAULT_LIMITS
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
+    from shardline.canonical_json import Json
     from shardline.execution.executor import Engine, Listener, Running
     from shardline.log.entry import Entry
-    from shardline.log.model import Json
     from shardline.log.model import Source as Identity
     from shardline.log.version import Version
     from shardline.operations.known_sources import Landed

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from shardline.operations.arguments import parse_compression
 from shardline.operations.extend import extension, settled
 from shardline.operations.migrate import migration
 from shardline.operations.refused import MEND, MEND_CAST, refuse_records
@@ -15,10 +14,10 @@ from shardline.operations.transforming import transformed
 from shardline.schema.file_inference import infer_schema, schema_of
 from shardline.schema.schema import Schema
 from shardline.storage.durable_file import DurableFile
+from shardline.tfrecord.compression import parse_compression
 from shardline.tfrecord.reader import DEFAULT_LIMITS, Limits, RecordFile
 from shardline.tfrecord.record_sink import RecordSink
-from shardline.udf.feature_names import refuse_doubling
-from shardline.udf.transform import Makers, Transform
+from shardline.udf.transform import Makers, Transform, refuse_doubling
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence

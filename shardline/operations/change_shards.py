@@ -9,25 +9,14 @@ import secrets
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
+from shardline.arguments import validate_share
 from shardline.errors import BadRecordsError, InvalidArgumentError, LogError
 from shardline.hints import Hint, Option
 from shardline.log.model import Base
-from shardline.operations.arguments import (
-    parse_compression,
-    shard_compression,
-    validate_same_root,
-    validate_shard_compression,
-    validate_share,
-)
+from shardline.log.version import Origin
+from shardline.operations.arguments import shard_compression, validate_same_root
 from shardline.operations.changed_functions import checked_digests
-from shardline.operations.derive import (
-    Derivation,
-    MadeShards,
-    Origin,
-    derive,
-    kept_or_made,
-    with_rebuilt,
-)
+from shardline.operations.derive import Derivation, MadeShards, derive, kept_or_made, with_rebuilt
 from shardline.operations.refused import (
     MEND,
     MEND_CAST,
@@ -38,16 +27,20 @@ from shardline.operations.refused import (
 from shardline.operations.shards import ShardPlan, make_shard, stem_in
 from shardline.operations.transforming import transformed
 from shardline.readers.records import bytes_read, records_of
-from shardline.tfrecord.compression import Compression
-from shardline.udf.feature_names import refuse_doubling
-from shardline.udf.transform import Makers
+from shardline.tfrecord.compression import (
+    Compression,
+    parse_compression,
+    validate_shard_compression,
+)
+from shardline.udf.transform import Makers, refuse_doubling
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from shardline.canonical_json import Json
     from shardline.execution.executor import Engine, Listener, Running
     from shardline.log.entry import Entry
-    from shardline.log.model import Added, Checks, Json, Shard
+    from shardline.log.model import Added, Checks, Shard
     from shardline.log.snapshot import Snapshot
     from shardline.log.state import State
     from shardline.log.version import Version

@@ -10,7 +10,7 @@ from shardline.hints import Hint, Option
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from shardline.log.model import Json
+    from shardline.canonical_json import Json
     from shardline.log.version import Version
     from shardline.udf.base import Fields
 

@@ -11,7 +11,8 @@ from shardline.execution.task_groups import small_groups
 from shardline.execution.threads import run_tasks
 from shardline.log.changes import refuse_condemned
 from shardline.log.layers import stacks_of
-from shardline.log.model import Attestation
+from shardline.log.model import INTEGRITY, SCHEMA, Attestation
+from shardline.log.publication import is_in
 from shardline.log.version import refuse_no_version
 from shardline.operations.inspect import (
     inspect_shard,
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
     from shardline.log.version import Version
     from shardline.operations.inspect import ShardReport
 
-INTEGRITY, SCHEMA = "integrity", "schema"
 SHARD_CHECKS = (INTEGRITY, SCHEMA)
 MAX_DETAIL = 500
 
@@ -262,12 +262,6 @@ def _has_failed(version: Version, snapshot: Snapshot, check: str) -> bool:
     failed = [stay.failed for stay in state.stays.at(snapshot.number)]
     failed.append(state.timeline.moment(snapshot.number).failed)
     return any(is_in(version, bits, check) for bits in failed)
-
-
-def is_in(version: Version, bits: int, check: str) -> bool:
-    """Whether the bits of a shard or a snapshot hold a check."""
-    bit = version.state.bits.get(check)
-    return bit is not None and bool(bits >> bit & 1)
 
 
 def _attestations(reports: list[ShardReport]) -> Iterable[Attestation]:

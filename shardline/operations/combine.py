@@ -8,33 +8,27 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 
+from shardline.arguments import TARGET_BYTES, validate_choice, validate_minimum
 from shardline.errors import InvalidArgumentError, LogError
 from shardline.execution.executor import Threads
 from shardline.hints import Hint, Option
 from shardline.log.model import Checks, Shard
-from shardline.log.version import refuse_no_version
-from shardline.operations.arguments import (
-    shard_compression,
-    validate_choice,
-    validate_minimum,
-    validate_same_root,
-)
-from shardline.operations.combine_shards import make_combined, spool_folder
+from shardline.log.version import Origin, refuse_no_version
+from shardline.operations.arguments import shard_compression, validate_same_root
+from shardline.operations.combine_shards import VirtualTask, make_combined, make_virtual
 from shardline.operations.combine_targets import Targets
 from shardline.operations.derive import (
     Derivation,
     MadeShards,
-    Origin,
     derive,
     refuse_appended,
     refuse_other_schema,
 )
-from shardline.operations.landing import TARGET_BYTES
 from shardline.pairing.budget import Estimate, refuse_over_budget, together
 from shardline.pairing.coverage import OPERATION
-from shardline.pairing.pair_plan import VirtualTask, make_virtual
 from shardline.pairing.recipe import make_recipe
 from shardline.pairing.spec import make_rule, refuse_unknown
+from shardline.storage.spool import spool_folder
 from shardline.tfrecord.compression import Compression
 from shardline.tfrecord.reader import DEFAULT_LIMITS
 

@@ -9,13 +9,12 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from shardline import kernel
+from shardline.arguments import validate_files_differ
 from shardline.errors import DamagedFileError, ExampleError, InvalidArgumentError
 from shardline.execution.threads import run_tasks, workers_per_task
 from shardline.hints import Hint, Option
 from shardline.kernel.types import merge_facts
-from shardline.operations.arguments import parse_compression, validate_files_differ
 from shardline.operations.rebuild_files import FilesReport
-from shardline.operations.verify import example_fault
 from shardline.pairing.batches import Sides, count_matches
 from shardline.pairing.budget import Estimate, refuse_over_budget
 from shardline.pairing.encoder import Laying
@@ -28,7 +27,8 @@ from shardline.paths import local_path, local_paths, real_path
 from shardline.schema.inference import FileSchema, features_of, schema_of
 from shardline.schema.schema import Schema
 from shardline.storage.durable_file import DurableFile
-from shardline.tfrecord.compression import Compression
+from shardline.tfrecord.compression import Compression, parse_compression
+from shardline.tfrecord.examples import example_fault
 from shardline.tfrecord.parallel import map_blocks
 from shardline.tfrecord.reader import DEFAULT_LIMITS
 from shardline.tfrecord.record_sink import RecordSink

@@ -2,103 +2,43 @@
 
 from __future__ import annotations
 
+import hashlib
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from shardline.errors import IndexMismatchError, UnreadableSnapshotError
-from shardline.hints import Command, Hint
-from shardline.kernel.types import FRAME_BYTES
+from shardline.errors import ObjectExistsError
+from shardline.log.model import PLAN, Shard
 from shardline.operations.shards import ShardPlan, make_shard
 from shardline.pairing.batches import Sides
+from shardline.pairing.coverage import Cover
 from shardline.pairing.encoder import Laying
-from shardline.pairing.feature_names import growth
-from shardline.pairing.grid import extent
-from shardline.pairing.sides import numbered
-from shardline.readers.records import records_of
+from shardline.sidecars.receipt import Receipt
 from shardline.sidecars.row_map import narrow
+from shardline.storage.spool import spool_folder
 from shardline.tfrecord.compression import Compression
-from shardline.tfrecord.index import read_offsets
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-    from pathlib import Path
+    from collections.abc import Iterator
 
+    from shardline.canonical_json import Json
     from shardline.execution.executor import Running
     from shardline.kernel.types import IntArray
-    from shardline.log.model import Json
-    from shardline.log.snapshot import Snapshot
     from shardline.operations.shards import Part
     from shardline.pairing.budget import Estimate
     from shardline.pairing.coverage import Cover
-    from shardline.pairing.feature_names import Key
-    from shardline.pairing.grid import Extent
+    from shardline.pairing.pair_plan import PairPlan
     from shardline.pairing.pairs import Lot
     from shardline.pairing.recipe import Recipe
     from shardline.pairing.sides import Numbered
-    from shardline.readers.records import Records
-    from shardline.readers.shards import ShardFile
-    from shardline.sidecars.receipt import Receipt
     from shardline.storage import Store
     from shardline.tfrecord.reader import Limits
 
-_PACKED_TO = 4
-"""How much larger than packed a shard is taken to be if its index, which would tell, is lost."""
 _UNFORESEEN = 32
 _UNFORESEEN_EACH = 8
 """Bytes that a pair, and each feature of it, may have beyond the estimate: sizes of sizes."""
-
-
-@dataclass(frozen=True, slots=True)
-class Shards:
-    """The shards of a snapshot as a side of a combination, and how large each is."""
-
-    units: tuple[Numbered, ...]
-    extents: tuple[Extent, ...]
-    packed: bool
-
-
-def shards_of(snapshot: Snapshot, names: Mapping[Key, str | None]) -> Shards:
-    """The shards of a snapshot, whatever files their records lie in; no record is read."""
-    if any(shard.virtual for shard in snapshot.shards):
-        raise UnreadableSnapshotError(
-            f"{snapshot}: cannot combine a virtual snapshot",
-            code="virtual-snapshot",
-            hint=Hint.of(
-                "write its pairs into a version first: run ",
-                Command.of("rebuild", snapshot.version, "--into", "VERSION"),
-            ),
-            version=snapshot.version,
-            snapshot=snapshot.number,
-        )
-    found = records_of(snapshot)
-    grown = growth(names)
-    return Shards(
-        numbered((one, one.shard.records) for one in found),
-        tuple(extent(one.shard.records, _payloads(one), grown) for one in found),
-        any(file.shard.compression != "none" for one in found for file in one.files),
-    )
-
-
-def _payloads(records: Records) -> int:
-    return sum(_unpacked(file) - FRAME_BYTES * file.shard.records for file in records.files)
-
-
-def _unpacked(file: ShardFile) -> int:
-    """How many bytes a file has when it is unpacked; its index tells."""
-    shard, stored = file.shard, file.file
-    if shard.compression == "none":
-        return shard.bytes
-    end = 0
-    try:
-        known = read_offsets(stored.store, stored.name, shard.bytes, shard.records, shard.sha256)
-        for offsets in known:
-            end = int(offsets[-1])
-    except IndexMismatchError:
-        return _PACKED_TO * shard.bytes + FRAME_BYTES * shard.records
-    return end
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -237,7 +177,57 @@ class _Filling:
         self.running.tell(found.bytes * records // max(found.pairs, 1), records)
 
 
-def spool_folder(store: Store) -> Path | None:
-    """Where what is needed for a while goes: to the disk that the store is on."""
-    path = store.local_path("spool")
-    return None if path is None else path.parent
+@dataclass(frozen=True, slots=True)
+class VirtualTask:
+    """A plan to be written. `identity` is what its name is a hash of."""
+
+    store: Store
+    dataset: str
+    version: str
+    pairs: PairPlan
+    identity: Json
+    attempt: int = 0
+
+    step = "planning"
+
+    @property
+    def label(self) -> str:
+        """What people call it."""
+        return self.plan.name(self.attempt)
+
+    @property
+    def size(self) -> int:
+        """It reads nothing."""
+        return 0
+
+    @property
+    def cover(self) -> Cover:
+        """The pairs of shards that it covers."""
+        return self.pairs.cover
+
+    @property
+    def plan(self) -> ShardPlan:
+        """The shard."""
+        return ShardPlan(self.store, self.dataset, self.version, self.identity, suffix=PLAN)
+
+    def at(self, attempt: int) -> VirtualTask:
+        """The same at another attempt."""
+        return replace(self, attempt=attempt)
+
+
+def make_virtual(task: VirtualTask, running: Running) -> Receipt:
+    """Write a plan, or find it written; one that someone else put there gets another name."""
+    data = task.pairs.encode()
+    attempt = task.attempt
+    while True:
+        running.tell(0, task.pairs.pairs)
+        path = task.plan.path(attempt)
+        try:
+            task.store.create(path, data)
+        except ObjectExistsError:
+            if task.store.read(path) != data:
+                attempt += 1
+                continue
+        name, digest = task.plan.name(attempt), hashlib.sha256(data).hexdigest()
+        shard = Shard(name, task.pairs.pairs, len(data), digest)
+        return Receipt(0, task.pairs.pairs, last=True, shard=shard)

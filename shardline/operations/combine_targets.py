@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, TypeAlias
 
 from shardline.operations.changed_functions import checked_digests
-from shardline.operations.combine_shards import CombineTask, shards_of
+from shardline.operations.combine_shards import CombineTask, VirtualTask
 from shardline.operations.derive import kept_or_made
 from shardline.operations.shards import stem_in
 from shardline.pairing.batches import count_matches
@@ -25,19 +25,20 @@ from shardline.pairing.coverage import (
     missing_rows,
 )
 from shardline.pairing.grid import Grid
-from shardline.pairing.pair_plan import PairPlan, VirtualTask
+from shardline.pairing.pair_plan import PairPlan
+from shardline.readers.virtual import shards_of
 from shardline.udf.base import maker_told
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from shardline.canonical_json import Json
     from shardline.kernel.types import IntArray
-    from shardline.log.model import Added, Json, Shard
+    from shardline.log.model import Added, Shard
     from shardline.log.state import State
-    from shardline.log.version import Version
-    from shardline.operations.combine_shards import Shards
-    from shardline.operations.derive import Origin
+    from shardline.log.version import Origin, Version
     from shardline.pairing.recipe import Recipe
+    from shardline.readers.virtual import Shards
     from shardline.tfrecord.compression import Compression
     from shardline.tfrecord.reader import Limits
 

@@ -15,7 +15,7 @@ from shardline.errors import CondemnedShardError, ConflictError, SchemaMismatchE
 from shardline.execution.executor import ShardTask
 from shardline.hints import Hint, Option
 from shardline.log.changes import Derive, edit, refuse_condemned
-from shardline.log.model import Input, Shard
+from shardline.log.model import Shard
 from shardline.log.sidecar_names import RECEIPT, ROWS, quarantine_of
 from shardline.operations.changed_functions import (
     FUNCTIONS,
@@ -32,13 +32,13 @@ from shardline.sidecars.reader import SidecarReader
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
+    from shardline.canonical_json import Json
     from shardline.execution.executor import Engine, Listener, Running
     from shardline.log.entry import Entry
     from shardline.log.log import Log
-    from shardline.log.model import Added, Checks, Json
-    from shardline.log.snapshot import Snapshot
+    from shardline.log.model import Added, Checks
     from shardline.log.state import State
-    from shardline.log.version import Version
+    from shardline.log.version import Origin, Version
     from shardline.operations.shards import ShardPlan
     from shardline.schema.schema import Schema
     from shardline.sidecars.receipt import Receipt
@@ -67,20 +67,6 @@ class DerivedTask(ShardTask, Protocol):
 
 
 Task = TypeVar("Task", bound=DerivedTask)
-
-
-@dataclass(frozen=True, slots=True)
-class Origin:
-    """A snapshot that a version is derived from, and the version that it is of."""
-
-    version: Version
-    snapshot: Snapshot
-
-    def input(self) -> Input:
-        """The snapshot as an entry tells it."""
-        log = self.version.log
-        digest = log.entry(self.snapshot.entry).digest
-        return Input(log.dataset, log.version, self.snapshot.number, digest)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,9 +18,9 @@ from shardline.execution.executor import Threads
 from shardline.hints import Hint
 from shardline.log.changes import Derive, edit
 from shardline.log.model import Base
-from shardline.log.version import Version, utc_now
+from shardline.log.version import Origin, Version, utc_now
 from shardline.operations.check import CheckTask, run_check
-from shardline.operations.derive import Origin, make_fresh
+from shardline.operations.derive import make_fresh
 from shardline.operations.erasing.history import ERASE
 from shardline.operations.erasing.plan import (
     ErasePlan,
@@ -44,9 +44,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
+    from shardline.canonical_json import Json
     from shardline.execution.executor import Engine, Listener
     from shardline.log.entry import Entry
-    from shardline.log.model import Json, Shard
+    from shardline.log.model import Shard
     from shardline.operations.check import CheckReport
     from shardline.operations.erasing.holders import Holder
     from shardline.operations.erasing.quarantined import QuarantineFile

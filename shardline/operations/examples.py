@@ -9,9 +9,9 @@ import pyarrow as pa
 
 from shardline.errors import ColumnError, DamagedFileError, ExampleError
 from shardline.kernel.columns import batches, decode_columns, encode_columns
-from shardline.operations.verify import example_fault
 from shardline.sources.valid_batches import validate_batch
 from shardline.tfrecord.compression import Compression
+from shardline.tfrecord.examples import example_fault
 from shardline.tfrecord.parallel import map_blocks
 from shardline.tfrecord.reader import DEFAULT_LIMITS, Block, Limits
 from shardline.tfrecord.writer import RecordWriter

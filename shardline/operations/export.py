@@ -27,8 +27,8 @@ from shardline.tfrecord.record_sink import RecordSink
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from shardline.canonical_json import Json
     from shardline.execution.executor import Engine, Listener, Running
-    from shardline.log.model import Json
     from shardline.log.snapshot import Snapshot
     from shardline.log.version import Version
     from shardline.operations.rebuild_plan import Slice

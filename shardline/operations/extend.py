@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, get_args
 
+from shardline.arguments import validate_choice
 from shardline.errors import (
     FieldsError,
     InvalidArgumentError,
@@ -19,18 +20,18 @@ from shardline.errors import (
 from shardline.execution.executor import Threads
 from shardline.hints import Hint, Option
 from shardline.log.version import refuse_no_version
-from shardline.operations.arguments import validate_choice
 from shardline.operations.change_shards import Mode, ShardChange, packing
+from shardline.schema.feature_names import named_feature
 from shardline.tfrecord.reader import DEFAULT_LIMITS
 from shardline.udf.base import is_maker, maker_told
-from shardline.udf.feature_names import named_feature
 from shardline.udf.transform import Transform, unchanged
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from shardline.canonical_json import Json
     from shardline.execution.executor import Engine, Listener
-    from shardline.log.model import Checks, Json
+    from shardline.log.model import Checks
     from shardline.log.version import Version
     from shardline.operations.change_shards import ChangeReport
     from shardline.schema.schema import Feature, Schema

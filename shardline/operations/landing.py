@@ -6,29 +6,26 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
+from shardline.arguments import TARGET_BYTES, validate_minimum, validate_share
 from shardline.errors import BadRecordsError, ShardlineError
 from shardline.execution.threads import run_tasks
 from shardline.hints import Hint, Option
-from shardline.operations.arguments import (
-    validate_minimum,
-    validate_shard_compression,
-    validate_share,
-)
 from shardline.operations.row_stream import RowStream
 from shardline.operations.rows_digest import RowsDigest
 from shardline.operations.shards import ShardPlan, build_small_shard, make_shard
+from shardline.schema.encoding import TOO_LARGE_HINT
 from shardline.sources.small_files import read_together
-from shardline.sources.source import TOO_LARGE_HINT
 from shardline.sources.tfrecord import TFRecordSource
 from shardline.text import counted_of
-from shardline.tfrecord.compression import Compression
+from shardline.tfrecord.compression import Compression, validate_shard_compression
 from shardline.tfrecord.reader import DEFAULT_LIMITS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from shardline.canonical_json import Json
     from shardline.execution.executor import Running
-    from shardline.log.model import Json, Shard
+    from shardline.log.model import Shard
     from shardline.log.model import Source as Identity
     from shardline.operations.shards import Part
     from shardline.schema.schema import Schema
@@ -38,7 +35,6 @@ if TYPE_CHECKING:
     from shardline.storage.store import NewObject
     from shardline.tfrecord.hashing import Content
 
-TARGET_BYTES = 128 * 1024 * 1024
 _TOLD = 10
 
 

@@ -15,16 +15,17 @@ from shardline.hints import Hint, Option
 from shardline.log.version import refuse_no_version
 from shardline.operations.change_shards import ShardChange, packing
 from shardline.operations.recast import Cast, Constant, Filled, declared_value
+from shardline.schema.feature_names import has_feature, named_feature
 from shardline.schema.logical_types import Array, Image
 from shardline.tfrecord.reader import DEFAULT_LIMITS
-from shardline.udf.feature_names import has_feature, named_feature
 from shardline.udf.transform import Transform, unchanged
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from shardline.canonical_json import Json
     from shardline.execution.executor import Engine, Listener
-    from shardline.log.model import Checks, Json
+    from shardline.log.model import Checks
     from shardline.log.version import Version
     from shardline.operations.change_shards import ChangeReport
     from shardline.schema.schema import Feature, Kind, Schema

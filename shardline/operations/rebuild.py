@@ -9,23 +9,17 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from shardline.arguments import validate_minimum
 from shardline.errors import CondemnedShardError, LogError
 from shardline.execution.executor import Threads
 from shardline.log.changes import Replace
-from shardline.log.version import refuse_no_version
-from shardline.operations.arguments import (
-    parse_compression,
-    shard_compression,
-    validate_minimum,
-    validate_same_root,
-    validate_shard_compression,
-)
+from shardline.log.version import Origin, refuse_no_version
+from shardline.operations.arguments import shard_compression, validate_same_root
 from shardline.operations.copying import copy_file, copy_span, fold
 from shardline.operations.cut_shards import cut_shards, verify_cut
 from shardline.operations.derive import (
     Derivation,
     MadeShards,
-    Origin,
     derive,
     kept_or_made,
     make_fresh,
@@ -40,7 +34,11 @@ from shardline.operations.rebuild_plan import (
 )
 from shardline.operations.shards import ShardPlan, make_shard, stem_in
 from shardline.readers.records import records_of
-from shardline.tfrecord.compression import Compression
+from shardline.tfrecord.compression import (
+    Compression,
+    parse_compression,
+    validate_shard_compression,
+)
 from shardline.tfrecord.index import read_fingerprint
 from shardline.tfrecord.open_file import StoredFile
 from shardline.tfrecord.reader import DEFAULT_LIMITS
@@ -48,9 +46,10 @@ from shardline.tfrecord.reader import DEFAULT_LIMITS
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from shardline.canonical_json import Json
     from shardline.execution.executor import Engine, Listener, Running
     from shardline.log.entry import Entry
-    from shardline.log.model import Checks, Json, Shard
+    from shardline.log.model import Checks, Shard
     from shardline.log.snapshot import Snapshot
     from shardline.log.version import Version
     from shardline.operations.shards import Part

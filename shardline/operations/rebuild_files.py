@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from shardline import kernel
+from shardline.arguments import validate_files_differ, validate_minimum
 from shardline.errors import (
     ExampleError,
     FileExistsAlreadyError,
@@ -18,16 +19,11 @@ from shardline.errors import (
     UnsyncedWriteError,
 )
 from shardline.hints import Hint
-from shardline.operations.arguments import (
-    parse_compression,
-    validate_files_differ,
-    validate_minimum,
-)
 from shardline.operations.copying import copy_file
 from shardline.paths import local_path, local_paths
 from shardline.storage.durable_file import DurableFile, open_folder
 from shardline.storage.temporary import claim, tidy
-from shardline.tfrecord.compression import Compression, frame_ends
+from shardline.tfrecord.compression import Compression, frame_ends, parse_compression
 from shardline.tfrecord.reader import DEFAULT_LIMITS, Limits, RecordFile
 from shardline.tfrecord.record_sink import RecordSink
 

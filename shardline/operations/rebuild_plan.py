@@ -24,8 +24,9 @@ from shardline.tfrecord.reader import DEFAULT_LIMITS, RecordFile
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
+    from shardline.canonical_json import Json
     from shardline.kernel.types import IntArray
-    from shardline.log.model import Json, Shard
+    from shardline.log.model import Shard
     from shardline.log.snapshot import Snapshot
     from shardline.readers.records import Records
     from shardline.readers.shards import ShardFile

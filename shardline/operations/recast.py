@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from shardline.log.model import Json
+    from shardline.canonical_json import Json
     from shardline.schema.schema import Feature, Schema
 
 _INEXACT = "holds a number that a float cannot hold exactly"

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from datetime import datetime
 
+    from shardline.canonical_json import Json
     from shardline.log.entry import Entry
-    from shardline.log.model import Json
     from shardline.log.model import Source as Identity
     from shardline.log.version import Version
 

@@ -15,15 +15,17 @@ from shardline.errors import LogError, WrongShardError
 from shardline.execution.executor import Threads
 from shardline.hints import Command, Hint, Option
 from shardline.log.changes import Replace
-from shardline.log.model import Attestation
+from shardline.log.model import INTEGRITY, Attestation
+from shardline.log.publication import is_in
 from shardline.log.version import refuse_no_version
-from shardline.operations.check import INTEGRITY, MAX_DETAIL, is_in
+from shardline.operations.check import MAX_DETAIL
 from shardline.operations.inspect import inspect_shard
 from shardline.operations.repairing.copies import copied_pieces
 from shardline.operations.repairing.mending import MendTask, lost_of, mend
-from shardline.operations.shard_origin import input_pieces, landing_of, source_rows
+from shardline.operations.shard_origin import input_pieces, source_rows
 from shardline.operations.shards import fresh_attempt
 from shardline.provenance.commands import DERIVES
+from shardline.provenance.log_index import landing_of
 from shardline.provenance.repair_command import command_to_mend
 from shardline.readers.content import rebuild_index
 from shardline.readers.shards import shard_file
@@ -33,9 +35,10 @@ from shardline.tfrecord.reader import DEFAULT_LIMITS
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from shardline.canonical_json import Json
     from shardline.execution.executor import Engine, Listener, Running
     from shardline.log.entry import Entry
-    from shardline.log.model import Json, Shard
+    from shardline.log.model import Shard
     from shardline.log.version import Version
     from shardline.operations.inspect import ShardReport
     from shardline.operations.repairing.mending import How

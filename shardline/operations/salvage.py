@@ -19,10 +19,9 @@ from shardline.errors import (
     ShardlineError,
 )
 from shardline.hints import Hint
-from shardline.operations.arguments import parse_compression
 from shardline.paths import local_path, real_path
 from shardline.storage.durable_file import DurableFile
-from shardline.tfrecord.compression import Compression
+from shardline.tfrecord.compression import Compression, parse_compression
 from shardline.tfrecord.reader import DEFAULT_LIMITS, Block, Damage, Limits, RecordFile
 from shardline.tfrecord.recovery import Doubt, Gap, note_lost, repeat_gap
 from shardline.tfrecord.writer import RecordWriter

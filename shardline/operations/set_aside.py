@@ -14,7 +14,7 @@ from shardline.errors import (
     SourceError,
 )
 from shardline.hints import Hint
-from shardline.operations.check import INTEGRITY, SCHEMA
+from shardline.log.model import INTEGRITY, SCHEMA
 from shardline.operations.landing import Landing, land, refuse_too_many
 from shardline.sources.choose import stored_file
 from shardline.sources.origin import FileOrigin
@@ -23,10 +23,11 @@ from shardline.text import counted_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from shardline.canonical_json import Json
     from shardline.errors import ShardlineError
     from shardline.execution.executor import Running
     from shardline.hints import Option
-    from shardline.log.model import Json, Shard
+    from shardline.log.model import Shard
     from shardline.log.model import Source as Identity
     from shardline.operations.landing import LandingTask
     from shardline.sources import RecordSource

@@ -17,6 +17,7 @@ from shardline.operations.rebuild_plan import (
     whole_slices,
 )
 from shardline.operations.shards import stem_in, stem_of
+from shardline.provenance.log_index import landing_of
 from shardline.sidecars.reader import SidecarMismatchError, SidecarReader
 from shardline.sidecars.receipt import parse_receipt
 from shardline.sources import as_source
@@ -43,16 +44,6 @@ class SourceRows:
     first: int
     end: int | None
     records: int | None = None
-
-
-def landing_of(version: Version, shard: Shard) -> tuple[Entry, Shard]:
-    """The entry that brought a shard in, and the shard; of one made by a repair, the first one."""
-    stay = version.state.stays.named([shard.name])[shard.name]
-    entry = version.log.entry(stay.landed)
-    if entry.operation == "repair":
-        old = str(entry.parameters["shard"])
-        return landing_of(version, version.state.stays.named([old])[old].shard)
-    return entry, stay.shard
 
 
 def source_rows(version: Version, shard: Shard, limits: Limits) -> SourceRows | None:

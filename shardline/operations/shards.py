@@ -31,8 +31,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from contextlib import AbstractContextManager
 
+    from shardline.canonical_json import Json
     from shardline.kernel.types import IntArray
-    from shardline.log.model import Base, Json
+    from shardline.log.model import Base
     from shardline.log.state import State
     from shardline.sources import Frames, Refused
     from shardline.storage import Store

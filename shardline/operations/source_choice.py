@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 
 from shardline.errors import ChangedSourceError, InvalidArgumentError, SourceError
 from shardline.hints import Hint, Option
-from shardline.operations.check import INTEGRITY
+from shardline.log.model import INTEGRITY
 from shardline.operations.known_sources import KnownSources, Landed
 from shardline.operations.rows_digest import rows_digest
 from shardline.operations.set_aside import Refusal

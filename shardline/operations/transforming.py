@@ -21,10 +21,9 @@ from shardline.hints import Hint, Option
 from shardline.kernel.columns import encoded_insides
 from shardline.kernel.types import Column, Framed
 from shardline.operations.refused import misfit_batch
-from shardline.readers.placed import placed
 from shardline.schema.arrow_columns import column_of, schema_of, to_column
-from shardline.schema.encoding import KEPT_BYTES, Rows, encoded
-from shardline.sources import Refused
+from shardline.schema.encoding import KEPT_BYTES, Refused, Rows, encoded
+from shardline.tfrecord.examples import placed
 from shardline.udf.results import BatchMisfit
 from shardline.udf.transform import unchanged
 
@@ -32,11 +31,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from shardline.kernel.types import Insides, IntArray
-    from shardline.schema.schema import Feature
+    from shardline.schema.schema import Feature, Key
     from shardline.sources import Frames
     from shardline.tfrecord.reader import Block
     from shardline.udf.results import Made
-    from shardline.udf.transform import Key, Makers
+    from shardline.udf.transform import Makers
 
 _NO_BYTES = memoryview(b"")
 _GATHERED_ROWS = 2048

@@ -6,16 +6,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from shardline import kernel
-from shardline.errors import DamagedFileError, ExampleError
+from shardline.errors import DamagedFileError, Fault
 from shardline.execution.threads import run_tasks, workers_per_task
-from shardline.kernel.types import HEADER_BYTES, Fault
 from shardline.paths import each_of
+from shardline.tfrecord.examples import _example_faults, refuse_bad_examples
 from shardline.tfrecord.parallel import map_blocks
 from shardline.tfrecord.reader import DEFAULT_LIMITS, Block, Damage, Limits, RecordFile
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
 
     from shardline.tfrecord.compression import Compression
     from shardline.tfrecord.open_file import Source
@@ -95,34 +94,6 @@ def _find_every_fault(
         if progress is not None:
             progress(file.stream.position)
     return records, faults
-
-
-def refuse_bad_examples(source: Source, block: Block) -> None:
-    """Raise DamagedFileError for the first payload of a block that is no Example."""
-    for fault in _example_faults(block):
-        raise DamagedFileError.of(str(source), fault)
-
-
-def _example_faults(block: Block) -> Iterator[Fault]:
-    """The payloads of a block that are no Examples."""
-    first = 0
-    while first < len(block.starts):
-        try:
-            kernel.validate(block.data, block.starts[first:], block.lengths[first:])
-        except ExampleError as error:
-            number = first + error.record
-            yield example_fault(block, number, error)
-            first = number + 1
-        else:
-            return
-
-
-def example_fault(block: Block, number: int, error: ExampleError) -> Fault:
-    """Place a refused payload, the block's `number`th, in its file."""
-    offset = block.offset + int(block.starts[number]) - HEADER_BYTES
-    named = "" if error.feature is None else f"feature {error.feature!r}: "
-    detail = f"{named}{error.detail}, at byte {error.offset} of the payload"
-    return Fault("example", block.record + number, offset, detail)
 
 
 def verify_files(

@@ -6,9 +6,9 @@ import shutil
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from shardline.arguments import validate_minimum
 from shardline.errors import BudgetError
 from shardline.hints import Hint, Option
-from shardline.operations.arguments import validate_minimum
 from shardline.text import counted
 
 if TYPE_CHECKING:

@@ -22,11 +22,12 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from shardline.canonical_json import Json
     from shardline.kernel.types import IntArray
     from shardline.log.entry import Entry
-    from shardline.log.model import Input, Json, Shard
+    from shardline.log.model import Input, Shard
     from shardline.log.state import State
-    from shardline.operations.derive import Origin
+    from shardline.log.version import Origin
     from shardline.pairing.grid import Grid
 
 

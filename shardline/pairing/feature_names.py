@@ -5,16 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 
+from shardline.arguments import validate_choice
 from shardline.errors import InvalidArgumentError, SchemaMismatchError
 from shardline.hints import Hint, Option
-from shardline.operations.arguments import validate_choice
+from shardline.schema.feature_names import doubled, refuse_doubled
 from shardline.schema.schema import Schema
-from shardline.udf.feature_names import doubled, refuse_doubled
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
-    from shardline.log.model import Json
+    from shardline.canonical_json import Json
     from shardline.schema.schema import Feature
 
 Key: TypeAlias = tuple[bool, str]

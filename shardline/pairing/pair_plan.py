@@ -7,22 +7,18 @@ are pinned, the shards of them that it pairs, by their places, and what features
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from shardline import canonical_json as canonical
 from shardline.canonical_json import Fields
-from shardline.errors import ObjectExistsError
-from shardline.log.model import PLAN, Input, Shard
-from shardline.operations.shards import ShardPlan
+from shardline.log.model import Input, Shard
 from shardline.pairing.coverage import Cover
 from shardline.pairing.feature_names import Naming
 from shardline.pairing.spec import Rule
-from shardline.sidecars.receipt import Receipt
 
 if TYPE_CHECKING:
-    from shardline.execution.executor import Running
-    from shardline.log.model import Json
+    from shardline.canonical_json import Json
     from shardline.storage import Store
 
 _FORMAT = 1
@@ -92,59 +88,3 @@ class PairPlan:
         naming.end()
         fields.end()
         return plan
-
-
-@dataclass(frozen=True, slots=True)
-class VirtualTask:
-    """A plan to be written. `identity` is what its name is a hash of."""
-
-    store: Store
-    dataset: str
-    version: str
-    pairs: PairPlan
-    identity: Json
-    attempt: int = 0
-
-    step = "planning"
-
-    @property
-    def label(self) -> str:
-        """What people call it."""
-        return self.plan.name(self.attempt)
-
-    @property
-    def size(self) -> int:
-        """It reads nothing."""
-        return 0
-
-    @property
-    def cover(self) -> Cover:
-        """The pairs of shards that it covers."""
-        return self.pairs.cover
-
-    @property
-    def plan(self) -> ShardPlan:
-        """The shard."""
-        return ShardPlan(self.store, self.dataset, self.version, self.identity, suffix=PLAN)
-
-    def at(self, attempt: int) -> VirtualTask:
-        """The same at another attempt."""
-        return replace(self, attempt=attempt)
-
-
-def make_virtual(task: VirtualTask, running: Running) -> Receipt:
-    """Write a plan, or find it written; one that someone else put there gets another name."""
-    data = task.pairs.encode()
-    attempt = task.attempt
-    while True:
-        running.tell(0, task.pairs.pairs)
-        path = task.plan.path(attempt)
-        try:
-            task.store.create(path, data)
-        except ObjectExistsError:
-            if task.store.read(path) != data:
-                attempt += 1
-                continue
-        name, digest = task.plan.name(attempt), hashlib.sha256(data).hexdigest()
-        shard = Shard(name, task.pairs.pairs, len(data), digest)
-        return Receipt(0, task.pairs.pairs, last=True, shard=shard)

@@ -17,10 +17,9 @@ from shardline import kernel
 from shardline.errors import ColumnError, ExampleError
 from shardline.kernel.columns import to_arrow
 from shardline.kernel.types import Insides
-from shardline.readers.picked import Picked
-from shardline.readers.placed import placed
 from shardline.schema.arrow_columns import column_of, to_column
-from shardline.tfrecord.reader import DEFAULT_LIMITS, RecordFile
+from shardline.tfrecord.examples import placed
+from shardline.tfrecord.reader import DEFAULT_LIMITS, Picked, RecordFile
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence

@@ -9,10 +9,10 @@ from inspect import signature
 from numbers import Integral
 from typing import TYPE_CHECKING, Literal, TypeAlias, TypedDict, get_args
 
+from shardline.arguments import validate_choice, validate_minimum
 from shardline.errors import InvalidArgumentError, SchemaMismatchError, UnknownArgumentError
 from shardline.hints import Hint, Option
 from shardline.kernel.types import Column
-from shardline.operations.arguments import validate_choice, validate_minimum
 from shardline.pairing.feature_names import Naming
 from shardline.udf.base import is_deterministic, is_maker
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from typing import Unpack
 
-    from shardline.log.model import Json
+    from shardline.canonical_json import Json
     from shardline.pairing.feature_names import OnCollision
     from shardline.schema.schema import Feature, Schema
     from shardline.udf import Fields

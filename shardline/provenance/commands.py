@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from shardline.arguments import TARGET_BYTES
 from shardline.errors import ShardlineError
 from shardline.hints import Command, Hint
 from shardline.log.version import Version
-from shardline.operations.landing import TARGET_BYTES
 from shardline.provenance.consumers import consumers_of
 from shardline.provenance.dependencies import layers_below, object_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
 
+    from shardline.canonical_json import Json
     from shardline.log.entry import Entry
-    from shardline.log.model import Json
     from shardline.log.snapshot import Snapshot
     from shardline.provenance.log_index import Histories
     from shardline.storage import Store

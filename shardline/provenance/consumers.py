@@ -18,8 +18,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from datetime import datetime
 
+    from shardline.canonical_json import Json
     from shardline.log.entry import Entry
-    from shardline.log.model import Hold, Json
+    from shardline.log.model import Hold
     from shardline.log.state import State
     from shardline.log.version import Version
 

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from shardline.lineage.readable import is_in_place
-from shardline.provenance.log_index import Untold, base_of
+from shardline.provenance.log_index import Untold, base_of, is_in_place
 from shardline.provenance.pair_numbers import (
     chooses,
     pairs_of,

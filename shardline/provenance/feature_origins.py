@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from shardline.errors import SchemaMismatchError
 from shardline.pairing.feature_names import Naming, name_features
-from shardline.udf.feature_names import full_name
+from shardline.schema.feature_names import full_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from shardline.canonical_json import Json
     from shardline.log.entry import Entry
-    from shardline.log.model import Json
     from shardline.schema.schema import Schema
 
 How: TypeAlias = Literal["kept", "renamed", "cast", "filled", "computed"]

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from shardline.log.entry import Entry
     from shardline.log.model import Input, Shard
     from shardline.log.shard_history import Stay
+    from shardline.log.version import Version
     from shardline.provenance.catalog import Catalog
     from shardline.provenance.feature_origins import FieldOrigin
     from shardline.sidecars.receipt import Receipt
@@ -253,3 +254,24 @@ def base_of(entry: Entry, place: int) -> str:
         f"{entry.added[place].shard.name}: an earlier release wrote it",
         version=entry.shown,
     )
+
+
+def landing_of(version: Version, shard: Shard) -> tuple[Entry, Shard]:
+    """The entry that brought a shard in, and the shard; of one made by a repair, the first one."""
+    stay = version.state.stays.named([shard.name])[shard.name]
+    entry = version.log.entry(stay.landed)
+    if entry.operation == "repair":
+        old = str(entry.parameters["shard"])
+        return landing_of(version, version.state.stays.named([old])[old].shard)
+    return entry, stay.shard
+
+
+def is_in_place(entry: Entry) -> bool:
+    """Return True if an entry made shards of those of its own version: so does a replacement."""
+    if entry.operation == "append":
+        return bool(entry.removed)
+    return entry.operation in IN_PLACE
+
+
+IN_PLACE = frozenset({"rebuild", "erase", "repair"})
+"""What makes shards of those of its own version, if it has no inputs."""

@@ -14,8 +14,8 @@ from shardline.pairing.coverage import estimate
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from shardline.canonical_json import Json
     from shardline.kernel.types import IntArray
-    from shardline.log.model import Json
     from shardline.pairing.coverage import Cover
     from shardline.pairing.grid import Grid
 

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from shardline.log.version import Version
-    from shardline.operations.derive import Origin
+    from shardline.log.version import Origin, Version
 
 _PIN = re.compile(r"(?P<holder>[^ /]+/[^ /]+) on (?P<snapshot>\d+)")
 

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING
 
 from shardline.errors import ShardlineError
 from shardline.hints import Command
-from shardline.operations.check import INTEGRITY, is_in
-from shardline.operations.shard_origin import landing_of
+from shardline.log.model import INTEGRITY
+from shardline.log.publication import is_in
 from shardline.provenance.commands import DERIVES, command_again, made_by
+from shardline.provenance.log_index import landing_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -14,7 +14,7 @@ from shardline.provenance.pins import holder_of, pins_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping
 
-    from shardline.log.model import Json
+    from shardline.canonical_json import Json
     from shardline.log.version import Version
     from shardline.provenance.dependencies import Needs
     from shardline.storage import ObjectInfo

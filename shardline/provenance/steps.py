@@ -9,9 +9,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from datetime import datetime
 
+    from shardline.canonical_json import Json
     from shardline.hints import Hint
     from shardline.log.entry import Entry
-    from shardline.log.model import Json, Maker, Source
+    from shardline.log.model import Maker, Source
     from shardline.provenance.feature_origins import FieldOrigin
 
 

@@ -8,16 +8,15 @@ import pyarrow as pa
 
 from shardline import kernel
 from shardline.errors import ColumnError, ExampleError
-from shardline.readers.placed import placed
 from shardline.schema.arrow_columns import column_of, schema_of, to_column
+from shardline.tfrecord.examples import placed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from shardline.readers.picked import Picked
     from shardline.readers.records import Records
     from shardline.schema.schema import Feature
-    from shardline.tfrecord.reader import Block
+    from shardline.tfrecord.reader import Block, Picked
 
 
 class Batches:

@@ -11,9 +11,8 @@ import numpy as np
 
 from shardline import kernel
 from shardline.errors import ColumnError, ExampleError
-from shardline.readers.picked import Picked
-from shardline.readers.placed import placed
-from shardline.tfrecord.reader import DEFAULT_LIMITS, Block
+from shardline.tfrecord.examples import placed
+from shardline.tfrecord.reader import DEFAULT_LIMITS, Block, Picked
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Sequence

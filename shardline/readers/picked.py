@@ -9,7 +9,6 @@ start up to the last record that is wanted.
 from __future__ import annotations
 
 from contextlib import closing
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -19,35 +18,18 @@ from shardline.errors import DamagedFileError, IndexMismatchError
 from shardline.kernel.types import FRAME_BYTES
 from shardline.readers.content import SMALL_BYTES, is_committed, rebuild_index
 from shardline.tfrecord.index import IndexedFile, read_offsets
+from shardline.tfrecord.reader import Picked
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator
 
-    from shardline.kernel.types import Buffer, IntArray
+    from shardline.kernel.types import IntArray
     from shardline.readers.shards import ShardFile
     from shardline.tfrecord.reader import Limits
 
 _PIECE_BYTES = 1024 * 1024
 _SPAN_BYTES = 32 * 1024 * 1024
 """Parts of an object that lie close together come in one answer, with what is between them."""
-
-
-@dataclass(frozen=True, slots=True)
-class Picked:
-    """Records that need not follow each other, whose `numbers` in the shard ascend.
-
-    `data` holds their payloads, at `starts`, and is good until the next ones are taken.
-    """
-
-    data: Buffer
-    starts: IntArray
-    lengths: IntArray
-    numbers: IntArray
-
-    def payloads(self) -> Iterator[bytes]:
-        """Each record's payload."""
-        for start, length in zip(self.starts.tolist(), self.lengths.tolist(), strict=True):
-            yield bytes(self.data[start : start + length])
 
 
 def pick(file: ShardFile, numbers: IntArray, *, limits: Limits) -> Generator[Picked, None, None]:

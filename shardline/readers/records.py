@@ -23,11 +23,10 @@ if TYPE_CHECKING:
     from shardline.log.layers import Layer, Stack
     from shardline.log.model import Shard
     from shardline.log.snapshot import Snapshot
-    from shardline.readers.picked import Picked
     from shardline.readers.shards import ShardFile
     from shardline.schema.schema import Feature
     from shardline.schema.validation import FeatureKey
-    from shardline.tfrecord.reader import Block, Limits
+    from shardline.tfrecord.reader import Block, Limits, Picked
 
 
 class Records(Protocol):

@@ -15,12 +15,12 @@ from shardline.errors import (
 )
 from shardline.hints import Command, Hint
 from shardline.readers.content import is_committed, refuse_other_content, refuse_swapped
-from shardline.readers.picked import Picked, pick
+from shardline.readers.picked import pick
 from shardline.readers.read_errors import became_of, split_snapshot, told_below
 from shardline.tfrecord.compression import Compression
 from shardline.tfrecord.hashing import HashedFile
 from shardline.tfrecord.open_file import StoredFile
-from shardline.tfrecord.reader import DEFAULT_LIMITS, Block, Limits, RecordFile
+from shardline.tfrecord.reader import DEFAULT_LIMITS, Block, Limits, Picked, RecordFile
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator

@@ -11,7 +11,6 @@ from shardline.errors import (
     UnreadableSnapshotError,
 )
 from shardline.hints import Command, Hint, Option
-from shardline.operations.verify import refuse_bad_examples
 from shardline.readers.ahead import work_ahead
 from shardline.readers.arrow import threads_for
 from shardline.readers.chosen import chosen_features
@@ -19,6 +18,7 @@ from shardline.readers.read_errors import advice_below
 from shardline.readers.records import as_records, needed_layers
 from shardline.readers.tf_local import CHUNK_BYTES, chunk_records, local_chunks
 from shardline.readers.tf_parse import batch_parser, joined, layers_parser
+from shardline.tfrecord.examples import refuse_bad_examples
 from shardline.tfrecord.reader import DEFAULT_LIMITS, Limits
 
 if TYPE_CHECKING:

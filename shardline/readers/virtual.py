@@ -9,25 +9,29 @@ from typing import TYPE_CHECKING
 
 from shardline.errors import (
     DamagedFileError,
+    IndexMismatchError,
     ObjectMissingError,
     ShardlineError,
     UnreadableSnapshotError,
 )
-from shardline.hints import Hint
+from shardline.hints import Command, Hint
+from shardline.kernel.types import FRAME_BYTES
 from shardline.log.version import Version
-from shardline.operations.combine_shards import shards_of, spool_folder
 from shardline.pairing.batches import Sides
 from shardline.pairing.coverage import estimate
 from shardline.pairing.encoder import Laying
-from shardline.pairing.feature_names import Names
-from shardline.pairing.grid import Grid
+from shardline.pairing.feature_names import Names, growth
+from shardline.pairing.grid import Grid, extent
 from shardline.pairing.pair_plan import PairPlan
 from shardline.pairing.recipe import make_recipe
+from shardline.pairing.sides import numbered
 from shardline.provenance.commands import again_advice
-from shardline.readers.picked import Picked
 from shardline.readers.read_errors import split_snapshot, told_below
+from shardline.readers.records import records_of
+from shardline.storage.spool import spool_folder
 from shardline.storage.store import object_uri
-from shardline.tfrecord.reader import DEFAULT_LIMITS, Block
+from shardline.tfrecord.index import read_offsets
+from shardline.tfrecord.reader import DEFAULT_LIMITS, Block, Picked
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Generator, Iterator, Mapping
@@ -36,8 +40,10 @@ if TYPE_CHECKING:
     from shardline.log.model import Input, Shard
     from shardline.log.snapshot import Snapshot
     from shardline.pairing.feature_names import Key
+    from shardline.pairing.grid import Extent
     from shardline.pairing.recipe import Recipe
     from shardline.pairing.sides import Numbered
+    from shardline.readers.records import Records
     from shardline.readers.shards import ShardFile
     from shardline.schema.schema import Schema
     from shardline.storage import Store
@@ -209,3 +215,57 @@ def _snapshot(store: Store, told: Input) -> Snapshot:
     if version.log.entry(snapshot.entry).digest != told.entry:
         raise ValueError(f"{snapshot} is not the snapshot that was combined")
     return snapshot
+
+
+_PACKED_TO = 4
+"""How much larger than packed a shard is taken to be if its index, which would tell, is lost."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shards:
+    """The shards of a snapshot as a side of a combination, and how large each is."""
+
+    units: tuple[Numbered, ...]
+    extents: tuple[Extent, ...]
+    packed: bool
+
+
+def shards_of(snapshot: Snapshot, names: Mapping[Key, str | None]) -> Shards:
+    """The shards of a snapshot, whatever files their records lie in; no record is read."""
+    if any(shard.virtual for shard in snapshot.shards):
+        raise UnreadableSnapshotError(
+            f"{snapshot}: cannot combine a virtual snapshot",
+            code="virtual-snapshot",
+            hint=Hint.of(
+                "write its pairs into a version first: run ",
+                Command.of("rebuild", snapshot.version, "--into", "VERSION"),
+            ),
+            version=snapshot.version,
+            snapshot=snapshot.number,
+        )
+    found = records_of(snapshot)
+    grown = growth(names)
+    return Shards(
+        numbered((one, one.shard.records) for one in found),
+        tuple(extent(one.shard.records, _payloads(one), grown) for one in found),
+        any(file.shard.compression != "none" for one in found for file in one.files),
+    )
+
+
+def _payloads(records: Records) -> int:
+    return sum(_unpacked(file) - FRAME_BYTES * file.shard.records for file in records.files)
+
+
+def _unpacked(file: ShardFile) -> int:
+    """How many bytes a file has when it is unpacked; its index tells."""
+    shard, stored = file.shard, file.file
+    if shard.compression == "none":
+        return shard.bytes
+    end = 0
+    try:
+        known = read_offsets(stored.store, stored.name, shard.bytes, shard.records, shard.sha256)
+        for offsets in known:
+            end = int(offsets[-1])
+    except IndexMismatchError:
+        return _PACKED_TO * shard.bytes + FRAME_BYTES * shard.records
+    return end

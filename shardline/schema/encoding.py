@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import numpy as np
 
 from shardline import kernel
+from shardline.hints import Hint, Option
 from shardline.kernel.columns import from_arrow
 from shardline.kernel.types import FOOTER_BYTES, FRAME_BYTES, HEADER_BYTES
 from shardline.schema.validation import violations
-from shardline.sources.source import Frames, Refused
 from shardline.tfrecord.reader import Block
 
 if TYPE_CHECKING:
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from shardline.kernel.types import Buffer, ColumnBuffers, IntArray
     from shardline.schema.conversion import Fitted
     from shardline.schema.schema import Feature, Schema
-    from shardline.sources.source import RowFormat
 
 Reasons: TypeAlias = dict[int, tuple[str | None, str]]
 """Why rows are refused, by their place in the chunk: feature and detail."""
@@ -135,3 +134,79 @@ def _joined(data: memoryview, starts: IntArray, lengths: IntArray, places: IntAr
     runs = np.split(places, breaks) if len(places) else []
     ends = starts + lengths + FOOTER_BYTES
     return b"".join(data[starts[run[0]] - HEADER_BYTES : ends[run[-1]]] for run in runs)
+
+
+RowFormat: TypeAlias = Literal["csv", "jsonl", "tfrecord", "json"]
+"""What the content of a refused row is."""
+
+
+TOO_LARGE_HINT = Hint.of("if the row is valid, raise ", Option("max_record"))
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A row that cannot become a record: where it stands in its source, and why.
+
+    `row` counts from 0, `where` is that in the words of the source ("line 18"). `detail` never
+    holds a value; `content` is the row itself, for the quarantine: as it stands in the source
+    where that is text or a payload, else as JSON. `damage` says that it is no row that does not
+    fit, but a damaged spot of the source. `format` says what the content is: a row of `csv`, whose
+    header has these `columns`, a line of `jsonl`, the payload of a `tfrecord`, or a row that we
+    wrote as `json`. `offset` is where the row begins, if that is known, and `is_too_large` says
+    that the row is over the limit of a record.
+    """
+
+    row: int
+    where: str
+    feature: str | None
+    detail: str
+    content: bytes = b""
+    damage: bool = False
+    format: RowFormat | None = None
+    columns: tuple[str, ...] = ()
+    offset: int | None = None
+    is_too_large: bool = False
+
+    def __str__(self) -> str:
+        named = "" if self.feature is None else f", feature {self.feature!r}"
+        return f"{self.where}{named}: {self.detail}"
+
+
+def refuse_too_long(
+    row: int,
+    where: str,
+    offset: int,
+    limit: int,
+    content: bytes,
+    *,
+    format: RowFormat,  # noqa: A002 - as the field is called
+    columns: tuple[str, ...] = (),
+) -> Refused:
+    """Return the refusal of a row of text that is longer than the limit."""
+    detail = f"row too long (offset {offset}, limit {limit} bytes)"
+    return Refused(
+        row,
+        where,
+        None,
+        detail,
+        content,
+        format=format,
+        columns=columns,
+        offset=offset,
+        is_too_large=True,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Frames:
+    """Records ready to be written: whole frames that follow each other in `data`.
+
+    `starts` and `lengths` are those of the payloads, `rows` says from which row of the source each
+    record came. `refused` are the rows that gave none, in order.
+    """
+
+    data: bytes | memoryview
+    starts: IntArray
+    lengths: IntArray
+    rows: IntArray
+    refused: tuple[Refused, ...] = ()

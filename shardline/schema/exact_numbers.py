@@ -13,7 +13,6 @@ from shardline.errors import SchemaMismatchError
 from shardline.hints import Hint, Option
 from shardline.schema.arrow_types import is_list, taken_apart
 from shardline.schema.conversion import cut
-from shardline.sources.json_values import Rounded
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -169,3 +168,7 @@ def _rounded(values: pa.Array) -> Mask | None:
 
 def _is_integer(value: object) -> bool:
     return isinstance(value, int | np.integer) and not isinstance(value, bool)
+
+
+class Rounded(float):
+    """A number with more digits before the decimal point than the float nearest to it."""

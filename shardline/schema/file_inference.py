@@ -11,9 +11,9 @@ from shardline import kernel
 from shardline.errors import DamagedFileError, ExampleError
 from shardline.execution.threads import run_tasks, workers_per_task
 from shardline.kernel.types import FactsKey, FeatureFacts, merge_facts
-from shardline.operations.verify import example_fault
 from shardline.paths import local_paths
 from shardline.schema.inference import FeatureSchema, FileSchema, features_of, schema_of
+from shardline.tfrecord.examples import example_fault
 from shardline.tfrecord.parallel import map_blocks
 from shardline.tfrecord.reader import DEFAULT_LIMITS, Block, Limits
 

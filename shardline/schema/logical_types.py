@@ -16,8 +16,8 @@ from shardline.text import counted
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from shardline.canonical_json import Json
     from shardline.kernel.types import Buffer, Kind
-    from shardline.log.model import Json
     from shardline.schema.shapes import Shape
 
 Encoding: TypeAlias = Literal["png", "jpeg"]

@@ -29,7 +29,7 @@ from shardline.schema.shapes import Shape
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from shardline.log.model import Json
+    from shardline.canonical_json import Json
 
 
 __all__ = [
@@ -324,3 +324,6 @@ def most_record_bytes(features: Iterable[Feature]) -> int | None:
 def _field(size: int) -> int:
     """A field of a message that holds so many bytes, with its tag and length."""
     return 1 + max(1, (size.bit_length() + 6) // 7) + size
+
+
+Key: TypeAlias = tuple[bool, str]

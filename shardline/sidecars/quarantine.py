@@ -8,7 +8,7 @@ import json
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from shardline.sources import Refused
+    from shardline.schema.encoding import Refused
     from shardline.storage.store import ObjectWriter
 
 

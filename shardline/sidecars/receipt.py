@@ -19,7 +19,7 @@ from shardline.tfrecord.hashing import hash_object
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from shardline.log.model import Json
+    from shardline.canonical_json import Json
     from shardline.storage import Store
 
 _FORMAT = 1

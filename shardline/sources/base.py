@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from shardline.log.model import Source as Identity
+    from shardline.schema.encoding import Frames
     from shardline.schema.schema import Schema
     from shardline.sources.origin import Origin, Progress
-    from shardline.sources.source import Frames
     from shardline.tfrecord.reader import Limits
 
 CHUNK_BYTES = 4 * 1024 * 1024

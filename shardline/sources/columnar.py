@@ -15,13 +15,12 @@ from shardline.errors import SchemaMismatchError, SourceError
 from shardline.hints import Hint
 from shardline.kernel.types import LARGEST_MAX_RECORD_BYTES
 from shardline.schema.conversion import fit
-from shardline.schema.encoding import Rows, encoded
+from shardline.schema.encoding import Frames, Refused, Rows, encoded
 from shardline.schema.exact_numbers import holds_large_floats, refuse_rounded
 from shardline.schema.python_values import UNFIT, column_of, fit_values
 from shardline.sources.base import CHUNK_BYTES, Source
 from shardline.sources.inference import Finder
 from shardline.sources.mismatch import refuse_types
-from shardline.sources.source import Frames, Refused
 from shardline.sources.valid_batches import arrow_errors, valid_batches
 
 if TYPE_CHECKING:

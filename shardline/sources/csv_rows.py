@@ -13,7 +13,15 @@ import pyarrow.csv
 from shardline.errors import SourceError
 from shardline.hints import Hint
 from shardline.kernel.types import LARGEST_OFFSET
-from shardline.schema.encoding import Reasons, Rows, encode_buffers, encoded
+from shardline.schema.encoding import (
+    TOO_LARGE_HINT,
+    Frames,
+    Reasons,
+    Rows,
+    encode_buffers,
+    encoded,
+    refuse_too_long,
+)
 from shardline.sources.base import after_a_look
 from shardline.sources.csv_cells import (
     SHORT_COLUMN,
@@ -26,7 +34,6 @@ from shardline.sources.csv_cells import (
 from shardline.sources.csv_text import NotCsv, cells, decode_error, row_ends, split_plain_cells
 from shardline.sources.mismatch import duplicate_names, refuse_names
 from shardline.sources.small_files import JoinableSource, Joined, SmallFile
-from shardline.sources.source import TOO_LARGE_HINT, Frames, refuse_too_long
 from shardline.sources.text_blocks import BYTE_ORDER_MARK, longest_row, text_blocks
 
 if TYPE_CHECKING:

@@ -23,10 +23,10 @@ import pyarrow as pa
 from shardline.errors import SourceError
 from shardline.execution.pipe_messages import receive, send
 from shardline.hints import Hint
+from shardline.schema.encoding import TOO_LARGE_HINT
 from shardline.sources.base import CHUNK_BYTES
 from shardline.sources.columnar import Batch
 from shardline.sources.decoder_fault import PLACE, Fault
-from shardline.sources.source import TOO_LARGE_HINT
 from shardline.sources.valid_batches import GET_AGAIN, corrupt_columns
 from shardline.tfrecord.hashing import VerifiedFile
 from shardline.tfrecord.open_file import StoredFile

@@ -25,8 +25,9 @@ from shardline.tfrecord.open_file import open_regular
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from shardline.schema.encoding import Frames
     from shardline.sources.origin import Progress
-    from shardline.sources.source import Chunk, Frames
+    from shardline.sources.source import Chunk
     from shardline.tfrecord.reader import Limits
 
 Listed: TypeAlias = tuple[str, int, int, int, int]

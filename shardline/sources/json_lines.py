@@ -21,7 +21,7 @@ from shardline.hints import Hint
 from shardline.kernel.types import LARGEST_OFFSET
 from shardline.schema.arrow_types import depth_of
 from shardline.schema.conversion import fit
-from shardline.schema.encoding import Reasons, Rows, encoded
+from shardline.schema.encoding import Frames, Reasons, Rows, encoded, refuse_too_long
 from shardline.schema.exact_numbers import LARGEST_EXACT, holds_large_floats
 from shardline.schema.logical_types import Array
 from shardline.sources.base import after_a_look
@@ -30,7 +30,6 @@ from shardline.sources.json_values import NotJson, parsed
 from shardline.sources.mismatch import features_by_name
 from shardline.sources.rows import add_rows, encode_rows
 from shardline.sources.small_files import JoinableSource, Joined, SmallFile
-from shardline.sources.source import Frames, refuse_too_long
 from shardline.sources.text_blocks import BYTE_ORDER_MARK, longest_row, text_blocks
 
 if TYPE_CHECKING:

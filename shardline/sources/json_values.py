@@ -6,6 +6,7 @@ import json
 import math
 from decimal import Decimal
 
+from shardline.schema.exact_numbers import Rounded
 from shardline.schema.python_values import TooLarge
 
 _INT64 = range(-(2**63), 2**63)
@@ -54,10 +55,6 @@ def _decoded(text: str) -> object:
     except RecursionError:
         raise NotJson("is no JSON that can be read: it is nested too deep") from None
     return value
-
-
-class Rounded(float):
-    """A number with more digits before the decimal point than the float nearest to it."""
 
 
 class _Twice:

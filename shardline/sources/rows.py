@@ -22,10 +22,11 @@ from shardline.sources.mismatch import features_by_name
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from shardline.schema.encoding import Frames
     from shardline.schema.schema import Schema
     from shardline.sources.base import OwnSchema
     from shardline.sources.origin import Origin
-    from shardline.sources.source import Chunk, Frames
+    from shardline.sources.source import Chunk
     from shardline.tfrecord.reader import Limits
 
 _FEW_ROWS = 64

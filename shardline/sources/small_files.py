@@ -14,8 +14,8 @@ import numpy as np
 
 from shardline.errors import ShardlineError
 from shardline.kernel.types import FOOTER_BYTES, HEADER_BYTES
+from shardline.schema.encoding import Frames
 from shardline.sources.base import Source
-from shardline.sources.source import Frames
 from shardline.tfrecord.decompression import GZIP_MAGIC
 
 if TYPE_CHECKING:

@@ -6,92 +6,14 @@ an append does for several chunks side by side.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
-
-from shardline.hints import Hint, Option
+from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from shardline.kernel.types import IntArray
     from shardline.log.model import Source as Identity
+    from shardline.schema.encoding import Frames
     from shardline.schema.schema import Schema
-
-
-RowFormat: TypeAlias = Literal["csv", "jsonl", "tfrecord", "json"]
-"""What the content of a refused row is."""
-
-TOO_LARGE_HINT = Hint.of("if the row is valid, raise ", Option("max_record"))
-
-
-@dataclass(frozen=True, slots=True)
-class Refused:
-    """A row that cannot become a record: where it stands in its source, and why.
-
-    `row` counts from 0, `where` is that in the words of the source ("line 18"). `detail` never
-    holds a value; `content` is the row itself, for the quarantine: as it stands in the source
-    where that is text or a payload, else as JSON. `damage` says that it is no row that does not
-    fit, but a damaged spot of the source. `format` says what the content is: a row of `csv`, whose
-    header has these `columns`, a line of `jsonl`, the payload of a `tfrecord`, or a row that we
-    wrote as `json`. `offset` is where the row begins, if that is known, and `is_too_large` says
-    that the row is over the limit of a record.
-    """
-
-    row: int
-    where: str
-    feature: str | None
-    detail: str
-    content: bytes = b""
-    damage: bool = False
-    format: RowFormat | None = None
-    columns: tuple[str, ...] = ()
-    offset: int | None = None
-    is_too_large: bool = False
-
-    def __str__(self) -> str:
-        named = "" if self.feature is None else f", feature {self.feature!r}"
-        return f"{self.where}{named}: {self.detail}"
-
-
-def refuse_too_long(
-    row: int,
-    where: str,
-    offset: int,
-    limit: int,
-    content: bytes,
-    *,
-    format: RowFormat,  # noqa: A002 - as the field is called
-    columns: tuple[str, ...] = (),
-) -> Refused:
-    """Return the refusal of a row of text that is longer than the limit."""
-    detail = f"row too long (offset {offset}, limit {limit} bytes)"
-    return Refused(
-        row,
-        where,
-        None,
-        detail,
-        content,
-        format=format,
-        columns=columns,
-        offset=offset,
-        is_too_large=True,
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class Frames:
-    """Records ready to be written: whole frames that follow each other in `data`.
-
-    `starts` and `lengths` are those of the payloads, `rows` says from which row of the source each
-    record came. `refused` are the rows that gave none, in order.
-    """
-
-    data: bytes | memoryview
-    starts: IntArray
-    lengths: IntArray
-    rows: IntArray
-    refused: tuple[Refused, ...] = ()
 
 
 class Chunk(Protocol):

@@ -10,11 +10,10 @@ import numpy as np
 from shardline import kernel
 from shardline.errors import ExampleError
 from shardline.kernel.types import FOOTER_BYTES, HEADER_BYTES
-from shardline.schema.encoding import KEPT_BYTES, Rows, checked
+from shardline.schema.encoding import KEPT_BYTES, Frames, Refused, Rows, checked
 from shardline.sources.base import after_a_look
 from shardline.sources.inference import Finder
 from shardline.sources.small_files import JoinableSource, Joined, SmallFile
-from shardline.sources.source import Frames, Refused
 from shardline.tfrecord.compression import Compression
 from shardline.tfrecord.reader import Block, Damage, RecordFile
 from shardline.tfrecord.recovery import Doubt, Gap, note_lost, repeat_gap

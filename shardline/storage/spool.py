@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from shardline.kernel.types import Buffer
+    from shardline.storage import Store
 
 
 class Spool:
@@ -71,3 +72,9 @@ class Spool:
             yield
         except OSError as error:
             raise storage_error(error, self._folder) from None
+
+
+def spool_folder(store: Store) -> Path | None:
+    """Where what is needed for a while goes: to the disk that the store is on."""
+    path = store.local_path("spool")
+    return None if path is None else path.parent

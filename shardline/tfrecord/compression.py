@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 from isal import igzip_lib, isal_zlib
 
+from shardline.arguments import validate_choice
 from shardline.errors import InvalidArgumentError, ShardlineError
+from shardline.hints import Hint, Option
 from shardline.kernel.types import FOOTER_BYTES
 
 if TYPE_CHECKING:
@@ -186,3 +188,24 @@ class Packer:
 def frame_ends(starts: IntArray, lengths: IntArray) -> IntArray:
     """Where the frames of payloads end."""
     return starts + lengths + FOOTER_BYTES
+
+
+def parse_compression(value: Compression | str) -> Compression:
+    """Return the compression of this name. Raises InvalidArgumentError if there is none."""
+    try:
+        return Compression(value)
+    except ValueError:
+        validate_choice("compression", value, [one.value for one in Compression])
+        raise
+
+
+def validate_shard_compression(compression: Compression | None) -> None:
+    """Raise InvalidArgumentError for ZLIB, whose files cannot be concatenated."""
+    if compression is Compression.ZLIB:
+        raise InvalidArgumentError(
+            "compression: shards cannot be ZLIB",
+            code="unsupported-compression",
+            hint=Hint.of(
+                "set ", Option("compression", "gzip"), " or ", Option("compression", "none")
+            ),
+        )

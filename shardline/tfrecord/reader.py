@@ -9,14 +9,8 @@ from typing import TYPE_CHECKING, Literal, Self
 import numpy as np
 
 from shardline import kernel
-from shardline.errors import DamagedFileError
-from shardline.kernel.types import (
-    DEFAULT_MAX_RECORD_BYTES,
-    FOOTER_BYTES,
-    FRAME_BYTES,
-    HEADER_BYTES,
-    Fault,
-)
+from shardline.errors import DamagedFileError, Fault
+from shardline.kernel.types import DEFAULT_MAX_RECORD_BYTES, FOOTER_BYTES, FRAME_BYTES, HEADER_BYTES
 from shardline.tfrecord.compression import (
     DEFAULT_MAX_UNPACKED_BYTES,
     Compression,
@@ -31,7 +25,8 @@ from shardline.tfrecord.open_file import Source, open_source
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from shardline.kernel.types import FaultKind, IntArray
+    from shardline.errors import FaultKind
+    from shardline.kernel.types import Buffer, IntArray
     from shardline.tfrecord.open_file import OpenFile
 
 BLOCK_BYTES = 1024 * 1024
@@ -411,3 +406,21 @@ class _Scanner:
         lost = (self._stream.size if position is None else position) - broken_at
         if lost > 0:
             yield Lost(broken_at, lost, None)
+
+
+@dataclass(frozen=True, slots=True)
+class Picked:
+    """Records that need not follow each other, whose `numbers` in the shard ascend.
+
+    `data` holds their payloads, at `starts`, and is good until the next ones are taken.
+    """
+
+    data: Buffer
+    starts: IntArray
+    lengths: IntArray
+    numbers: IntArray
+
+    def payloads(self) -> Iterator[bytes]:
+        """Each record's payload."""
+        for start, length in zip(self.starts.tolist(), self.lengths.tolist(), strict=True):
+            yield bytes(self.data[start : start + length])

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from shardline.log.model import Json
+    from shardline.canonical_json import Json
     from shardline.schema.schema import Feature, Schema
     from shardline.udf.results import Made
 

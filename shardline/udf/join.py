@@ -29,7 +29,7 @@ from shardline.udf.tables import HeldTable
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from shardline.log.model import Json
+    from shardline.canonical_json import Json
     from shardline.schema.encoding import Reasons
     from shardline.schema.schema import Schema
     from shardline.sources.choose import Format

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from shardline.execution.threads import run_tasks
 from shardline.udf.base import Bound
-from shardline.udf.batch import copied
+from shardline.udf.batch_call import copied
 from shardline.udf.processes import CannotShip, Processes, shipped
 from shardline.udf.results import Made, of_piece, put_together
 

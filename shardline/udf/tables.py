@@ -15,10 +15,9 @@ from shardline.hints import Hint
 from shardline.kernel.columns import from_arrow
 from shardline.schema.arrow_types import declared_by, taken_apart
 from shardline.schema.conversion import TOO_LARGE, Fitted, fit
-from shardline.schema.exact_numbers import python_leaves
+from shardline.schema.exact_numbers import Rounded, python_leaves
 from shardline.sources.csv_cells import CellTally, fit_cells, row_over_int64
 from shardline.sources.inference import Finder
-from shardline.sources.json_values import Rounded
 from shardline.udf.results import joined, nothing
 
 if TYPE_CHECKING:

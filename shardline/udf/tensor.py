@@ -18,7 +18,7 @@ from shardline.schema.arrow_types import is_list, misfit
 from shardline.schema.conversion import Fitted, cut, fit
 from shardline.sources.tensors import column_of, type_of
 from shardline.udf.base import Bound, FunctionFields
-from shardline.udf.batch import Batchwise, copied
+from shardline.udf.batch_call import Batchwise, copied
 from shardline.udf.results import RAISED, BatchMisfit, in_words, of_piece, put_together
 from shardline.udf.tensor_stream import tensor_stream
 from shardline.udf.tensors import Form, tensorflow

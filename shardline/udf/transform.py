@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from threading import Lock
-from typing import TYPE_CHECKING, Self, TypeAlias
+from typing import TYPE_CHECKING, Self
 
-from shardline.schema.schema import Schema
+from shardline.hints import Hint
+from shardline.schema.feature_names import doubled, refuse_doubled
+from shardline.schema.schema import Key, Schema
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from shardline.log.model import Json
+    from shardline.canonical_json import Json
     from shardline.schema.schema import Feature
     from shardline.udf.base import Bound, Fields
-
-Key: TypeAlias = tuple[bool, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,3 +95,13 @@ class Makers:
 
     def __setstate__(self, transform: Transform) -> None:
         self.__init__(transform)  # type: ignore[misc] # as if it were made there
+
+
+def refuse_doubling(transform: Transform) -> None:
+    """Refuse to give something new a name that stays on the other side of a SequenceExample."""
+    before, after = (
+        doubled(feature.key for feature in schema.features)
+        for schema in (transform.before, transform.after)
+    )
+    advice = Hint.of("choose another name, or drop or rename the existing feature")
+    refuse_doubled(after - before, advice)

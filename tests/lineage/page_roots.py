@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from shardline.log.model import Json
+    from shardline.canonical_json import Json
 
 HOSTILE = "</script><script>document.title='owned'</script><img src=x onerror=alert(1)>"
 BASE = Schema((Feature("image", "bytes"), Feature("label", "int64"), Feature("note", "bytes")))

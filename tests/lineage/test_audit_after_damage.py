@@ -10,9 +10,9 @@ import pytest
 from shardline.hints import Command
 from shardline.lineage.audit import audit
 from shardline.lineage.auditing.deep import Deep
-from shardline.log.model import Attestation
+from shardline.log.model import INTEGRITY, SCHEMA, Attestation
 from shardline.log.version import Version
-from shardline.operations.check import INTEGRITY, SCHEMA, check_version
+from shardline.operations.check import check_version
 from shardline.operations.combine import combine
 from shardline.operations.erase import erase
 from shardline.operations.extend import extend

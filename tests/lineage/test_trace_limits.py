@@ -16,11 +16,10 @@ from shardline.log.append_change import Append
 from shardline.log.changes import Derive, Replace
 from shardline.log.model import Added, Shard, Source
 from shardline.log.sidecar_names import RECEIPT
-from shardline.log.version import Version
+from shardline.log.version import Origin, Version
 from shardline.operations.append import append
 from shardline.operations.check import check_version
 from shardline.operations.combine import combine
-from shardline.operations.derive import Origin
 from shardline.operations.extend import extend
 from shardline.operations.rebuild import rebuild
 from shardline.operations.repair import repair

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from shardline.log.model import INTEGRITY
 from shardline.log.state import BRINGS_BACK
-from shardline.operations.check import INTEGRITY
 
 if TYPE_CHECKING:
     from shardline.lineage.auditing.audited_logs import History

@@ -23,15 +23,16 @@ from shardline.operations.rebuild_plan import rebuilt_identity
 from shardline.operations.shards import stem_in, stem_of
 from shardline.pairing.coverage import Cover, estimate
 from shardline.pairing.grid import Extent, Grid
-from shardline.udf.feature_names import named_feature
+from shardline.schema.feature_names import named_feature
 from shardline.udf.transform import transform_identity, unchanged
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
+    from shardline.canonical_json import Json
     from shardline.lineage.auditing.audited_logs import AuditedLogs, History
     from shardline.log.entry import Entry
-    from shardline.log.model import Json, Shard
+    from shardline.log.model import Shard
     from shardline.schema.schema import Schema
 
 _Piece: TypeAlias = tuple[str, int, int | None]

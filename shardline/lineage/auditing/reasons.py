@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from shardline.canonical_json import Json
     from shardline.hints import Hint
-    from shardline.log.model import Json
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,10 +13,15 @@ from shardline.lineage.auditing.names import steps_of
 from shardline.lineage.auditing.reasons import Reason, UnmakeableError
 from shardline.lineage.auditing.tables import Tables, is_table
 from shardline.log.state import State
+from shardline.log.version import Origin
 from shardline.operations.change_shards import ChangeTask, make_changed
-from shardline.operations.combine_shards import CombineTask, make_combined
+from shardline.operations.combine_shards import (
+    CombineTask,
+    VirtualTask,
+    make_combined,
+    make_virtual,
+)
 from shardline.operations.combine_targets import Targets
-from shardline.operations.derive import Origin
 from shardline.operations.extend import extension, settled
 from shardline.operations.migrate import migration
 from shardline.operations.rebuild import Copying
@@ -24,7 +29,6 @@ from shardline.operations.repairing.refill import RowFilling
 from shardline.operations.shard_origin import input_slices, source_rows
 from shardline.operations.shards import ShardPlan, make_shard, stem_in
 from shardline.pairing.coverage import Cover
-from shardline.pairing.pair_plan import VirtualTask, make_virtual
 from shardline.pairing.recipe import make_recipe
 from shardline.pairing.spec import make_rule
 from shardline.readers.records import records_of
@@ -35,10 +39,11 @@ from shardline.udf.transform import Makers
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator
 
+    from shardline.canonical_json import Json
     from shardline.execution.executor import Running
     from shardline.lineage.auditing.audited_logs import AuditedLogs, History
     from shardline.log.entry import Entry
-    from shardline.log.model import Json, Shard
+    from shardline.log.model import Shard
     from shardline.operations.shards import Filling
     from shardline.sidecars.receipt import Receipt
     from shardline.storage import Store

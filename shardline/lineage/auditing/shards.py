@@ -12,7 +12,7 @@ from shardline.lineage.auditing.below import all_below, versions_below
 from shardline.lineage.auditing.beside_shards import beside_shard_findings
 from shardline.lineage.auditing.repairs import lost_in
 from shardline.lineage.findings import Finding
-from shardline.operations.check import INTEGRITY, SCHEMA
+from shardline.log.model import INTEGRITY, SCHEMA
 from shardline.operations.inspect import inspect_shard
 from shardline.provenance.commands import DERIVES, again_advice
 from shardline.schema.schema import Schema

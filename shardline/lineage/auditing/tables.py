@@ -15,7 +15,7 @@ from shardline.udf import joined_fields
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from shardline.log.model import Json
+    from shardline.canonical_json import Json
     from shardline.udf import Fields
 
 _DIGITS = 12

@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from shardline.canonical_json import Json
     from shardline.lineage.exports.about import About
     from shardline.lineage.exports.files import SnapshotFile
-    from shardline.log.model import Json
     from shardline.log.snapshot import Snapshot
     from shardline.schema.schema import Feature, Schema
 

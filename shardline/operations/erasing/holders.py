@@ -25,8 +25,9 @@ from shardline.storage import open_store
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping
 
+    from shardline.canonical_json import Json
     from shardline.log.entry import Entry
-    from shardline.log.model import Json, Source
+    from shardline.log.model import Source
     from shardline.operations.erasing.history import DatasetHistory, VersionHistory
     from shardline.operations.erasing.relations import Rows, Spread
     from shardline.provenance.retainers import Command

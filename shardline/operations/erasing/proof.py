@@ -33,8 +33,9 @@ if TYPE_CHECKING:
     from datetime import datetime
     from pathlib import Path
 
+    from shardline.canonical_json import Json
     from shardline.log.entry import Entry
-    from shardline.log.model import Json, Shard
+    from shardline.log.model import Shard
     from shardline.operations.erase import ErasePlan
     from shardline.operations.erasing.history import DatasetHistory, VersionHistory
     from shardline.operations.erasing.relations import Rows

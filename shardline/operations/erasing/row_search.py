@@ -23,14 +23,13 @@ from shardline.kernel.columns import from_arrow
 from shardline.operations.erasing.condition import Chosen, Keys
 from shardline.operations.erasing.search import View
 from shardline.schema.arrow_columns import column_of, schema_of, to_column
-from shardline.schema.encoding import KEPT_BYTES
+from shardline.schema.encoding import KEPT_BYTES, RowFormat
 from shardline.schema.logical_types import Category, Text
 from shardline.schema.python_values import fit_values
 from shardline.sources.choose import format_of_name
 from shardline.sources.csv_cells import fit_cells
 from shardline.sources.csv_text import NotCsv, cells
 from shardline.sources.json_values import NotJson, parsed
-from shardline.sources.source import RowFormat
 from shardline.udf.results import BatchMisfit
 
 if TYPE_CHECKING:

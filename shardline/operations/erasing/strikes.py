@@ -38,7 +38,7 @@ from shardline.sidecars.receipt import parse_receipt, parse_spans
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from shardline.log.model import Json
+    from shardline.canonical_json import Json
     from shardline.log.version import Version
     from shardline.operations.erasing.history import DatasetHistory
     from shardline.storage import Store

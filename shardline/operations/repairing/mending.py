@@ -24,8 +24,9 @@ from shardline.tfrecord.compression import Compression
 from shardline.tfrecord.open_file import StoredFile
 
 if TYPE_CHECKING:
+    from shardline.canonical_json import Json
     from shardline.execution.executor import Running
-    from shardline.log.model import Json, Shard
+    from shardline.log.model import Shard
     from shardline.operations.rebuild_plan import Slice
     from shardline.operations.shards import Filling
     from shardline.schema.schema import Schema

@@ -1,8 +1,4 @@
-"""One name in the context and in the feature_lists of a SequenceExample: which of the two is meant.
-
-Foreign files may have such names, and are read. None is made here: a reader that asks for a column
-could not tell which it gets.
-"""
+"""Names of features that are in both the context and the feature_lists of a SequenceExample."""
 
 from __future__ import annotations
 
@@ -14,8 +10,8 @@ from shardline.hints import Hint
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from shardline.schema.schema import Feature, Schema
-    from shardline.udf.transform import Key, Transform
+    from shardline.schema.schema import Feature, Key, Schema
+
 
 _SIDES = {False: "context:", True: "feature_lists:"}
 
@@ -68,13 +64,3 @@ def refuse_doubled(names: Iterable[str], advice: Hint) -> None:
             hint=advice,
             feature=both[0],
         )
-
-
-def refuse_doubling(transform: Transform) -> None:
-    """Refuse to give something new a name that stays on the other side of a SequenceExample."""
-    before, after = (
-        doubled(feature.key for feature in schema.features)
-        for schema in (transform.before, transform.after)
-    )
-    advice = Hint.of("choose another name, or drop or rename the existing feature")
-    refuse_doubled(after - before, advice)

@@ -1,0 +1,89 @@
+"""Validation of arguments that several functions share."""
+
+from __future__ import annotations
+
+import numbers
+import re
+from typing import TYPE_CHECKING
+
+from shardline.errors import InvalidArgumentError, InvalidTypeError
+from shardline.hints import Hint
+from shardline.paths import real_path
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from pathlib import Path
+
+
+TARGET_BYTES = 128 * 1024 * 1024
+
+
+_SIZE = re.compile(r"(\d{1,30})\s*(|[kmgt])i?b?", re.IGNORECASE)
+
+
+def validate_files_differ(files: Iterable[Path]) -> None:
+    """Raise InvalidArgumentError if a file is named twice: by two names, or by a glob and a name.
+
+    To drop the second would lose records that someone asked for; to keep it would double records
+    that nobody asked for. So neither is done.
+    """
+    named: dict[Path, Path] = {}
+    for file in files:
+        real = real_path(file)
+        first = named.get(real)
+        if first is not None:
+            also = "" if first == file else f" (also named {first})"
+            raise InvalidArgumentError(
+                f"{file}: file named twice{also}",
+                code="duplicate-file",
+                hint=Hint.of("name each file once; to repeat its records, copy the file"),
+                path=file,
+            )
+        named[real] = file
+
+
+def validate_choice(name: str, value: object, known: Sequence[str]) -> None:
+    """Raise InvalidArgumentError if the value is not among the known values."""
+    if value not in known:
+        raise InvalidArgumentError(
+            f"invalid {name} {value!r}: expected {', '.join(known)}", code="invalid-choice"
+        )
+
+
+def validate_minimum(name: str, value: int | None, least: int) -> None:
+    """Raise InvalidArgumentError if a number is given and less than the minimum."""
+    if value is not None:
+        validate_number(name, value)
+    if value is not None and value < least:
+        raise InvalidArgumentError(
+            f"{name}: expected {least} or more, got {value}", code="out-of-range"
+        )
+
+
+def validate_number(name: str, value: object, kind: type = numbers.Integral) -> None:
+    """Raise InvalidTypeError if a value is not a number of this kind."""
+    if not isinstance(value, kind) or isinstance(value, bool):
+        what = "an integer" if kind is numbers.Integral else "a number"
+        raise InvalidTypeError(f"{name}: expected {what}, got {type(value).__name__}")
+
+
+def parse_size(text: str) -> int:
+    """Return a number of bytes. Raises InvalidArgumentError if the text is not a size.
+
+    Example:
+        parse_size("128MB")  # 134217728: units are powers of 1024
+    """
+    match = _SIZE.fullmatch(text.strip())
+    if match is None:
+        raise InvalidArgumentError(
+            f"invalid size {text!r}: expected 1000000, 64KB or 256MB", code="invalid-argument"
+        )
+    power = " kmgt".index(match[2].lower() or " ")
+    return int(match[1]) * int(1024**power)
+
+
+def validate_share(name: str, value: float) -> None:
+    """Raise InvalidArgumentError if a share is not from 0 to 1."""
+    validate_number(name, value, numbers.Real)
+    if not 0 <= value <= 1:
+        raise InvalidArgumentError(f"{name}: expected 0 to 1, got {value}", code="out-of-range")

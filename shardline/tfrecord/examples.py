@@ -1,0 +1,64 @@
+"""Payloads that must be Examples: validation, and errors that name file, record and offset."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from shardline import kernel
+from shardline.errors import ColumnError, DamagedFileError, ExampleError, Fault
+from shardline.kernel.types import HEADER_BYTES
+from shardline.tfrecord.reader import Block
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from shardline.errors import ShardlineError
+    from shardline.tfrecord.open_file import Source
+    from shardline.tfrecord.reader import Picked
+
+
+def refuse_bad_examples(source: Source, block: Block) -> None:
+    """Raise DamagedFileError for the first payload of a block that is no Example."""
+    for fault in _example_faults(block):
+        raise DamagedFileError.of(str(source), fault)
+
+
+def _example_faults(block: Block) -> Iterator[Fault]:
+    """The payloads of a block that are no Examples."""
+    first = 0
+    while first < len(block.starts):
+        try:
+            kernel.validate(block.data, block.starts[first:], block.lengths[first:])
+        except ExampleError as error:
+            number = first + error.record
+            yield example_fault(block, number, error)
+            first = number + 1
+        else:
+            return
+
+
+def example_fault(block: Block, number: int, error: ExampleError) -> Fault:
+    """Place a refused payload, the block's `number`th, in its file."""
+    offset = block.offset + int(block.starts[number]) - HEADER_BYTES
+    named = "" if error.feature is None else f"feature {error.feature!r}: "
+    detail = f"{named}{error.detail}, at byte {error.offset} of the payload"
+    return Fault("example", block.record + number, offset, detail)
+
+
+def placed(path: str, records: Block | Picked, error: ExampleError | ColumnError) -> ShardlineError:
+    """The error to raise: its record is the number in the file, and the file is named."""
+    here = error.record
+    if isinstance(records, Block):
+        if isinstance(error, ExampleError):
+            return DamagedFileError.of(path, example_fault(records, here, error))
+        number = records.record + here
+    else:
+        number = int(records.numbers[here])
+    detail = f"{error.detail} ({path})"
+    found: ExampleError | ColumnError
+    if isinstance(error, ExampleError):
+        found = ExampleError(number, error.offset, error.feature, detail)
+    else:
+        found = ColumnError(number, error.feature, detail, code=error.code, hint=error.hint)
+    found.path = path
+    return found
