@@ -21,10 +21,11 @@ from dagster_project.landing import append_schedule, landing_sensor
 from dagster_project.naming import asset_key, group_name
 from dagster_project.resources import ShardlineResource
 from shardline import __version__
+from shardline.api import Version
 from shardline.arguments import TARGET_BYTES
 from shardline.errors import InvalidArgumentError, SchemaMismatchError, SourceError
 from shardline.hints import Hint
-from shardline.log.version import Version, refuse_no_schema
+from shardline.log.version import refuse_no_schema
 from shardline.operations.append import AppendReport, append, validate_declared
 from shardline.operations.arrivals import Arrival, Arrivals, LandingFolder, look, remember
 from shardline.operations.landing import LandingOptions

@@ -25,11 +25,10 @@ from assets.progress import logging_engine
 from assets.reporting import result
 from dagster_project.resources import ShardlineResource
 from shardline import __version__
+from shardline.api import Snapshot, Version
 from shardline.arguments import TARGET_BYTES
 from shardline.errors import InvalidArgumentError
 from shardline.hints import Hint, Option
-from shardline.log.snapshot import Snapshot
-from shardline.log.version import Version
 from shardline.operations.change_shards import packing
 from shardline.operations.combine import (
     CombineMode,

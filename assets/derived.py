@@ -11,12 +11,11 @@ from assets.reporting import standing
 from checks.gate import Gate
 from dagster_project.automation import follows_published
 from dagster_project.naming import asset_key, group_name
+from shardline.api import Snapshot, Version
 from shardline.errors import SnapshotMissingError
 from shardline.hints import Command, Hint
 from shardline.log.entry import Entry
 from shardline.log.model import Shard
-from shardline.log.snapshot import Snapshot
-from shardline.log.version import Version
 from shardline.operations.change_shards import ChangeReport
 from shardline.text import counted
 

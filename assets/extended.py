@@ -23,9 +23,9 @@ from assets.progress import logging_engine
 from assets.reporting import result
 from dagster_project.resources import ShardlineResource
 from shardline import __version__
+from shardline.api import Version
 from shardline.errors import InvalidArgumentError
 from shardline.hints import Hint, Option
-from shardline.log.version import Version
 from shardline.operations.change_shards import Mode, ShardChange, packing
 from shardline.operations.extend import extension, planned_extend
 from shardline.paths import each_of

@@ -9,9 +9,9 @@ import pyarrow as pa
 
 from assets.contact_sheet import MOST_IMAGES
 from assets.picture_rows import some_rows, some_shards
+from shardline.api import Snapshot
 from shardline.errors import ShardlineError
 from shardline.log.model import Shard
-from shardline.log.snapshot import Snapshot
 from shardline.schema.logical_types import Category, Image
 from shardline.schema.schema import Feature, Schema
 

@@ -22,8 +22,8 @@ from assets.progress import logging_engine
 from assets.reporting import result
 from dagster_project.resources import ShardlineResource
 from shardline import __version__
+from shardline.api import Version
 from shardline.arguments import validate_share
-from shardline.log.version import Version
 from shardline.operations.change_shards import ShardChange, packing
 from shardline.operations.migrate import Steps, migration, planned_migration, validate_steps
 from shardline.paths import each_of

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
+from shardline.api import Snapshot
 from shardline.errors import IndexMismatchError, StorageError
 from shardline.kernel.types import FRAME_BYTES
 from shardline.log.model import Shard
-from shardline.log.snapshot import Snapshot
 from shardline.readers.batches import Batches
 from shardline.readers.records import Records, bytes_read, is_packed, records_of
 from shardline.schema.schema import Feature

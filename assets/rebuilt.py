@@ -15,7 +15,7 @@ from assets.progress import logging_engine
 from assets.reporting import result
 from dagster_project.resources import ShardlineResource
 from shardline import __version__
-from shardline.log.snapshot import Snapshot
+from shardline.api import Snapshot
 from shardline.operations.change_shards import packing
 from shardline.operations.rebuild import rebuild
 from shardline.text import counted

@@ -4,8 +4,7 @@ import dagster as dg
 
 from assets.metadata import Made, brief_metadata, parents_table, snapshot_metadata
 from checks.subject import reported_snapshot
-from shardline.log.snapshot import Snapshot
-from shardline.log.version import Version
+from shardline.api import Snapshot, Version
 
 
 def last_reported(instance: dg.DagsterInstance, key: dg.AssetKey) -> int | None:

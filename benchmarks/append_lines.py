@@ -16,8 +16,8 @@ from benchmarks.data import RecordSet, large_table, small_table, write_repeated
 from benchmarks.lines import LARGE_ROWS, SMALL_ROWS, Line, Target, small_rows
 from benchmarks.timing import Side
 from benchmarks.versions import NAME, disk_folder, make_version
+from shardline.api import Version
 from shardline.log.log import CHECKPOINT_INTERVAL
-from shardline.log.version import Version
 from shardline.operations.append import append
 from shardline.operations.check import check_version
 from shardline.operations.rebuild import rebuild

@@ -11,14 +11,14 @@ from benchmarks.data import small_table
 from benchmarks.lines import Line, Target
 from benchmarks.timing import Side
 from checks.judge import judge
-from shardline.log.version import Version
+from shardline.api import Version
 from shardline.operations.append import append
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from shardline.log.snapshot import Snapshot
+    from shardline.api import Snapshot
 
 _ROW_BYTES = 180
 _COLUMNS = ("id", "label", "weight")

@@ -46,7 +46,7 @@ from benchmarks.data import (
 )
 from benchmarks.timing import Side
 from shardline import kernel
-from shardline.log.version import Version
+from shardline.api import Version
 from shardline.operations.append import append
 from shardline.operations.check import check_version
 from shardline.operations.verify import verify_file

@@ -15,7 +15,7 @@ from benchmarks.lines import LARGE_ROWS, SMALL_ROWS, Line, Target
 from benchmarks.timing import Side
 from benchmarks.versions import NAME
 from shardline import Feature, batch_fields
-from shardline.log.version import Version
+from shardline.api import Version
 from shardline.operations.append import append
 from shardline.operations.check import check_version
 from shardline.operations.combine_files import combine_files

@@ -16,9 +16,9 @@ from benchmarks.timing import Side
 from benchmarks.versions import NAME, disk_folder
 from dagster_project.landing import landing_sensor
 from dagster_project.resources import ShardlineResource
+from shardline.api import Version
 from shardline.log.append_change import Append
 from shardline.log.model import Shard, Source
-from shardline.log.version import Version
 from shardline.operations.arrivals import LandingFolder, look, remember
 from shardline.schema.schema import Feature, Schema
 

@@ -22,9 +22,9 @@ from benchmarks.versions import (
     make_version,
     put_shards,
 )
+from shardline.api import Version
 from shardline.log.log import CHECKPOINT_INTERVAL, Log
 from shardline.log.model import Attestation
-from shardline.log.version import Version
 from shardline.storage.local_store import LocalStore
 
 if TYPE_CHECKING:

@@ -8,7 +8,8 @@ from checks.columns import FlatColumn, flat_columns
 from checks.sample import no_rows, only_shards, read_sizes
 from shardline.errors import InvalidArgumentError
 from shardline.log.model import Shard
-from shardline.log.snapshot import Snapshot
+from shardline.log.snapshot import StoredSnapshot
+from shardline.readers.arrow import to_arrow
 from shardline.schema.schema import Feature, Schema
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ def empty_frame(schema: Schema) -> "pd.DataFrame":
 
 
 def read_chunks(
-    snapshot: Snapshot,
+    snapshot: StoredSnapshot,
     shards: Collection[Shard],
     needed: Collection[str],
     *,
@@ -68,7 +69,7 @@ def read_chunks(
         yield flat.to_frame(held)
 
 
-def _flat_batches(part: Snapshot, columns: list[FlatColumn]) -> Iterator["pa.RecordBatch"]:
+def _flat_batches(part: StoredSnapshot, columns: list[FlatColumn]) -> Iterator["pa.RecordBatch"]:
     from shardline.readers.records import records_of  # noqa: PLC0415 - only when data is read
 
     if part.schema.payload == "opaque":
@@ -79,5 +80,5 @@ def _flat_batches(part: Snapshot, columns: list[FlatColumn]) -> Iterator["pa.Rec
     features: list[Feature] = [f for f in part.schema.features if f.name in names]
     chosen = list(dict.fromkeys(feature.name for feature in features))
     ordered = [f for name in chosen for f in features if f.name == name]
-    for batch in part.to_arrow(chosen):
+    for batch in to_arrow(part, chosen):
         yield flat.flatten(ordered, batch)

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from shardline.log.snapshot import Snapshot
+from shardline.api import Snapshot
 from shardline.storage.durable_file import DurableFile
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from checks.columns import FlatColumn
 from checks.profile import ColumnProfile, Numbers, profile
 from checks.sample import Sample
 from checks.suite import Expected, Suite
-from shardline.log.snapshot import Snapshot
+from shardline.log.snapshot import StoredSnapshot
 from shardline.schema import shapes
 from shardline.schema.schema import Feature
 
@@ -23,7 +23,7 @@ _PRESENCE_ROOM = 0.05
 _SDS = 0.5
 
 
-def draft_suite(snapshot: Snapshot, taken: Sample) -> Suite:
+def draft_suite(snapshot: StoredSnapshot, taken: Sample) -> Suite:
     """A suite that holds on these rows of a snapshot, to be edited."""
     expectations = [Expected("expect_table_row_count_to_be_between", {"min_value": 1})]
     for told in profile(taken).values():

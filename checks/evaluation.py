@@ -16,9 +16,9 @@ from checks.engine import Engine
 from checks.rules import Evaluation, condition_text, evaluation_of
 from checks.suite import Expected
 from checks.tallies import Tally, tally_of
+from shardline.api import Snapshot
 from shardline.errors import ShardlineError
 from shardline.log.model import Shard
-from shardline.log.snapshot import Snapshot
 
 if TYPE_CHECKING:
     import pandas as pd

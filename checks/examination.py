@@ -12,11 +12,10 @@ from checks.sources import SOURCES, sources_verdict
 from checks.suite import read_suite
 from checks.verdict import Verdict
 from checks.volume import volume
+from shardline.api import Snapshot, Version
 from shardline.errors import DamagedLogError, InvalidArgumentError, ShardlineError
 from shardline.log.model import INTEGRITY, SCHEMA, Attestation, Checks, Shard
 from shardline.log.publication import is_in
-from shardline.log.snapshot import Snapshot
-from shardline.log.version import Version
 from shardline.operations.check import (
     SHARD_CHECKS,
     CheckReport,

@@ -19,8 +19,8 @@ from checks.evaluation import Evaluator
 from checks.rules import Evaluation, evaluation_of
 from checks.suite import SEVERITIES, Expected, Suite, read_suite
 from checks.verdict import Verdict
+from shardline.api import Snapshot
 from shardline.log.model import Shard
-from shardline.log.snapshot import Snapshot
 
 if TYPE_CHECKING:
     from great_expectations.core.expectation_validation_result import (

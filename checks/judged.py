@@ -7,10 +7,9 @@ changed. Another suite, another schema or another content of a shard is judged a
 
 import re
 
+from shardline.api import Snapshot, Version
 from shardline.log.model import Shard
 from shardline.log.publication import is_in
-from shardline.log.snapshot import Snapshot
-from shardline.log.version import Version
 
 EXPECTATIONS = "expectations"
 _MAX_DETAIL = 500

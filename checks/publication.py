@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 from checks.judged import strip_suite
 from checks.verdict import Verdict
+from shardline.api import Version
 from shardline.log.model import Checks
 from shardline.log.publication import is_in
-from shardline.log.version import Version
 from shardline.operations.status import obstacles_of
 from shardline.provenance.broken_dependencies import broken_dependencies
 from shardline.text import counted

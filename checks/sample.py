@@ -20,7 +20,8 @@ from checks.columns import FlatColumn
 from shardline.errors import InvalidArgumentError
 from shardline.hints import Hint
 from shardline.log.model import Shard, Totals
-from shardline.log.snapshot import Snapshot
+from shardline.log.snapshot import StoredSnapshot
+from shardline.readers.arrow import to_arrow
 from shardline.schema.schema import Feature
 
 if TYPE_CHECKING:
@@ -63,7 +64,7 @@ class Sample:
 
 
 def sample(
-    snapshot: Snapshot,
+    snapshot: StoredSnapshot,
     *,
     columns: Sequence[str] | None = None,
     shards: Collection[Shard] | None = None,
@@ -94,14 +95,14 @@ def sample(
     if wanted < part.records:
         batches += _some(records, features, wanted, seed)
     elif features:
-        batches += (flat.flatten(features, batch) for batch in part.to_arrow(columns))
+        batches += (flat.flatten(features, batch) for batch in to_arrow(part, columns))
     else:
         batches += read_sizes(records)
     frame = flat.to_frame(batches)
     return Sample(frame, len(frame), part.records, tuple(flat.flat_columns(features)))
 
 
-def only_shards(snapshot: Snapshot, shards: Collection[Shard]) -> Snapshot:
+def only_shards(snapshot: StoredSnapshot, shards: Collection[Shard]) -> StoredSnapshot:
     """Return the snapshot as if it had these shards only, in its own order."""
     names = {shard.name for shard in shards}
     kept = tuple(shard for shard in snapshot.shards if shard.name in names)

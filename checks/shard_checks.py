@@ -11,10 +11,10 @@ from typing import Any
 import dagster as dg
 
 from checks.verdict import Verdict
+from shardline.api import Version
 from shardline.log.entry import Entry
 from shardline.log.model import INTEGRITY, SCHEMA
 from shardline.log.publication import is_in
-from shardline.log.version import Version
 from shardline.operations.check import CheckReport
 from shardline.text import counted, human_bytes
 

@@ -8,7 +8,7 @@ import dagster as dg
 
 from checks.judged import strip_suite
 from checks.verdict import Verdict
-from shardline.log.version import Version
+from shardline.api import Version
 from shardline.operations.rejected_sources import Duplicate, RejectedSource, open_sources
 from shardline.text import counted
 

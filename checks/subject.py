@@ -2,8 +2,7 @@
 
 import dagster as dg
 
-from shardline.log.snapshot import Snapshot
-from shardline.log.version import Version
+from shardline.api import Snapshot, Version
 
 SNAPSHOT = "snapshot"
 """The metadata key under which a materialization tells the number of its snapshot."""

@@ -6,9 +6,8 @@ It reads the log alone, and never blocks: a day may be a quiet one.
 from statistics import median
 
 from checks.verdict import Verdict
+from shardline.api import Snapshot, Version
 from shardline.log.entry import Entry
-from shardline.log.snapshot import Snapshot
-from shardline.log.version import Version
 
 _APPENDS = 20
 _LOOKED_AT = 200

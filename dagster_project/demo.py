@@ -15,8 +15,8 @@ from dagster_project.demo_training import GOOD_ENOUGH, MODEL, count_records, tra
 from dagster_project.process_group import handle_signals
 from dagster_project.resources import ROOT_VARIABLE, shardline_resource
 from dagster_project.ui import require_dagster_home
+from shardline.api import Snapshot
 from shardline.cli.tables import plain_table
-from shardline.log.snapshot import Snapshot
 from shardline.operations.arrivals import look
 from shardline.text import counted, human_bytes
 

@@ -16,8 +16,8 @@ from assets.digits import EXPORT, digit_pairs_v1, digits_single, digits_v1, digi
 from dagster_project.auditing import AUDIT
 from dagster_project.demo_batches import DIGITS
 from dagster_project.resources import shardline_resource
+from shardline.api import Version
 from shardline.cli.tables import plain_console
-from shardline.log.version import Version
 from shardline.operations.export import read_export
 from shardline.text import counted, human_bytes
 

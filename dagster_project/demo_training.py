@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from shardline import __version__
-from shardline.log.snapshot import Snapshot
+from shardline.api import Snapshot
 
 MODEL = "digits-cnn"
 GOOD_ENOUGH = 0.9

@@ -7,7 +7,7 @@ import re
 
 import dagster as dg
 
-from shardline.log.version import Version
+from shardline.api import Version
 
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_]")
 

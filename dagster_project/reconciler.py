@@ -48,9 +48,9 @@ from dagster_project.reconcile_plan import (
     plan_reports,
 )
 from dagster_project.resources import ShardlineResource
+from shardline.api import Version
 from shardline.errors import DamagedLogError, ShardlineError
 from shardline.log.entry import Entry
-from shardline.log.version import Version
 from shardline.provenance.broken_dependencies import broken_dependencies
 from shardline.provenance.commands import made_by
 

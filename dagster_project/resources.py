@@ -7,7 +7,7 @@ from typing import Any
 import dagster as dg
 from pydantic import Field
 
-from shardline.log.version import Version
+from shardline.api import Version
 from shardline.storage import open_store
 
 ROOT_VARIABLE = "SHARDLINE_ROOT"

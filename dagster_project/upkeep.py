@@ -7,11 +7,10 @@ import dagster as dg
 from pydantic import Field
 
 from dagster_project.resources import ShardlineResource
+from shardline.api import Snapshot, Version
 from shardline.execution.threads import run_tasks
 from shardline.hints import Hint
 from shardline.log.model import INTEGRITY, Attestation
-from shardline.log.snapshot import Snapshot
-from shardline.log.version import Version
 from shardline.operations.inspect import inspect_shard
 from shardline.operations.vacuum import DEFAULT_KEEP, vacuum
 from shardline.operations.verify_log import verify_log

@@ -10,6 +10,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from shardline.api import Snapshot, Version
     from shardline.errors import (
         BadNameError,
         BadRecordsError,
@@ -40,8 +41,7 @@ if TYPE_CHECKING:
     from shardline.log.append_change import Append
     from shardline.log.changes import Derive, Replace
     from shardline.log.model import Attestation, Checks, Shard, Source
-    from shardline.log.snapshot import Snapshot, diff
-    from shardline.log.version import Version
+    from shardline.log.snapshot import diff
     from shardline.operations.append import AppendReport, append
     from shardline.operations.change_files import FileChange, extend_file, migrate_file
     from shardline.operations.change_shards import ChangeReport
@@ -125,9 +125,9 @@ _HOMES = {
     "shardline.schema.logical_types": ("Array", "Category", "Embedding", "Image", "Text"),
     "shardline.schema.schema": ("Feature", "Schema"),
     "shardline.schema.comparison": ("compare",),
-    "shardline.log.snapshot": ("Snapshot", "diff"),
+    "shardline.log.snapshot": ("diff",),
     "shardline.schema.tf_spec": ("from_tf_spec", "to_tf_spec"),
-    "shardline.log.version": ("Version",),
+    "shardline.api": ("Snapshot", "Version"),
     "shardline.operations.check": ("check_version",),
     "shardline.operations.change_files": ("FileChange", "extend_file", "migrate_file"),
     "shardline.operations.change_shards": ("ChangeReport",),

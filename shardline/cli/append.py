@@ -187,14 +187,14 @@ def reland(**asked: Any) -> None:  # noqa: ANN401 - they are told in _Asked
 
 
 def _run(asked: _Asked, *, reland: bool) -> None:
-    from shardline.log.version import Version
+    from shardline.log.version import StoredVersion
     from shardline.operations.append import append as run
 
     wanted = parse_version(asked.version)
     within = limits(asked.max_record, asked.max_unpacked)
     sources = find_sources(asked.sources, asked.format_)
     declared = None if asked.schema is None else read_schema(asked.schema)
-    version = Version(open_root(asked.root, may_be_new=True), wanted.version)
+    version = StoredVersion(open_root(asked.root, may_be_new=True), wanted.version)
     unknown = declared is None and not version.exists
     began = time.perf_counter()
     then = {"identifying": "finding the schema"} if unknown and not asked.dry_run else {}

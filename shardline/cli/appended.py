@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from shardline.cli.checked import Checked
-    from shardline.log.version import Version
+    from shardline.log.version import StoredVersion
     from shardline.operations.append import AppendReport
 
 _SHOWN = 10
@@ -26,7 +26,7 @@ _SHOWN = 10
 
 def appended_json(
     report: AppendReport,
-    version: Version,
+    version: StoredVersion,
     checked: Checked | None,
     seconds: float,
     *,
@@ -75,7 +75,7 @@ def appended_json(
 
 
 def print_appended(
-    report: AppendReport, version: Version, seconds: float, *, dry_run: bool
+    report: AppendReport, version: StoredVersion, seconds: float, *, dry_run: bool
 ) -> None:
     """What an append did, before any check."""
     if report.created:
@@ -118,7 +118,7 @@ def _print_landed(report: AppendReport, seconds: float) -> None:
         click.echo(f"{report.version}: nothing is new, and nothing was changed")
 
 
-def print_next(report: AppendReport, version: Version, checked: Checked | None) -> None:
+def print_next(report: AppendReport, version: StoredVersion, checked: Checked | None) -> None:
     """What to run next."""
     if report.snapshot is None:
         state = version.state
@@ -135,14 +135,14 @@ def print_next(report: AppendReport, version: Version, checked: Checked | None) 
         click.echo(f"To check it, and so publish it: {next_command('check', str(made))}")
 
 
-def _print_created(version: Version) -> None:
+def _print_created(version: StoredVersion) -> None:
     schema = version.schema
     what = counted(len(schema.features), "feature") if schema.features else "opaque records"
     click.echo(f"created {version.name}, whose schema has {what}:")
     _print_some(f"{escaped(feature.name)}: {feature}" for feature in schema.features)
 
 
-def _print_plan(report: AppendReport, version: Version) -> None:
+def _print_plan(report: AppendReport, version: StoredVersion) -> None:
     if report.new:
         creates = "" if version.exists else f", and {version.name} be created"
         click.echo(f"{report.version}: {counted(len(report.new), 'source')} would land{creates}:")
@@ -152,7 +152,7 @@ def _print_plan(report: AppendReport, version: Version) -> None:
         click.echo(f"{report.version}: nothing is new")
 
 
-def _print_quarantine(report: AppendReport, version: Version) -> None:
+def _print_quarantine(report: AppendReport, version: StoredVersion) -> None:
     rows = sum(landing.rows for landing in report.landed)
     click.echo(
         f"{counted(report.refused, 'row')} of {rows:,} did not fit and went to quarantine "

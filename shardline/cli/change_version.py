@@ -34,15 +34,15 @@ if TYPE_CHECKING:
     from typing import NoReturn
 
     from shardline.cli.change_options import ChangeOptions
-    from shardline.log.snapshot import Snapshot
-    from shardline.log.version import Version
+    from shardline.log.snapshot import StoredSnapshot
+    from shardline.log.version import StoredVersion
     from shardline.operations.change_shards import ChangePlan, ShardChange
 
 
 def change_version(
     asked: ChangeOptions,
     into: str,
-    plan: Callable[[Version, Snapshot, Version], ShardChange],
+    plan: Callable[[StoredVersion, StoredSnapshot, StoredVersion], ShardChange],
     steps: list[str] | None = None,
 ) -> NoReturn:
     """Do what `plan` makes of a version, the snapshot that is meant, and the one to go into.

@@ -16,8 +16,8 @@ from shardline.text import counted, escaped, human_bytes, listed
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from shardline.log.snapshot import Snapshot
-    from shardline.log.version import Version
+    from shardline.log.snapshot import StoredSnapshot
+    from shardline.log.version import StoredVersion
     from shardline.operations.check import CheckReport
     from shardline.operations.inspect import ShardReport
     from shardline.tfrecord import Limits
@@ -30,8 +30,8 @@ class Checked:
     """What a check found, and how the snapshot and its version stand after it."""
 
     report: CheckReport
-    after: Snapshot
-    newest: Snapshot
+    after: StoredSnapshot
+    newest: StoredSnapshot
 
     @property
     def ok(self) -> bool:
@@ -40,7 +40,7 @@ class Checked:
 
 
 def check_snapshot(
-    version: Version,
+    version: StoredVersion,
     number: int,
     *,
     again: bool = False,
@@ -64,7 +64,7 @@ def check_snapshot(
     return checked_by(version, report)
 
 
-def checked_by(version: Version, report: CheckReport) -> Checked:
+def checked_by(version: StoredVersion, report: CheckReport) -> Checked:
     """What a check found, with its snapshot and its version as they stand now."""
     return Checked(report, version.snapshot(report.snapshot.number), version.newest())
 
@@ -130,7 +130,7 @@ def failure_lines(report: ShardReport) -> Iterator[str]:
 
 def _making_anew(checked: Checked) -> str:
     """What makes damaged shards of the newest snapshot anew: a repair, or what derived them."""
-    from shardline.log.version import Version
+    from shardline.log.version import StoredVersion
     from shardline.provenance.repair_command import command_to_mend
 
     newest = checked.newest
@@ -138,7 +138,7 @@ def _making_anew(checked: Checked) -> str:
     bad = [one.shard for one in checked.report.shards if one.problems and one.shard.name in held]
     if not bad:
         return ""
-    command = command_to_mend(Version(newest.store, newest.version), bad)
+    command = command_to_mend(StoredVersion(newest.store, newest.version), bad)
     return render_command(command) if command else ""
 
 

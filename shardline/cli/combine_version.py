@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from shardline.cli.checked import Checked
     from shardline.cli.combine_options import CombineOptions
-    from shardline.log.version import Version
+    from shardline.log.version import StoredVersion
     from shardline.operations.combine import CombinePlan, CombineReport
     from shardline.pairing.spec import Options
 
@@ -84,8 +84,10 @@ def combine_versions(asked: CombineOptions, into: str, rule: Options) -> NoRetur
     raise SystemExit(0 if checked is None or checked.ok else 1)
 
 
-def _versions(asked: CombineOptions, into: str) -> tuple[Version, Version, Version]:
-    from shardline.log.version import Version
+def _versions(
+    asked: CombineOptions, into: str
+) -> tuple[StoredVersion, StoredVersion, StoredVersion]:
+    from shardline.log.version import StoredVersion
 
     left, right = parse_reference(asked.left), parse_reference(asked.right)
     if "/" not in into:
@@ -106,10 +108,10 @@ def _versions(asked: CombineOptions, into: str) -> tuple[Version, Version, Versi
     store = open_root(asked.root)
     one = open_version(store, left)
     other = one if left.version == right.version else open_version(store, right)
-    return one, other, Version(store, name)
+    return one, other, StoredVersion(store, name)
 
 
-def _print_plan(plan: CombinePlan, into: Version, rule: Options, *, whole: bool) -> None:
+def _print_plan(plan: CombinePlan, into: StoredVersion, rule: Options, *, whole: bool) -> None:
     new = "" if into.exists else ", which is new"
     left, right = (
         f"{side} ({counted(side.records, 'record')})" for side in (plan.left, plan.right)
@@ -124,7 +126,7 @@ def _print_plan(plan: CombinePlan, into: Version, rule: Options, *, whole: bool)
     print_not_incremental(rule)
 
 
-def _plan_json(plan: CombinePlan, into: Version) -> dict[str, Any]:
+def _plan_json(plan: CombinePlan, into: StoredVersion) -> dict[str, Any]:
     return {
         "ok": True,
         "dry_run": True,
@@ -142,7 +144,7 @@ def _plan_json(plan: CombinePlan, into: Version) -> dict[str, Any]:
 
 
 def _done_json(
-    report: CombineReport, into: Version, checked: Checked | None, seconds: float
+    report: CombineReport, into: StoredVersion, checked: Checked | None, seconds: float
 ) -> dict[str, Any]:
     after = None if report.snapshot is None else into.snapshot(report.snapshot)
     return {

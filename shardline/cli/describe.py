@@ -18,7 +18,7 @@ from shardline.text import escaped, human_bytes
 
 if TYPE_CHECKING:
     from shardline.lineage.exports.about import About
-    from shardline.log.snapshot import Snapshot
+    from shardline.log.snapshot import StoredSnapshot
     from shardline.storage import Store
 
 
@@ -140,7 +140,7 @@ def _refuse_misplaced(
 
 
 def _croissant(
-    snapshot: Snapshot, output: Path | None, about: About, *, copy: bool, overwrite: bool
+    snapshot: StoredSnapshot, output: Path | None, about: About, *, copy: bool, overwrite: bool
 ) -> dict[str, Any]:
     from shardline.lineage.exports.croissant import FILE, RECORDS, croissant, write_croissant
 
@@ -167,7 +167,7 @@ def _croissant(
     return {"files": [str(file), *([str(beside)] if copy and beside.exists() else [])]}
 
 
-def _card(store: Store, snapshot: Snapshot, about: About, *, count: bool) -> str:
+def _card(store: Store, snapshot: StoredSnapshot, about: About, *, count: bool) -> str:
     from shardline.lineage.exports.card import dataset_card
     from shardline.lineage.exports.counts import count_labels
     from shardline.lineage.exports.gone import gone_files
@@ -180,7 +180,7 @@ def _card(store: Store, snapshot: Snapshot, about: About, *, count: bool) -> str
     return dataset_card(catalog, snapshot, about=about, counts=counts)
 
 
-def _sums(snapshot: Snapshot, output: Path | None) -> str:
+def _sums(snapshot: StoredSnapshot, output: Path | None) -> str:
     from shardline.lineage.exports.sums import sha256sums
 
     return sha256sums(snapshot, None if output is None else real_path(output).parent)

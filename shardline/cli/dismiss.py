@@ -15,7 +15,7 @@ from shardline.hints import Command, Hint
 from shardline.text import counted, listed
 
 if TYPE_CHECKING:
-    from shardline.log.version import Version
+    from shardline.log.version import StoredVersion
     from shardline.operations.rejected_sources import DismissReport, OpenSource
 
 _SHOWN = 10
@@ -81,7 +81,7 @@ def dismiss(
         _print(report)
 
 
-def _select(version: Version, *, everything: bool) -> tuple[OpenSource, ...]:
+def _select(version: StoredVersion, *, everything: bool) -> tuple[OpenSource, ...]:
     """Return all open sources, or the duplicates among them."""
     from shardline.operations.rejected_sources import open_sources
 

@@ -238,7 +238,7 @@ def _done(
 
 def _checked(report: EraseReport) -> list[Checked]:
     """What checking found of each version, as it stands now."""
-    from shardline.log.version import Version
+    from shardline.log.version import StoredVersion
 
     store = report.plan.history.store
-    return [checked_by(Version(store, name), check) for name, check in report.checks.items()]
+    return [checked_by(StoredVersion(store, name), check) for name, check in report.checks.items()]

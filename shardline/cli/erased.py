@@ -83,9 +83,9 @@ def erased_json(report: EraseReport, checked: Sequence[Checked], seconds: float)
 def _done_json(
     report: EraseReport, one: ErasedVersion, checked: dict[str, dict[str, Any]]
 ) -> dict[str, Any]:
-    from shardline.log.version import Version
+    from shardline.log.version import StoredVersion
 
-    version = Version(report.plan.history.store, one.plan.version)
+    version = StoredVersion(report.plan.history.store, one.plan.version)
     after = None if one.snapshot is None else version.snapshot(one.snapshot)
     return {
         "version": one.plan.version,

@@ -19,8 +19,8 @@ from shardline.hints import Command, Hint
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from shardline.log.snapshot import Snapshot
-    from shardline.log.version import Version
+    from shardline.log.snapshot import StoredSnapshot
+    from shardline.log.version import StoredVersion
     from shardline.operations.change_shards import Mode, ShardChange
     from shardline.schema.schema import Schema
     from shardline.udf import Fields
@@ -140,7 +140,9 @@ class _Extension:
     replaces: tuple[str, ...]
     drop: tuple[str, ...]
 
-    def planned(self, base: Version, snapshot: Snapshot, into: Version) -> ShardChange:
+    def planned(
+        self, base: StoredVersion, snapshot: StoredSnapshot, into: StoredVersion
+    ) -> ShardChange:
         """What to make of a version."""
         from shardline.operations.extend import planned_extend, settled
 
@@ -181,7 +183,9 @@ class _Extension:
                     feature=feature.name,
                 )
 
-    def _refuse_unfit_overlay(self, base: Version, into: Version, makers: Sequence[Fields]) -> None:
+    def _refuse_unfit_overlay(
+        self, base: StoredVersion, into: StoredVersion, makers: Sequence[Fields]
+    ) -> None:
         if into.log.dataset != base.log.dataset:
             raise UsageError(
                 f"--into {into.name}: an overlay needs the dataset of its base",

@@ -15,7 +15,7 @@ from shardline.cli.spec_text import parse_text, spec_text
 from shardline.text import counted
 
 if TYPE_CHECKING:
-    from shardline.log.snapshot import Snapshot
+    from shardline.log.snapshot import StoredSnapshot
 
 
 @click.command(
@@ -44,6 +44,7 @@ def files(reference: str, *, null: bool, python: bool, root: str | None, as_json
     if null + python + as_json > 1:
         raise UsageError("-0, --python and --json exclude each other", code="conflicting-options")
     from shardline.log.changes import refuse_condemned
+    from shardline.readers.shards import plain_files
 
     wanted = parse_reference(reference)
     version = open_version(open_root(root), wanted)
@@ -54,7 +55,7 @@ def files(reference: str, *, null: bool, python: bool, root: str | None, as_json
     if python:
         click.echo(_snippet(snapshot), nl=False)
         return
-    paths = snapshot.files()
+    paths = [file.path for file in plain_files(snapshot)]
     if as_json:
         told = [
             {
@@ -72,12 +73,13 @@ def files(reference: str, *, null: bool, python: bool, root: str | None, as_json
             click.echo(path + "\0" if null else path, nl=not null)
 
 
-def _snippet(snapshot: Snapshot) -> str:
+def _snippet(snapshot: StoredSnapshot) -> str:
     from shardline.errors import UnreadableSnapshotError
+    from shardline.readers.shards import one_compression, plain_files
 
     paths, why = list[str](), ""
     try:
-        paths = snapshot.files()
+        paths = [file.path for file in plain_files(snapshot)]
     except UnreadableSnapshotError:
         why = "its files do not hold whole records"
     if any("://" in path for path in paths):
@@ -88,7 +90,7 @@ def _snippet(snapshot: Snapshot) -> str:
             f"version = shardline.Version({snapshot.store.uri!r}, {snapshot.version!r})\n"
             f"dataset = version.snapshot({snapshot.number}).to_tf()\n"
         )
-    compression = snapshot.compression
+    compression = one_compression(snapshot)
     packed = f", compression_type={compression!r}" if compression else ""
     listed = "".join(f"    {json.dumps(path, ensure_ascii=False)},\n" for path in paths)
     parse = parse_text(snapshot.schema)

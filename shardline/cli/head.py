@@ -17,7 +17,7 @@ from shardline.text import counted, escaped, human_bytes
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from shardline.log.snapshot import Snapshot
+    from shardline.log.snapshot import StoredSnapshot
     from shardline.operations.preview import Record
     from shardline.readers.records import Records
     from shardline.tfrecord import Limits
@@ -88,7 +88,9 @@ def head(
         click.echo(f"{escaped(shown)}: no records{behind}")
 
 
-def _of_snapshot(snapshot: Snapshot, count: int, skip: int, limits: Limits) -> Iterator[Record]:
+def _of_snapshot(
+    snapshot: StoredSnapshot, count: int, skip: int, limits: Limits
+) -> Iterator[Record]:
     """Records of a snapshot, numbered throughout; shards before the first are not read."""
     from shardline.readers.records import records_of
 

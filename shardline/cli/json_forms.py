@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from shardline.log.entry import Entry
-    from shardline.log.snapshot import Snapshot, SnapshotDiff
+    from shardline.log.snapshot import SnapshotDiff, StoredSnapshot
     from shardline.operations.inspect import ShardReport
     from shardline.operations.verify_log import LogProblem
     from shardline.schema.comparison import SchemaDiff
 
 
-def snapshot_json(snapshot: Snapshot) -> dict[str, Any]:
+def snapshot_json(snapshot: StoredSnapshot) -> dict[str, Any]:
     """A snapshot without its list of shards."""
     return {
         "version": snapshot.version,

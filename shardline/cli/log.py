@@ -46,12 +46,12 @@ def log(version: str, *, count: int, every: bool, root: str | None, as_json: boo
     and 'published' are the version's newest and newest published snapshot after it. Exits with 1
     if an entry is damaged.
     """
-    from shardline.log.version import Version
+    from shardline.log.version import StoredVersion
     from shardline.operations.history import history
     from shardline.operations.verify_log import LogProblem
 
     store, reference = open_root(root), parse_version(version)
-    entries = list(history(Version(store, reference.version).log, None if every else count))
+    entries = list(history(StoredVersion(store, reference.version).log, None if every else count))
     if not entries:
         refuse_missing(store, reference.version)
     damaged = any(isinstance(entry, LogProblem) for entry in entries)

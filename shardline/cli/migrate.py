@@ -16,8 +16,8 @@ from shardline.hints import Hint
 
 if TYPE_CHECKING:
     from shardline.kernel.types import Kind
-    from shardline.log.snapshot import Snapshot
-    from shardline.log.version import Version
+    from shardline.log.snapshot import StoredSnapshot
+    from shardline.log.version import StoredVersion
     from shardline.operations.change_shards import ShardChange
     from shardline.operations.migrate import Steps
     from shardline.schema.schema import Schema
@@ -95,7 +95,7 @@ def migrate(
         change_loose(asked, asked.output, transform, ("migrating", "migrated"), steps.lines())
     elif asked.into is not None:
 
-        def plan(base: Version, snapshot: Snapshot, into: Version) -> ShardChange:
+        def plan(base: StoredVersion, snapshot: StoredSnapshot, into: StoredVersion) -> ShardChange:
             from shardline.operations.migrate import planned_migration
 
             _refuse_taken(snapshot.schema, steps)

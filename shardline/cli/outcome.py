@@ -11,7 +11,7 @@ from shardline.cli.references import next_command
 
 if TYPE_CHECKING:
     from shardline.cli.checked import Checked
-    from shardline.log.version import Version
+    from shardline.log.version import StoredVersion
 
 
 def print_not_done() -> None:
@@ -20,7 +20,7 @@ def print_not_done() -> None:
 
 
 def print_outcome(
-    into: Version, snapshot: int | None, checked: Checked | None, *, plain: bool
+    into: StoredVersion, snapshot: int | None, checked: Checked | None, *, plain: bool
 ) -> None:
     """The end of work on a version: which snapshot it made, and whether that is of plain files."""
     if snapshot is None:

@@ -10,10 +10,10 @@ from shardline.text import escaped
 
 if TYPE_CHECKING:
     from shardline.log.model import Source
-    from shardline.log.version import Version
+    from shardline.log.version import StoredVersion
 
 
-def place(version: Version, name: str) -> str:
+def place(version: StoredVersion, name: str) -> str:
     """Where an object of a version's store lies: its path on a local disk, or else its URI."""
     from shardline.storage import object_uri
 

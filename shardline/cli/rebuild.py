@@ -40,8 +40,8 @@ from shardline.text import counted, human_bytes, rate
 if TYPE_CHECKING:
     from shardline.cli.checked import Checked
     from shardline.cli.references import Reference
-    from shardline.log.snapshot import Snapshot
-    from shardline.log.version import Version
+    from shardline.log.snapshot import StoredSnapshot
+    from shardline.log.version import StoredVersion
     from shardline.operations.rebuild import RebuildReport
 
 
@@ -185,7 +185,7 @@ def _one_version(arguments: tuple[str, ...]) -> Reference:
     return parse_reference(first)
 
 
-def _refuse_left_behind(version: Version, snapshot: Snapshot) -> None:
+def _refuse_left_behind(version: StoredVersion, snapshot: StoredSnapshot) -> None:
     """Refuse to rebuild in place what the newest snapshot no longer holds."""
     newest = version.newest()
     if not {shard.name for shard in snapshot.shards} <= {shard.name for shard in newest.shards}:
@@ -201,7 +201,7 @@ def _refuse_left_behind(version: Version, snapshot: Snapshot) -> None:
 
 
 def _as_dict(
-    report: RebuildReport, changed: Version, checked: Checked | None, seconds: float
+    report: RebuildReport, changed: StoredVersion, checked: Checked | None, seconds: float
 ) -> dict[str, Any]:
     after = None if report.snapshot is None else changed.snapshot(report.snapshot)
     return {

@@ -18,8 +18,8 @@ from shardline.text import escaped
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from shardline.log.snapshot import Snapshot
-    from shardline.log.version import Version
+    from shardline.log.snapshot import StoredSnapshot
+    from shardline.log.version import StoredVersion
     from shardline.storage import Store
 
 _NAME = r"[a-z0-9][a-z0-9_-]{0,63}"
@@ -168,19 +168,21 @@ def open_root(root: str | None, *, may_be_new: bool = False) -> Store:
     return open_store(root)
 
 
-def open_version(store: Store, reference: Reference) -> Version:
+def open_version(store: Store, reference: Reference) -> StoredVersion:
     """A version that exists; a usage error names those that do."""
-    from shardline.log.version import Version
+    from shardline.log.version import StoredVersion
 
-    version = Version(store, reference.version)
+    version = StoredVersion(store, reference.version)
     if not version.exists:
         refuse_missing(store, reference.version)
     return version
 
 
-def version_into(version: Version, into: str, instead: str = "name another version") -> Version:
+def version_into(
+    version: StoredVersion, into: str, instead: str = "name another version"
+) -> StoredVersion:
     """The version that `--into` names, of the same dataset unless it says more; it may be new."""
-    from shardline.log.version import Version
+    from shardline.log.version import StoredVersion
 
     dataset = version.log.dataset
     name = parse_version(into if "/" in into else f"{dataset}/{into}").version
@@ -191,10 +193,12 @@ def version_into(version: Version, into: str, instead: str = "name another versi
             hint=instead,
             version=name,
         )
-    return Version(version.store, name)
+    return StoredVersion(version.store, name)
 
 
-def find_snapshot(version: Version, reference: Reference, which: str | None = None) -> Snapshot:
+def find_snapshot(
+    version: StoredVersion, reference: Reference, which: str | None = None
+) -> StoredSnapshot:
     """The snapshot that a reference means, or of its version the one that is told."""
     from shardline.errors import SnapshotMissingError
 

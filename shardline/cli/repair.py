@@ -33,8 +33,8 @@ from shardline.text import counted, escaped, listed
 if TYPE_CHECKING:
     from shardline.cli.checked import Checked
     from shardline.log.model import Source
-    from shardline.log.snapshot import Snapshot
-    from shardline.log.version import Version
+    from shardline.log.snapshot import StoredSnapshot
+    from shardline.log.version import StoredVersion
     from shardline.operations.repair import Repaired, RepairReport
     from shardline.provenance.dependents import Follower
 
@@ -135,7 +135,7 @@ def repair(
     raise SystemExit(0 if ok else 1)
 
 
-def _followers(version: Version, done: list[Repaired]) -> list[Follower]:
+def _followers(version: StoredVersion, done: list[Repaired]) -> list[Follower]:
     """What stands on the shards that were replaced, or holds copies of what is no longer so."""
     from shardline.provenance.dependents import followers_of
 
@@ -144,7 +144,7 @@ def _followers(version: Version, done: list[Repaired]) -> list[Follower]:
     return followers_of(version, replaced, changed) if replaced else []
 
 
-def _copies(version: Version, report: RepairReport) -> list[Follower]:
+def _copies(version: StoredVersion, report: RepairReport) -> list[Follower]:
     """What holds copies of records that are lost, or would be."""
     from shardline.operations.repairing.copies import held_by
     from shardline.provenance.dependents import followers_of
@@ -163,7 +163,7 @@ def _print_followers(followers: list[Follower]) -> None:
                 click.echo(f"{one.snapshot} {what}:\n  {render_command(one.command)}")
 
 
-def _print_copies(copies: list[Follower], version: Version) -> None:
+def _print_copies(copies: list[Follower], version: StoredVersion) -> None:
     """Tell how to keep what holds copies of lost records, before it is made anew without them."""
     if not copies:
         return
@@ -176,7 +176,7 @@ def _print_copies(copies: list[Follower], version: Version) -> None:
         click.echo(f"  {next_command('tag', one.snapshot, tag)}")
 
 
-def _shard_name(newest: Snapshot, told: str) -> str:
+def _shard_name(newest: StoredSnapshot, told: str) -> str:
     """The shard that is meant, by its name or as other commands show it."""
     name = told.rpartition("/")[2]
     if name not in {shard.name for shard in newest.shards}:
@@ -190,7 +190,7 @@ def _shard_name(newest: Snapshot, told: str) -> str:
     return name
 
 
-def _source(version: Version, repaired: Repaired) -> Source | None:
+def _source(version: StoredVersion, repaired: Repaired) -> Source | None:
     """The source of a shard, as the log knows it."""
     from shardline.provenance.log_index import landing_of
 
@@ -199,7 +199,7 @@ def _source(version: Version, repaired: Repaired) -> Source | None:
 
 
 def _as_dict(
-    report: RepairReport, version: Version, checked: Checked | None, *, ok: bool
+    report: RepairReport, version: StoredVersion, checked: Checked | None, *, ok: bool
 ) -> dict[str, Any]:
     return {
         "ok": ok,
@@ -228,7 +228,7 @@ def _as_dict(
 
 
 def _print(
-    report: RepairReport, newest: Snapshot, version: Version, copies: list[Follower]
+    report: RepairReport, newest: StoredSnapshot, version: StoredVersion, copies: list[Follower]
 ) -> None:
     read = counted(report.read, "shard")
     for name in report.indexes:
@@ -252,7 +252,7 @@ def _print(
     _print_copies(copies, version)
 
 
-def _print_left(left: tuple[Repaired, ...], version: Version) -> None:
+def _print_left(left: tuple[Repaired, ...], version: StoredVersion) -> None:
     """Tell what makes anew what a repair does not, and what it costs to do without."""
     lost = sum(one.lost for one in left)
     for command in dict.fromkeys(one.again for one in left if one.again):
@@ -265,7 +265,7 @@ def _print_left(left: tuple[Repaired, ...], version: Version) -> None:
         click.echo(f"  {next_command('repair', version.name, '--lossy')}")
 
 
-def _print_one(one: Repaired, version: Version) -> None:
+def _print_one(one: Repaired, version: StoredVersion) -> None:
     done = one.entry is not None
     mark = "DAMAGED" if not done else "LOST   " if one.made is None else "MENDED "
     colour = "green" if done and not one.lost else "red"
@@ -300,7 +300,7 @@ def _print_one(one: Repaired, version: Version) -> None:
         click.echo(f"        the damaged bytes are in {escaped(place(version, one.quarantine))}")
 
 
-def _derived_by(version: Version, one: Repaired) -> str:
+def _derived_by(version: StoredVersion, one: Repaired) -> str:
     """Which operation made a shard of which inputs, if it was derived."""
     from shardline.provenance.log_index import landing_of
     from shardline.provenance.repair_command import is_derived

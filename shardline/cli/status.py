@@ -26,7 +26,7 @@ from shardline.text import counted, escaped, human_bytes, listed, when
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from shardline.log.snapshot import Snapshot
+    from shardline.log.snapshot import StoredSnapshot
     from shardline.operations.rejected_sources import RejectedSource
     from shardline.operations.status import Held, Obstacle, VersionStatus
     from shardline.storage import Store
@@ -92,10 +92,10 @@ def _versions(store: Store, name: str | None) -> Iterator[str]:
 
 
 def _status(store: Store, name: str) -> VersionStatus | _Unreadable:
-    from shardline.log.version import Version
+    from shardline.log.version import StoredVersion
     from shardline.operations.status import status_of
 
-    version = Version(store, name)
+    version = StoredVersion(store, name)
     try:
         if not version.exists:
             refuse_missing(store, name)
@@ -246,11 +246,11 @@ def _worded(obstacle: Obstacle) -> str:
     return escaped(obstacle.detail)
 
 
-def _making_anew(newest: Snapshot) -> str:
-    from shardline.log.version import Version
+def _making_anew(newest: StoredSnapshot) -> str:
+    from shardline.log.version import StoredVersion
     from shardline.provenance.repair_command import command_to_mend, known_damaged
 
-    version = Version(newest.store, newest.version)
+    version = StoredVersion(newest.store, newest.version)
     command = command_to_mend(version, known_damaged(version))
     return render_command(command) if command else ""
 

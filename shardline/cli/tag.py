@@ -24,7 +24,7 @@ from shardline.text import escaped, human_bytes, when
 
 if TYPE_CHECKING:
     from shardline.cli.references import Reference
-    from shardline.log.version import Version
+    from shardline.log.version import StoredVersion
 
 
 @click.command(
@@ -75,7 +75,7 @@ def tag(
         _list(version, as_json=as_json)
 
 
-def _list(version: Version, *, as_json: bool) -> None:
+def _list(version: StoredVersion, *, as_json: bool) -> None:
     tags = {name: version.tagged(name) for name in sorted(version.state.tags)}
     if as_json:
         told = [{"tag": name, **snapshot_json(snapshot)} for name, snapshot in tags.items()]
@@ -102,7 +102,7 @@ def _list(version: Version, *, as_json: bool) -> None:
     plain_console().print(table)
 
 
-def _set(version: Version, wanted: Reference, name: str, *, as_json: bool) -> None:
+def _set(version: StoredVersion, wanted: Reference, name: str, *, as_json: bool) -> None:
     snapshot = find_snapshot(version, wanted)
     before = version.state.tags.get(name)
     entry = version.tag(name, snapshot.number)
@@ -117,7 +117,7 @@ def _set(version: Version, wanted: Reference, name: str, *, as_json: bool) -> No
         click.echo(f"{escaped(name)} now names {snapshot}{moved}")
 
 
-def _delete(version: Version, name: str, *, as_json: bool) -> None:
+def _delete(version: StoredVersion, name: str, *, as_json: bool) -> None:
     before = version.state.tags.get(name)
     version.tag(name, None)
     old = before and before.snapshot

@@ -15,7 +15,7 @@ from shardline.cli.traced import spread_lines, step_lines
 from shardline.text import counted
 
 if TYPE_CHECKING:
-    from shardline.log.snapshot import Snapshot
+    from shardline.log.snapshot import StoredSnapshot
     from shardline.provenance.catalog import Catalog
 
 _MOST = 5
@@ -124,7 +124,7 @@ def trace(
     )
 
 
-def _back(catalog: Catalog, snapshot: Snapshot, record: int, *, as_json: bool) -> int:
+def _back(catalog: Catalog, snapshot: StoredSnapshot, record: int, *, as_json: bool) -> int:
     from shardline.lineage.trace import trace as trace_back
     from shardline.provenance.steps import Unknown
 
@@ -138,7 +138,7 @@ def _back(catalog: Catalog, snapshot: Snapshot, record: int, *, as_json: bool) -
 
 
 def _down(
-    catalog: Catalog, snapshot: Snapshot, record: int, most: int | None, *, as_json: bool
+    catalog: Catalog, snapshot: StoredSnapshot, record: int, most: int | None, *, as_json: bool
 ) -> int:
     from shardline.lineage.trace import Tracer
 

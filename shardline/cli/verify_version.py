@@ -23,7 +23,7 @@ from shardline.text import counted, escaped, human_bytes
 
 if TYPE_CHECKING:
     from shardline.cli.references import Reference
-    from shardline.log.snapshot import Snapshot
+    from shardline.log.snapshot import StoredSnapshot
     from shardline.operations.inspect import ShardReport
     from shardline.operations.verify_log import LogReport
     from shardline.operations.verify_version import VersionReport
@@ -37,11 +37,11 @@ def verify_one(
 ) -> tuple[VersionReport, float]:
     """Verify what a reference means; gives also how many seconds that took."""
     from shardline.errors import DamagedLogError, VersionMissingError
-    from shardline.log.version import Version
+    from shardline.log.version import StoredVersion
     from shardline.operations.verify_version import bytes_to_verify, verify_version
 
     store = open_root(root)
-    version = Version(store, reference.version)
+    version = StoredVersion(store, reference.version)
     began = time.perf_counter()
     try:
         total = bytes_to_verify(find_snapshot(version, reference)) if version.exists else 0
@@ -106,7 +106,7 @@ def print_version(reference: Reference, report: VersionReport, seconds: float) -
     _print_advice(snapshot, report)
 
 
-def _print_indexes(snapshot: Snapshot, report: VersionReport) -> None:
+def _print_indexes(snapshot: StoredSnapshot, report: VersionReport) -> None:
     """Show the indexes that do not fit their shards, and what writes them again."""
     wrong = [one for one in (*report.shards, *report.bases) if one.index_problem]
     for one in wrong[:_SHOWN_PROBLEMS]:
@@ -136,7 +136,7 @@ def _state(report: VersionReport, shard: ShardReport) -> str:
     return "wrong" if shard.violations else "ok"
 
 
-def _print_advice(snapshot: Snapshot, report: VersionReport) -> None:
+def _print_advice(snapshot: StoredSnapshot, report: VersionReport) -> None:
     from shardline.readers.read_errors import advice_below
 
     if report.vacuumed:
@@ -152,13 +152,13 @@ def _print_advice(snapshot: Snapshot, report: VersionReport) -> None:
         click.echo(f"{_owner(one)} has damaged base shards. {render_hint(way)}")
 
 
-def _print_anew(snapshot: Snapshot, damaged: list[ShardReport], *, lies_on: bool) -> None:
+def _print_anew(snapshot: StoredSnapshot, damaged: list[ShardReport], *, lies_on: bool) -> None:
     """What makes shards of a snapshot anew, or what to do if nothing does that for an old one."""
-    from shardline.log.version import Version
+    from shardline.log.version import StoredVersion
     from shardline.provenance.commands import moving_on
     from shardline.provenance.repair_command import command_to_mend
 
-    version = Version(snapshot.store, snapshot.version)
+    version = StoredVersion(snapshot.store, snapshot.version)
     held = {shard.name for shard in version.newest().shards}
     mine = [one.shard for one in damaged if one.shard.name in held]
     if mine and not (lies_on and all(shard.base or shard.virtual for shard in mine)):

@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     from shardline.lineage.trace_down import Descendants
     from shardline.log.entry import Entry
     from shardline.log.shard_history import Stay
-    from shardline.log.snapshot import Snapshot
+    from shardline.log.snapshot import StoredSnapshot
     from shardline.provenance.catalog import Catalog
     from shardline.provenance.steps import Cause, Place, SourceRow
     from shardline.provenance.upstream_rows import Made
 
 
-def trace(catalog: Catalog, snapshot: Snapshot, record: int) -> Step:
+def trace(catalog: Catalog, snapshot: StoredSnapshot, record: int) -> Step:
     """Where a record came from: a tree of steps, whose leaves are rows of sources.
 
     `record` is a number as `Snapshot.take` has them, counted from 0 over all shards; IndexError if
@@ -33,7 +33,7 @@ def trace(catalog: Catalog, snapshot: Snapshot, record: int) -> Step:
     return Tracer(catalog).back(snapshot, record)
 
 
-def trace_down(catalog: Catalog, snapshot: Snapshot, record: int) -> list[Place]:
+def trace_down(catalog: Catalog, snapshot: StoredSnapshot, record: int) -> list[Place]:
     """What was made of a record, in every version of the root: first itself, then the nearest.
 
     All logs are read for that, and no shard.
@@ -48,7 +48,7 @@ class Tracer:
         self._histories = Histories(catalog)
         self._descent: Descent | None = None
 
-    def back(self, snapshot: Snapshot, record: int) -> Step:
+    def back(self, snapshot: StoredSnapshot, record: int) -> Step:
         """See `trace`."""
         _refuse_missing(snapshot, record)
         # Not by recursion: a record that was rebuilt each day has come a long way.
@@ -72,11 +72,13 @@ class Tracer:
             found[at] = replace(step, fate=fate_of(self._histories, step))
         return found[0]
 
-    def down(self, snapshot: Snapshot, record: int) -> list[Place]:
+    def down(self, snapshot: StoredSnapshot, record: int) -> list[Place]:
         """See `trace_down`."""
         return list(self.descendants(snapshot, record).places())
 
-    def descendants(self, snapshot: Snapshot, record: int, most: int | None = None) -> Descendants:
+    def descendants(
+        self, snapshot: StoredSnapshot, record: int, most: int | None = None
+    ) -> Descendants:
         """What was made of a record, counted; so many places of each version can be listed."""
         _refuse_missing(snapshot, record)
         listing = self._histories.listing(snapshot.version, snapshot.number)
@@ -121,7 +123,7 @@ class Tracer:
         return made_of(self._histories, again, stay.shard, inside)
 
 
-def _refuse_missing(snapshot: Snapshot, record: int) -> None:
+def _refuse_missing(snapshot: StoredSnapshot, record: int) -> None:
     if not 0 <= record < snapshot.records:
         raise RecordNotFoundError(
             f"{snapshot}: no record {record} ({counted(snapshot.records, 'record')}, from 0)",

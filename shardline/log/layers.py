@@ -12,7 +12,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from shardline.errors import DamagedLogError
-from shardline.log.version import Version
+from shardline.log.version import StoredVersion
 from shardline.schema.comparison import compare
 from shardline.schema.schema import Schema
 from shardline.text import counted
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from shardline.log.model import Base, Shard
     from shardline.log.shard_history import Stay
-    from shardline.log.snapshot import Snapshot
+    from shardline.log.snapshot import StoredSnapshot
     from shardline.schema.validation import FeatureKey
 
 _NONE: frozenset[FeatureKey] = frozenset()
@@ -90,7 +90,7 @@ class Stack:
         return f"{which} lies beside {self.misfit.base}, {self.misfit.why}"
 
 
-def stacks_of(snapshot: Snapshot) -> list[Stack]:
+def stacks_of(snapshot: StoredSnapshot) -> list[Stack]:
     """The layers of each shard of a snapshot, in order; without overlays no other log is opened."""
     logs = _Logs(snapshot)
     schema = snapshot.schema
@@ -113,10 +113,10 @@ def stacks_of(snapshot: Snapshot) -> list[Stack]:
 class _Logs:
     """The logs in which the bases of a snapshot's shards stand, each opened once."""
 
-    def __init__(self, snapshot: Snapshot) -> None:
+    def __init__(self, snapshot: StoredSnapshot) -> None:
         self._snapshot = snapshot
         self._dataset = snapshot.version.split("/", 1)[0]
-        self._opened: dict[str, Version] = {}
+        self._opened: dict[str, StoredVersion] = {}
         self._damaged: dict[str, str] = {}
         self._added: dict[tuple[str, str | None], tuple[Schema | None, frozenset[FeatureKey]]] = {}
         self._clashes: dict[tuple[str, str], str] = {}
@@ -221,9 +221,9 @@ class _Logs:
                 return f"and {upper.version} declares its feature {change.feature!r} otherwise"
         return ""
 
-    def _log(self, owner: str) -> Version:
+    def _log(self, owner: str) -> StoredVersion:
         if owner not in self._opened:
-            self._opened[owner] = Version(self._snapshot.store, self._name(owner))
+            self._opened[owner] = StoredVersion(self._snapshot.store, self._name(owner))
         return self._opened[owner]
 
     def _schema(self, owner: str) -> Schema | None:

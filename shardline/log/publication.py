@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from shardline.log.model import Checks, Shard, Totals
     from shardline.log.state import State
-    from shardline.log.version import Version
+    from shardline.log.version import StoredVersion
 
 
 _RESERVED = (1 << len(RESERVED_CHECKS)) - 1
@@ -234,7 +234,7 @@ def is_published(state: State, number: int) -> bool:
     return bool(are_published(state)[number - 1])
 
 
-def is_in(version: Version, bits: int, check: str) -> bool:
+def is_in(version: StoredVersion, bits: int, check: str) -> bool:
     """Whether the bits of a shard or a snapshot hold a check."""
     bit = version.state.bits.get(check)
     return bit is not None and bool(bits >> bit & 1)

@@ -8,7 +8,7 @@ import socket
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from threading import RLock
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from shardline import __version__
 from shardline.errors import (
@@ -37,7 +37,7 @@ from shardline.log.changes import (
 from shardline.log.log import Log
 from shardline.log.model import Checks, Input, Maker
 from shardline.log.publication import is_published
-from shardline.log.snapshot import Snapshot
+from shardline.log.snapshot import StoredSnapshot
 from shardline.log.state import BRINGS_BACK, REJECTION
 from shardline.schema.schema import Schema
 from shardline.storage import check_name, object_uri, open_store
@@ -65,12 +65,14 @@ def utc_now() -> datetime:
     return datetime.now(UTC)
 
 
-class Version:
+class StoredVersion:
     """One version of a dataset, `Version(root, "digits/v1")`.
 
     It stands where the log stood when it was opened, last refreshed or last committed to.
     `run` and `code` are told in each entry: which run made it, by which code.
     """
+
+    snapshot_type: ClassVar[type[StoredSnapshot]] = StoredSnapshot
 
     def __init__(
         self,
@@ -153,7 +155,7 @@ class Version:
             self._known = state
             return new
 
-    def newest(self) -> Snapshot:
+    def newest(self) -> StoredSnapshot:
         """The newest snapshot, published or not."""
         self.schema  # noqa: B018 - refuses a version that does not exist
         if not self.state.snapshot:
@@ -165,7 +167,7 @@ class Version:
             )
         return self.snapshot(self.state.snapshot)
 
-    def published(self) -> Snapshot:
+    def published(self) -> StoredSnapshot:
         """The newest published snapshot: the one to read."""
         self.schema  # noqa: B018 - refuses a version that does not exist
         if self.state.published is None:
@@ -177,7 +179,7 @@ class Version:
             )
         return self.snapshot(self.state.published)
 
-    def snapshot(self, number: int) -> Snapshot:
+    def snapshot(self, number: int) -> StoredSnapshot:
         """A snapshot by its number."""
         number = self._number(number)
         with self._lock:
@@ -194,12 +196,12 @@ class Version:
                 version=self.name,
             ) from None
 
-    def _snapshot(self, state: State, schema: Schema, number: int) -> Snapshot:
+    def _snapshot(self, state: State, schema: Schema, number: int) -> StoredSnapshot:
         if not 1 <= number <= state.snapshot:
             raise snapshot_missing(state, number)
         moment = state.newest() if number == state.snapshot else state.timeline.moment(number)
         older = number < (state.published or 0)
-        return Snapshot(
+        return self.snapshot_type(
             self.name,
             number,
             moment.entry,
@@ -219,7 +221,7 @@ class Version:
         with self._lock:
             return tuple(stay.shard for stay in state.stays.at(number))
 
-    def tagged(self, tag: str) -> Snapshot:
+    def tagged(self, tag: str) -> StoredSnapshot:
         """The snapshot that has a tag."""
         tag = str(tag)
         hold = self.state.tags.get(tag)
@@ -232,7 +234,7 @@ class Version:
             )
         return self.snapshot(hold.snapshot)
 
-    def at(self, time: datetime) -> Snapshot:
+    def at(self, time: datetime) -> StoredSnapshot:
         """The snapshot that was the newest at a time; one without a zone is in UTC."""
         if not isinstance(time, datetime):
             raise InvalidTypeError(
@@ -251,7 +253,7 @@ class Version:
             )
         return self.snapshot(number)
 
-    def find(self, which: str | int = _NEWEST) -> Snapshot:
+    def find(self, which: str | int = _NEWEST) -> StoredSnapshot:
         """A snapshot as people name it: newest, published, a number, a tag, or a time."""
         which = str(which)
         if which == _NEWEST:
@@ -422,7 +424,7 @@ def _last_packing(shards: Iterable[Shard]) -> str | None:
 def refuse_no_version(**given: object) -> None:
     """Refuse what is no Version where one is needed: each under the name of its parameter."""
     for parameter, value in given.items():
-        if not isinstance(value, Version):
+        if not isinstance(value, StoredVersion):
             named = isinstance(value, str) and _NAME.fullmatch(value)
             raise InvalidTypeError(
                 f"{parameter}: expected a Version, got {type(value).__name__}",
@@ -442,8 +444,8 @@ def _as_time(text: str) -> datetime | None:
 class Origin:
     """A snapshot that a version is derived from, and the version that it is of."""
 
-    version: Version
-    snapshot: Snapshot
+    version: StoredVersion
+    snapshot: StoredSnapshot
 
     def input(self) -> Input:
         """The snapshot as an entry tells it."""

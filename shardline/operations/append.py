@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from shardline.execution.executor import Engine, Listener, Running
     from shardline.log.entry import Entry
     from shardline.log.model import Source as Identity
-    from shardline.log.version import Version
+    from shardline.log.version import StoredVersion
     from shardline.operations.known_sources import Landed
     from shardline.operations.landing import Landing
     from shardline.operations.source_choice import Choice, OnChanged, OnDuplicate
@@ -108,7 +108,7 @@ class AppendReport:
 
 @name_version
 def append(
-    version: Version,
+    version: StoredVersion,
     sources: Any,  # noqa: ANN401 - anything that can be a source
     *,
     schema: Schema | None = None,
@@ -195,7 +195,7 @@ def append(
 class _Work:
     """An append that is being done."""
 
-    version: Version
+    version: StoredVersion
     rules: SourceRules
     options: LandingOptions
     limits: Limits
@@ -310,7 +310,7 @@ def _append(work: _Work, plan: _Plan, schema: Schema | None, checks: Checks) -> 
     )
 
 
-def _stale(version: Version) -> ConflictError:
+def _stale(version: StoredVersion) -> ConflictError:
     return ConflictError(
         f"{version.name}: shards to be replaced went to vacuum meanwhile",
         code="stale-plan",
@@ -382,7 +382,7 @@ def _identify(task: _IdentifyTask, running: Running) -> tuple[RecordSource, Iden
 
 
 def _new_refusals(
-    version: Version, refused: Iterable[Refusal], *, reland: bool
+    version: StoredVersion, refused: Iterable[Refusal], *, reland: bool
 ) -> tuple[list[Refusal], list[Skipped]]:
     """The sources that cannot be read and are to be told of, and those that the log knows."""
     new, skipped = [], []
@@ -396,7 +396,9 @@ def _new_refusals(
     return new, skipped
 
 
-def _schema(version: Version, declared: Schema | None, sources: Sequence[RecordSource]) -> Schema:
+def _schema(
+    version: StoredVersion, declared: Schema | None, sources: Sequence[RecordSource]
+) -> Schema:
     """The schema of the version; of a new one, what was declared or what the sources suggest."""
     if declared is not None:
         refuse_no_schema(declared, version.name)
@@ -406,7 +408,7 @@ def _schema(version: Version, declared: Schema | None, sources: Sequence[RecordS
     return declared if declared is not None else _inferred(version, sources)
 
 
-def validate_declared(version: Version, declared: Schema) -> None:
+def validate_declared(version: StoredVersion, declared: Schema) -> None:
     """Raise SchemaMismatchError if the version exists with another schema."""
     if version.exists and declared.fingerprint != version.schema.fingerprint:
         raise SchemaMismatchError(
@@ -417,7 +419,7 @@ def validate_declared(version: Version, declared: Schema) -> None:
         )
 
 
-def _inferred(version: Version, sources: Sequence[RecordSource]) -> Schema:
+def _inferred(version: StoredVersion, sources: Sequence[RecordSource]) -> Schema:
     found = infer_schema_of(sources)
     if not found.features and found.payload != "opaque":
         raise SchemaMismatchError(
@@ -433,7 +435,7 @@ def _inferred(version: Version, sources: Sequence[RecordSource]) -> Schema:
 
 
 def _task(
-    version: Version,
+    version: StoredVersion,
     source: RecordSource,
     identity: Identity,
     schema: Schema,
@@ -448,7 +450,7 @@ def _task(
 
 
 def _execute(
-    version: Version,
+    version: StoredVersion,
     tasks: list[LandingTask],
     engine: Engine,
     progress: Listener | None,
@@ -475,7 +477,7 @@ def _execute(
         ]
 
 
-def _with_fresh_name(version: Version, task: LandingTask) -> LandingTask:
+def _with_fresh_name(version: StoredVersion, task: LandingTask) -> LandingTask:
     attempt = fresh_attempt(version.state, [task.first_plan], task.attempt)
     return task if attempt == task.attempt else replace(task, attempt=attempt)
 

@@ -13,11 +13,11 @@ from shardline.tfrecord.compression import (
 )
 
 if TYPE_CHECKING:
-    from shardline.log.version import Version
+    from shardline.log.version import StoredVersion
 
 
 def shard_compression(
-    into: Version, wanted: Compression | str | None, otherwise: Compression | None = None
+    into: StoredVersion, wanted: Compression | str | None, otherwise: Compression | None = None
 ) -> Compression | None:
     """Return how to pack new shards of a version.
 
@@ -32,7 +32,7 @@ def shard_compression(
     return otherwise if remembered is None else Compression(remembered)
 
 
-def validate_same_root(into: Version, base: Version) -> None:
+def validate_same_root(into: StoredVersion, base: StoredVersion) -> None:
     """Raise InvalidArgumentError if two versions are in different roots."""
     if into.store.uri != base.store.uri:
         raise InvalidArgumentError(

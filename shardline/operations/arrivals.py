@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from shardline.log.log import Log
     from shardline.log.model import Source as Identity
-    from shardline.log.version import Version
+    from shardline.log.version import StoredVersion
 
 ARRIVALS = "arrivals.json"
 """The name of the file in the folder of a version."""
@@ -206,7 +206,7 @@ class KnownFiles:
             keys=kept.keys + bytes.fromhex("".join(key for _, key in read.values())),
         )
 
-    def confirm(self, version: Version) -> KnownFiles:
+    def confirm(self, version: StoredVersion) -> KnownFiles:
         """Return the rows whose source the log knows now."""
         state = version.state
         rows = np.flatnonzero(state.sources.get_many(self.keys)).tolist()
@@ -241,7 +241,7 @@ class Arrivals:
         """How many lie there that are not new."""
         return len(self.files.paths)
 
-    def rejected(self, version: Version) -> tuple[Arrival, ...]:
+    def rejected(self, version: StoredVersion) -> tuple[Arrival, ...]:
         """Return the known files that the version rejected or skipped."""
         files = self.files
         rows = np.flatnonzero(version.state.sources.get_many(files.keys) < 0).tolist()
@@ -249,7 +249,7 @@ class Arrivals:
 
 
 def look(
-    version: Version,
+    version: StoredVersion,
     folders: Sequence[LandingFolder],
     *,
     clock: Callable[[], float] = time.time,
@@ -304,7 +304,7 @@ def _same_since(arrival: Arrival, seen: tuple[str, int] | None, now: float) -> i
     return seen[1] if seen is not None and same else ceil(now)
 
 
-def remember(version: Version, found: Arrivals, identities: Iterable[Identity]) -> None:
+def remember(version: StoredVersion, found: Arrivals, identities: Iterable[Identity]) -> None:
     """Keep for the next look which content the new arrivals had.
 
     Call it when they have been read: an arrival that was written to since it was looked at has
@@ -321,7 +321,9 @@ def remember(version: Version, found: Arrivals, identities: Iterable[Identity]) 
         _write_known(version, found.files.extend(read).confirm(version), found.watched)
 
 
-def _write_known(version: Version, known: KnownFiles, watched: dict[str, tuple[str, int]]) -> None:
+def _write_known(
+    version: StoredVersion, known: KnownFiles, watched: dict[str, tuple[str, int]]
+) -> None:
     payload = {
         "format": _FORMAT,
         "paths": list(known.paths),
@@ -335,7 +337,7 @@ def _write_known(version: Version, known: KnownFiles, watched: dict[str, tuple[s
         file.write(json.dumps(payload, separators=(",", ":")).encode())
 
 
-def _read_known(version: Version) -> tuple[KnownFiles, dict[str, tuple[str, int]]]:
+def _read_known(version: StoredVersion) -> tuple[KnownFiles, dict[str, tuple[str, int]]]:
     """What the last look knew; nothing, if that cannot be told."""
     data = version.store.read_many([_name(version)])[0]
     try:
@@ -357,7 +359,7 @@ def _read_known(version: Version) -> tuple[KnownFiles, dict[str, tuple[str, int]
         return KnownFiles(), {}  # torn by a power cut: it is all read again
 
 
-def _name(version: Version) -> str:
+def _name(version: StoredVersion) -> str:
     return f"{version.log.dataset}/{version.log.version}/{ARRIVALS}"
 
 

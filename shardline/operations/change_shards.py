@@ -41,9 +41,9 @@ if TYPE_CHECKING:
     from shardline.execution.executor import Engine, Listener, Running
     from shardline.log.entry import Entry
     from shardline.log.model import Added, Checks, Shard
-    from shardline.log.snapshot import Snapshot
+    from shardline.log.snapshot import StoredSnapshot
     from shardline.log.state import State
-    from shardline.log.version import Version
+    from shardline.log.version import StoredVersion
     from shardline.operations.derive import Derived
     from shardline.operations.shards import Part
     from shardline.readers.records import Records
@@ -156,7 +156,7 @@ class ChangeReport(MadeShards):
     went to the `quarantine` files.
     """
 
-    source: Snapshot
+    source: StoredSnapshot
     version: str
     entry: Entry | None
     made: tuple[Shard, ...] = ()
@@ -174,7 +174,7 @@ class ChangePlan:
     shards are there already.
     """
 
-    source: Snapshot
+    source: StoredSnapshot
     into: str
     mode: Mode
     schema: Schema
@@ -199,9 +199,9 @@ class ShardChange:
     """
 
     operation: Literal["extend", "migrate"]
-    base: Version
-    snapshot: Snapshot
-    into: Version
+    base: StoredVersion
+    snapshot: StoredSnapshot
+    into: StoredVersion
     transform: Transform
     mode: Mode
     compression: Compression | None

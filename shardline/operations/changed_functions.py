@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from shardline.canonical_json import Json
-    from shardline.log.version import Version
+    from shardline.log.version import StoredVersion
     from shardline.udf.base import Fields
 
 FUNCTIONS = "functions"
@@ -37,7 +37,7 @@ def checked_digests(makers: Iterable[Fields]) -> tuple[str, ...]:
     return tuple(one["source"] for one in describe_functions(checked))
 
 
-def refuse_changed_functions(into: Version, operation: str, makers: Sequence[Fields]) -> None:
+def refuse_changed_functions(into: StoredVersion, operation: str, makers: Sequence[Fields]) -> None:
     """Raise FieldsError if the latest results of a version came from another source text.
 
     Older entries that tell no digest are accepted, and so are digests of different methods.
@@ -65,7 +65,7 @@ def refuse_changed_functions(into: Version, operation: str, makers: Sequence[Fie
         )
 
 
-def _latest(into: Version, operation: str) -> list[Json]:
+def _latest(into: StoredVersion, operation: str) -> list[Json]:
     """Return the functions of the latest entry of an operation, behind rebuilds and the like."""
     state = into.state
     for number in state.line():

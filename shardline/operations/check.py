@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from shardline.log.layers import Layer, Stack
     from shardline.log.model import Shard
     from shardline.log.shard_history import Stay
-    from shardline.log.snapshot import Snapshot
-    from shardline.log.version import Version
+    from shardline.log.snapshot import StoredSnapshot
+    from shardline.log.version import StoredVersion
     from shardline.operations.inspect import ShardReport
 
 SHARD_CHECKS = (INTEGRITY, SCHEMA)
@@ -47,7 +47,7 @@ class CheckReport:
     one afterwards.
     """
 
-    snapshot: Snapshot
+    snapshot: StoredSnapshot
     shards: list[ShardReport]
     missing: tuple[str, ...]
     failed: tuple[str, ...] = ()
@@ -62,7 +62,7 @@ class CheckReport:
 
 
 def check_version(
-    version: Version,
+    version: StoredVersion,
     which: str = "newest",
     *,
     again: bool = False,
@@ -123,7 +123,7 @@ def check_version(
 class _Checker:
     """Checks shards, each with its layers: small ones together, as long as all are sound."""
 
-    version: Version
+    version: StoredVersion
     with_schema: bool
     limits: Limits
     progress: Callable[[Shard, int], None] | None
@@ -164,7 +164,7 @@ class _Checker:
 class CheckTask:
     """A snapshot to be checked by an engine, as the last step of an operation."""
 
-    version: Version
+    version: StoredVersion
     snapshot: int
     size: int
     limits: Limits
@@ -172,7 +172,7 @@ class CheckTask:
     step = "checking"
 
     @classmethod
-    def of(cls, version: Version, snapshot: Snapshot, limits: Limits) -> CheckTask:
+    def of(cls, version: StoredVersion, snapshot: StoredSnapshot, limits: Limits) -> CheckTask:
         """Return the task for a snapshot of a version."""
         size = sum(stay.shard.bytes for stay in shards_to_check(version, snapshot))
         return cls(version, snapshot.number, size, limits)
@@ -205,8 +205,8 @@ def run_check(task: CheckTask, running: Running) -> CheckReport:
 
 
 def shards_to_check(
-    version: Version,
-    snapshot: Snapshot,
+    version: StoredVersion,
+    snapshot: StoredSnapshot,
     *,
     again: bool = False,
     only: Collection[str] = SHARD_CHECKS,
@@ -217,7 +217,7 @@ def shards_to_check(
     return [s for s in stays if again or not all(is_in(version, s.passed, c) for c in needed)]
 
 
-def _gone_or_cut(version: Version, snapshot: Snapshot, left: list[Stay]) -> list[Stay]:
+def _gone_or_cut(version: StoredVersion, snapshot: StoredSnapshot, left: list[Stay]) -> list[Stay]:
     """The shards beside those `left` that are not there, or have another length; or their bases."""
     folder = f"{version.log.dataset}/shards"
     sizes = {info.name: info.size for info in version.store.list(folder)}
@@ -236,7 +236,7 @@ def _gone_or_cut(version: Version, snapshot: Snapshot, left: list[Stay]) -> list
     ]
 
 
-def _problems_below(version: Version, stack: Stack) -> Iterable[str]:
+def _problems_below(version: StoredVersion, stack: Stack) -> Iterable[str]:
     """What is wrong with the layers that a shard lies beside, and with how they fit together."""
     if stack.problem:
         yield stack.problem
@@ -248,7 +248,7 @@ def _problems_below(version: Version, stack: Stack) -> Iterable[str]:
             yield f"its base {layer.shard.name} has failed {INTEGRITY!r} in {layer.version}"
 
 
-def not_passed(version: Version, snapshot: Snapshot) -> set[str]:
+def not_passed(version: StoredVersion, snapshot: StoredSnapshot) -> set[str]:
     """Return the checks that a snapshot needs and that have not passed, on a shard or on itself."""
     state = version.state
     needed, moment = state.checks_of(snapshot.number), state.timeline.moment(snapshot.number)
@@ -257,7 +257,7 @@ def not_passed(version: Version, snapshot: Snapshot) -> set[str]:
     return missing | {c for c in needed.snapshot if not is_in(version, moment.passed, c)}
 
 
-def _has_failed(version: Version, snapshot: Snapshot, check: str) -> bool:
+def _has_failed(version: StoredVersion, snapshot: StoredSnapshot, check: str) -> bool:
     state = version.state
     failed = [stay.failed for stay in state.stays.at(snapshot.number)]
     failed.append(state.timeline.moment(snapshot.number).failed)
@@ -291,7 +291,7 @@ def _failed(report: ShardReport) -> Iterable[str]:
         yield SCHEMA
 
 
-def brought_in_by(version: Version, stay: Stay) -> int:
+def brought_in_by(version: StoredVersion, stay: Stay) -> int:
     """Return the snapshot that brought a shard in: it landed with it, or was restored by it."""
     timeline = version.state.timeline
     if timeline.moment(stay.since).rejected:
@@ -301,7 +301,7 @@ def brought_in_by(version: Version, stay: Stay) -> int:
 
 
 def _attest(
-    version: Version, fresh: list[Stay], attestations: tuple[Attestation, ...]
+    version: StoredVersion, fresh: list[Stay], attestations: tuple[Attestation, ...]
 ) -> tuple[int, ...]:
     """Write down what was found, and reject the snapshots that brought in what is new and bad."""
     if not attestations:

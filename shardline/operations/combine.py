@@ -38,8 +38,8 @@ if TYPE_CHECKING:
 
     from shardline.execution.executor import Engine, Listener, Running
     from shardline.log.entry import Entry
-    from shardline.log.snapshot import Snapshot
-    from shardline.log.version import Version
+    from shardline.log.snapshot import StoredSnapshot
+    from shardline.log.version import StoredVersion
     from shardline.operations.combine_targets import Task
     from shardline.pairing.recipe import Recipe
     from shardline.pairing.spec import Options, Rule
@@ -59,8 +59,8 @@ class CombineReport(MadeShards):
     whenever an input changes.
     """
 
-    left: Snapshot
-    right: Snapshot
+    left: StoredSnapshot
+    right: StoredSnapshot
     version: str
     entry: Entry | None
     made: tuple[Shard, ...] = ()
@@ -77,8 +77,8 @@ class CombinePlan:
     there already, `drop` of those that are there go.
     """
 
-    left: Snapshot
-    right: Snapshot
+    left: StoredSnapshot
+    right: StoredSnapshot
     into: str
     schema: Schema
     estimate: Estimate
@@ -89,9 +89,9 @@ class CombinePlan:
 
 
 def combine(
-    left: Version,
-    right: Version,
-    into: Version,
+    left: StoredVersion,
+    right: StoredVersion,
+    into: StoredVersion,
     *,
     which_left: str | int = "published",
     which_right: str | int = "published",
@@ -149,9 +149,9 @@ def combine(
 
 
 def plan_combine(
-    left: Version,
-    right: Version,
-    into: Version,
+    left: StoredVersion,
+    right: StoredVersion,
+    into: StoredVersion,
     *,
     which_left: str | int = "published",
     which_right: str | int = "published",
@@ -181,9 +181,9 @@ def plan_combine(
 
 
 def _planned(
-    left: Version,
-    right: Version,
-    into: Version,
+    left: StoredVersion,
+    right: StoredVersion,
+    into: StoredVersion,
     which: tuple[str | int, str | int],
     *,
     target_bytes: int,
@@ -262,7 +262,7 @@ def _make(task: Task, running: Running) -> Receipt:
 class _Work:
     """A combination that is planned."""
 
-    into: Version
+    into: StoredVersion
     origins: tuple[Origin, Origin]
     schema: Schema
     targets: Targets

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from shardline.kernel.types import IntArray
     from shardline.log.model import Added, Shard
     from shardline.log.state import State
-    from shardline.log.version import Origin, Version
+    from shardline.log.version import Origin, StoredVersion
     from shardline.pairing.recipe import Recipe
     from shardline.readers.virtual import Shards
     from shardline.tfrecord.compression import Compression
@@ -69,7 +69,7 @@ class Targets:
     is used again.
     """
 
-    into: Version
+    into: StoredVersion
     origins: tuple[Origin, Origin]
     recipe: Recipe
     packing: Compression

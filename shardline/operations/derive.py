@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from shardline.log.log import Log
     from shardline.log.model import Added, Checks
     from shardline.log.state import State
-    from shardline.log.version import Origin, Version
+    from shardline.log.version import Origin, StoredVersion
     from shardline.operations.shards import ShardPlan
     from shardline.schema.schema import Schema
     from shardline.sidecars.receipt import Receipt
@@ -80,7 +80,7 @@ class Derivation(Generic[Task]):
     tables that make the shards: a function must be the one that made what the version has.
     """
 
-    into: Version
+    into: StoredVersion
     operation: str
     schema: Schema
     checks: Checks
@@ -203,7 +203,7 @@ def derive(work: Derivation[Task], engine: Engine, progress: Listener | None = N
     )
 
 
-def _sidecars(into: Version, added: Sequence[Shard], receipts: Sequence[Receipt]) -> Json:
+def _sidecars(into: StoredVersion, added: Sequence[Shard], receipts: Sequence[Receipt]) -> Json:
     """Return the digests of the sidecars of new shards, and of shards that land again."""
     made = {name: digest for one in receipts for name, digest in one.sidecars.items()}
     again = [shard.name for shard in added if into.state.knows(shard.name)]
@@ -228,7 +228,7 @@ def refuse_erased(origins: Sequence[Origin]) -> list[int]:
 
 
 def take_back_erased(
-    into: Version, entry: Entry, made: Sequence[Shard], origins: Iterable[tuple[Origin, int]]
+    into: StoredVersion, entry: Entry, made: Sequence[Shard], origins: Iterable[tuple[Origin, int]]
 ) -> None:
     """Take back what was committed, if records that it is made of were erased just before it.
 
@@ -256,7 +256,7 @@ def take_back_erased(
     )
 
 
-def _hold_again(into: Version, entry: Entry | None, origins: Sequence[Origin]) -> None:
+def _hold_again(into: StoredVersion, entry: Entry | None, origins: Sequence[Origin]) -> None:
     """Pin what a commit needs once more: vacuum may let go of a pin that nothing needs yet.
 
     If it came so far as to take the shards, the commit is taken back. Raises CondemnedShardError.
@@ -276,7 +276,7 @@ def _hold_again(into: Version, entry: Entry | None, origins: Sequence[Origin]) -
         ) from error
 
 
-def _give_up(into: Version, names: Sequence[str]) -> None:
+def _give_up(into: StoredVersion, names: Sequence[str]) -> None:
     """Say that shards never come back: they hold records that were erased where they came from."""
     parameters: Json = {"erasure": secrets.token_hex(16), "features": [], "of": [], "records": []}
     for attempt in range(_ROUNDS):
@@ -300,7 +300,7 @@ def _give_up(into: Version, names: Sequence[str]) -> None:
 
 
 def make_fresh(
-    version: Version,
+    version: StoredVersion,
     tasks: Sequence[Task],
     make: Callable[[Task, Running], Receipt],
     engine: Engine,
@@ -378,7 +378,7 @@ def _rebuilt_of(log: Log, state: State, entry: Entry) -> list[str]:
     return list(dict.fromkeys(stems))
 
 
-def refuse_other_schema(into: Version, schema: Schema) -> None:
+def refuse_other_schema(into: StoredVersion, schema: Schema) -> None:
     """Refuse to make of a version something that does not have its schema."""
     if into.exists and into.schema.fingerprint != schema.fingerprint:
         raise SchemaMismatchError(
@@ -389,7 +389,7 @@ def refuse_other_schema(into: Version, schema: Schema) -> None:
         )
 
 
-def refuse_appended(into: Version, operation: str) -> None:
+def refuse_appended(into: StoredVersion, operation: str) -> None:
     """Refuse to take out what was appended, be it rebuilt since: nothing would bring it back."""
     if next(into.state.sources.items(), None) is not None:
         raise ConflictError(

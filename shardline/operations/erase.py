@@ -18,7 +18,7 @@ from shardline.execution.executor import Threads
 from shardline.hints import Hint
 from shardline.log.changes import Derive, edit
 from shardline.log.model import Base
-from shardline.log.version import Origin, Version, utc_now
+from shardline.log.version import Origin, StoredVersion, utc_now
 from shardline.operations.check import CheckTask, run_check
 from shardline.operations.derive import make_fresh
 from shardline.operations.erasing.history import ERASE
@@ -197,7 +197,7 @@ def _checked(
     reports = {}
     for name in ordered:
         snapshot = made[name]
-        version = Version(work.plan.history.store, name)
+        version = StoredVersion(work.plan.history.store, name)
         task = CheckTask.of(version, version.snapshot(snapshot), work.limits)
         (reports[name],) = work.engine.run(run_check, [task], work.progress)
     return reports
@@ -252,7 +252,7 @@ class _Work:
                 shards = tuple(self.made[part.shard.name] for part in one.shards)
                 yield ErasedVersion(one, entry, shards)
 
-    def _version(self, one: VersionErasure) -> Version:
+    def _version(self, one: VersionErasure) -> StoredVersion:
         return self.plan.history.versions[one.version.split("/")[1]].version
 
     def _make(self, one: VersionErasure) -> None:
@@ -282,7 +282,7 @@ class _Work:
         }
         return told | ({"request": self.request} if self.request else {})
 
-    def _task(self, version: Version, part: ShardErasure) -> EraseTask:
+    def _task(self, version: StoredVersion, part: ShardErasure) -> EraseTask:
         shard = part.shard
         base = self._base(part)
         snapshot = version.newest()

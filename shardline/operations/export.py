@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
     from shardline.canonical_json import Json
     from shardline.execution.executor import Engine, Listener, Running
-    from shardline.log.snapshot import Snapshot
-    from shardline.log.version import Version
+    from shardline.log.snapshot import StoredSnapshot
+    from shardline.log.version import StoredVersion
     from shardline.operations.rebuild_plan import Slice
     from shardline.storage import Store
     from shardline.tfrecord.compression import Compression
@@ -111,7 +111,7 @@ class ExportTask:
 
 
 def export(
-    version: Version,
+    version: StoredVersion,
     path: Path | str,
     which: str | int = "published",
     *,
@@ -187,7 +187,7 @@ def read_export(path: Path) -> Exported | None:
         return None
 
 
-def _is_current(path: Path, told: Exported, snapshot: Snapshot, packing: Compression) -> bool:
+def _is_current(path: Path, told: Exported, snapshot: StoredSnapshot, packing: Compression) -> bool:
     """Whether the file is the one that is told of, and holds what is wanted."""
     if not path.is_file():
         return False

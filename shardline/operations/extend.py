@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from shardline.canonical_json import Json
     from shardline.execution.executor import Engine, Listener
     from shardline.log.model import Checks
-    from shardline.log.version import Version
+    from shardline.log.version import StoredVersion
     from shardline.operations.change_shards import ChangeReport
     from shardline.schema.schema import Feature, Schema
     from shardline.tfrecord.compression import Compression
@@ -41,9 +41,9 @@ if TYPE_CHECKING:
 
 
 def extend(
-    base: Version,
+    base: StoredVersion,
     fields: Fields | Iterable[Fields],
-    into: Version,
+    into: StoredVersion,
     *,
     which: str | int = "published",
     mode: Mode = "overlay",
@@ -86,9 +86,9 @@ def extend(
 
 
 def planned_extend(
-    base: Version,
+    base: StoredVersion,
     fields: Fields | Iterable[Fields],
-    into: Version,
+    into: StoredVersion,
     *,
     which: str | int = "published",
     mode: Mode = "overlay",

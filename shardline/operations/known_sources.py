@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from shardline.log.entry import Entry
     from shardline.log.model import Source
-    from shardline.log.version import Version
+    from shardline.log.version import StoredVersion
 
 
 class Landed(NamedTuple):
@@ -76,7 +76,7 @@ class _EntrySources:
 class KnownSources:
     """The sources that a version holds, as its log stands now."""
 
-    def __init__(self, version: Version) -> None:
+    def __init__(self, version: StoredVersion) -> None:
         self._log = version.log
         self._state = version.state
         self._entries: dict[int, _EntrySources] = {}

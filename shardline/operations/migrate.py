@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from shardline.canonical_json import Json
     from shardline.execution.executor import Engine, Listener
     from shardline.log.model import Checks
-    from shardline.log.version import Version
+    from shardline.log.version import StoredVersion
     from shardline.operations.change_shards import ChangeReport
     from shardline.schema.schema import Feature, Kind, Schema
     from shardline.tfrecord.compression import Compression
@@ -73,8 +73,8 @@ class Steps:
 
 
 def migrate(
-    base: Version,
-    into: Version,
+    base: StoredVersion,
+    into: StoredVersion,
     steps: Steps,
     *,
     which: str | int = "published",
@@ -106,8 +106,8 @@ def migrate(
 
 
 def planned_migration(
-    base: Version,
-    into: Version,
+    base: StoredVersion,
+    into: StoredVersion,
     steps: Steps,
     *,
     which: str | int = "published",

@@ -50,8 +50,8 @@ if TYPE_CHECKING:
     from shardline.execution.executor import Engine, Listener, Running
     from shardline.log.entry import Entry
     from shardline.log.model import Checks, Shard
-    from shardline.log.snapshot import Snapshot
-    from shardline.log.version import Version
+    from shardline.log.snapshot import StoredSnapshot
+    from shardline.log.version import StoredVersion
     from shardline.operations.shards import Part
     from shardline.sidecars.receipt import Receipt
     from shardline.storage import Store
@@ -111,7 +111,7 @@ class RebuildReport(MadeShards):
     `made` are the shards that were made, of `read` shards of the input.
     """
 
-    source: Snapshot
+    source: StoredSnapshot
     version: str
     entry: Entry | None
     made: tuple[Shard, ...] = ()
@@ -120,10 +120,10 @@ class RebuildReport(MadeShards):
 
 
 def rebuild(
-    version: Version,
+    version: StoredVersion,
     which: str | int = "published",
     *,
-    into: Version | None = None,
+    into: StoredVersion | None = None,
     target_bytes: int | None = None,
     compression: Compression | str | None = None,
     checks: Checks | None = None,
@@ -155,7 +155,7 @@ def rebuild(
 
 
 def packing_of(
-    snapshot: Snapshot, wanted: Compression | str | None, into: Version | None = None
+    snapshot: StoredSnapshot, wanted: Compression | str | None, into: StoredVersion | None = None
 ) -> Compression:
     """How to pack: as told, else as all the shards are, of overlays the bases, else not at all.
 
@@ -176,8 +176,8 @@ def packing_of(
 
 @dataclass(frozen=True, slots=True)
 class _Work:
-    version: Version
-    snapshot: Snapshot
+    version: StoredVersion
+    snapshot: StoredSnapshot
     packing: Compression
     target: int | None
     limits: Limits
@@ -206,7 +206,7 @@ class _Work:
                 continue  # vacuum took what a rebuild before this one had left: make it anew
             return RebuildReport(self.snapshot, self.version.name, entry, tuple(made), len(removed))
 
-    def into(self, into: Version) -> RebuildReport:
+    def into(self, into: StoredVersion) -> RebuildReport:
         """Make the rebuilt shards the content of another version, and keep what it has of them."""
         tasks = [self._task(into, output) for output in numbered(self._plan())]
         schema = self.snapshot.schema
@@ -239,7 +239,7 @@ class _Work:
         same = piece.shard.compression == self.packing.value and piece.layered is None
         return not others and piece.span is None and same
 
-    def _task(self, into: Version, output: Output) -> RebuildTask:
+    def _task(self, into: StoredVersion, output: Output) -> RebuildTask:
         place = (into.store, into.log.dataset, into.log.version)
         return RebuildTask(*place, output, self.packing, self.limits)
 

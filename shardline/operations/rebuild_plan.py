@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from shardline.canonical_json import Json
     from shardline.kernel.types import IntArray
     from shardline.log.model import Shard
-    from shardline.log.snapshot import Snapshot
+    from shardline.log.snapshot import StoredSnapshot
     from shardline.readers.records import Records
     from shardline.readers.shards import ShardFile
     from shardline.storage import Store
@@ -104,7 +104,7 @@ def numbered(outputs: Sequence[tuple[Slice, ...]]) -> list[Output]:
     return made
 
 
-def whole_slices(snapshot: Snapshot) -> list[Slice]:
+def whole_slices(snapshot: StoredSnapshot) -> list[Slice]:
     """Each shard of a snapshot, whole."""
     return [
         Slice(

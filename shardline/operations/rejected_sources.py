@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from shardline.canonical_json import Json
     from shardline.log.entry import Entry
     from shardline.log.model import Source as Identity
-    from shardline.log.version import Version
+    from shardline.log.version import StoredVersion
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +126,7 @@ class DismissReport:
         }
 
 
-def open_sources(version: Version) -> OpenSources:
+def open_sources(version: StoredVersion) -> OpenSources:
     """List the rejected sources and skipped duplicates of a version that are still open.
 
     Reads the entries that rejected or skipped them, and no others.
@@ -150,7 +150,7 @@ def open_sources(version: Version) -> OpenSources:
 
 
 def dismiss(
-    version: Version, sources: Iterable[str | Path | OpenSource], *, reason: str = ""
+    version: StoredVersion, sources: Iterable[str | Path | OpenSource], *, reason: str = ""
 ) -> DismissReport:
     """Dismiss rejected sources and skipped duplicates: they stay out, and are open no longer.
 
@@ -180,7 +180,7 @@ def dismiss(
     return DismissReport(version.name, entry, done, reason)
 
 
-def _choose(version: Version, sources: Iterable[str | Path | OpenSource]) -> list[OpenSource]:
+def _choose(version: StoredVersion, sources: Iterable[str | Path | OpenSource]) -> list[OpenSource]:
     """Find the open sources that a caller names. Raises SourceError for an unknown name."""
     if isinstance(sources, str | Path | RejectedSource | Duplicate):
         sources = [sources]
@@ -270,7 +270,7 @@ def _failure(entry: Entry) -> tuple[str, str]:
     return ("", given) if first is None else (first.check, first.detail or given)
 
 
-def _restored_keys(version: Version, entry: Entry) -> set[str]:
+def _restored_keys(version: StoredVersion, entry: Entry) -> set[str]:
     """Return the sources of a rejected snapshot whose shards the latest snapshot holds again."""
     state = version.state
     if entry.rejects is None or not state.snapshot:

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from shardline.execution.executor import Engine, Listener, Running
     from shardline.log.entry import Entry
     from shardline.log.model import Shard
-    from shardline.log.version import Version
+    from shardline.log.version import StoredVersion
     from shardline.operations.inspect import ShardReport
     from shardline.operations.repairing.mending import How
     from shardline.sidecars.receipt import Receipt
@@ -92,7 +92,7 @@ class RepairReport:
 
 
 def repair(
-    version: Version,
+    version: StoredVersion,
     *,
     shards: Iterable[str] | None = None,
     lossy: bool = False,
@@ -159,7 +159,7 @@ def _joined(errors: Sequence[WrongShardError]) -> WrongShardError:
     )
 
 
-def _chosen(version: Version, names: Iterable[str] | None) -> list[Shard]:
+def _chosen(version: StoredVersion, names: Iterable[str] | None) -> list[Shard]:
     """The shards of the newest snapshot, or those of them that are named."""
     there = version.newest().shards
     if names is None:
@@ -208,7 +208,7 @@ def _inspect(task: _InspectTask, running: Running) -> ShardReport:
     )
 
 
-def _plan(version: Version, report: ShardReport, limits: Limits) -> MendTask:
+def _plan(version: StoredVersion, report: ShardReport, limits: Limits) -> MendTask:
     shard = report.shard
     found = hash_object(version.store, report.name)
     if found == shard.sha256:
@@ -246,7 +246,7 @@ def _plan(version: Version, report: ShardReport, limits: Limits) -> MendTask:
     return replace(task, attempt=fresh_attempt(version.state, task.plans, task.attempt))
 
 
-def _tell(version: Version, reports: Sequence[ShardReport]) -> None:
+def _tell(version: StoredVersion, reports: Sequence[ShardReport]) -> None:
     """Say in the log that shards are damaged, as far as that is not said yet."""
     stays = version.state.stays.named([report.shard.name for report in reports])
     told = [
@@ -263,7 +263,7 @@ def _tell(version: Version, reports: Sequence[ShardReport]) -> None:
         version.attest(told)
 
 
-def _commit(version: Version, shard: Shard, how: How, receipt: Receipt) -> Repaired:
+def _commit(version: StoredVersion, shard: Shard, how: How, receipt: Receipt) -> Repaired:
     """Put the new shard in the place of the old one."""
     lost = lost_of(shard, receipt.shard)
     parameters: Json = {"shard": shard.name, "how": how, "lost_records": lost}

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from shardline.kernel.types import IntArray
     from shardline.log.entry import Entry
     from shardline.log.model import Shard
-    from shardline.log.version import Version
+    from shardline.log.version import StoredVersion
     from shardline.operations.erasing.relations import Relation
     from shardline.operations.known_sources import Landed
     from shardline.sidecars.receipt import Receipt
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 
 def exchange_for(
-    version: Version,
+    version: StoredVersion,
     replaces: Mapping[str, Sequence[Landed]],
     engine: Engine,
     progress: Listener | None = None,
@@ -88,7 +88,7 @@ def _landed_rows(
                 yield one.shard.name, np.arange(one.shard.records)
 
 
-def _relations(version: Version, history: VersionHistory) -> list[Relation]:
+def _relations(version: StoredVersion, history: VersionHistory) -> list[Relation]:
     """How records moved from shard to shard since; also what repairs salvaged of them."""
     log = version.log
     known = DatasetHistory(version.store, log.dataset, {log.version: history})
@@ -104,7 +104,7 @@ def _relations(version: Version, history: VersionHistory) -> list[Relation]:
 class _Salvaged:
     """What a repair left of a shard, as its row map tells."""
 
-    version: Version
+    version: StoredVersion
     old: str
     made: Shard
 
@@ -146,7 +146,7 @@ class _Salvaged:
         )
 
 
-def _task(version: Version, shard: Shard, rows: IntArray, limits: Limits) -> EraseTask:
+def _task(version: StoredVersion, shard: Shard, rows: IntArray, limits: Limits) -> EraseTask:
     """A shard to be written once more, without the rows that go."""
     log = version.log
     records = shard_file(version.newest(), shard)
@@ -164,7 +164,7 @@ def _task(version: Version, shard: Shard, rows: IntArray, limits: Limits) -> Era
 
 
 def _checked(
-    version: Version, tasks: Sequence[EraseTask], receipts: Sequence[Receipt]
+    version: StoredVersion, tasks: Sequence[EraseTask], receipts: Sequence[Receipt]
 ) -> Iterator[tuple[str, Shard]]:
     """The new shards by the names of the old ones; LogError if one is not as planned."""
     for task, receipt in zip(tasks, receipts, strict=True):

@@ -10,13 +10,13 @@ from shardline.errors import CondemnedShardError
 from shardline.log.changes import Restore, next_entry
 from shardline.log.model import Maker
 from shardline.log.snapshot import diff
-from shardline.log.version import Origin, Version, refuse_no_version, utc_now
+from shardline.log.version import Origin, StoredVersion, refuse_no_version, utc_now
 from shardline.provenance.dependencies import layers_below, read_directly
 from shardline.provenance.pins import hold_inputs
 
 if TYPE_CHECKING:
     from shardline.log.entry import Entry
-    from shardline.log.snapshot import Snapshot, SnapshotDiff
+    from shardline.log.snapshot import SnapshotDiff, StoredSnapshot
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class RestoreReport:
     snapshot that was restored.
     """
 
-    restored: Snapshot
+    restored: StoredSnapshot
     diff: SnapshotDiff
     entry: Entry | None
     dry_run: bool
@@ -38,7 +38,7 @@ class RestoreReport:
         return self.entry is not None and self.entry.published == self.entry.snapshot
 
 
-def restore_version(version: Version, which: str, *, dry_run: bool = False) -> RestoreReport:
+def restore_version(version: StoredVersion, which: str, *, dry_run: bool = False) -> RestoreReport:
     """Make an old snapshot the head as a new one.
 
     What it is read from in other versions is pinned again. Raises CondemnedShardError, a
@@ -62,7 +62,7 @@ def restore_version(version: Version, which: str, *, dry_run: bool = False) -> R
     return RestoreReport(restored, diff(head, restored), entry, dry_run)
 
 
-def _refuse_gone_below(snapshot: Snapshot) -> None:
+def _refuse_gone_below(snapshot: StoredSnapshot) -> None:
     """Refuse a snapshot that is read from shards of other versions which never come back."""
     gone = [one for one in layers_below(snapshot) if one.condemned is not None]
     if gone:
@@ -76,13 +76,13 @@ def _refuse_gone_below(snapshot: Snapshot) -> None:
         )
 
 
-def _hold_below(version: Version, snapshot: Snapshot) -> None:
+def _hold_below(version: StoredVersion, snapshot: StoredSnapshot) -> None:
     """Pin what a snapshot is read from, and what that is read from: vacuum may have let go of it.
 
     Of the snapshots that hold it, the newest is pinned which still can be.
     """
     for owner, names in read_directly(snapshot).items():
-        other = Version(version.store, owner)
+        other = StoredVersion(version.store, owner)
         left = set(names)
         for number in range(other.state.snapshot, 0, -1):
             listed = {stay.shard.name for stay in other.state.stays.at(number)}

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from shardline.errors import ShardlineError
 from shardline.log.sidecar_names import RECEIPT
-from shardline.log.version import Version
+from shardline.log.version import StoredVersion
 from shardline.operations.rebuild_plan import (
     Slice,
     numbered,
@@ -46,7 +46,7 @@ class SourceRows:
     records: int | None = None
 
 
-def source_rows(version: Version, shard: Shard, limits: Limits) -> SourceRows | None:
+def source_rows(version: StoredVersion, shard: Shard, limits: Limits) -> SourceRows | None:
     """The rows that a shard was made of, if their source is a file that is still the same."""
     entry, first_one = landing_of(version, shard)
     source = _source(entry, first_one, limits)
@@ -66,7 +66,7 @@ def source_rows(version: Version, shard: Shard, limits: Limits) -> SourceRows | 
     return SourceRows(source, first, first + records, records)
 
 
-def _receipt(version: Version, shard: Shard) -> Receipt | None:
+def _receipt(version: StoredVersion, shard: Shard) -> Receipt | None:
     """Read the receipt of a shard; None if it is missing, corrupt or not the committed one."""
     try:
         (data,) = SidecarReader.of(version).read([f"{shard.name}{RECEIPT}"])
@@ -93,7 +93,7 @@ def _source(entry: Entry, shard: Shard, limits: Limits) -> RecordSource | None:
         return None
 
 
-def input_slices(version: Version, shard: Shard, limits: Limits) -> tuple[Slice, ...] | None:
+def input_slices(version: StoredVersion, shard: Shard, limits: Limits) -> tuple[Slice, ...] | None:
     """The slices of other shards that a shard was rebuilt from, if those are still known."""
     entry, first_one = landing_of(version, shard)
     if entry.operation == "append":
@@ -112,7 +112,7 @@ def input_slices(version: Version, shard: Shard, limits: Limits) -> tuple[Slice,
 
 
 def _left_slices(
-    version: Version, entry: Entry, shard: Shard, limits: Limits
+    version: StoredVersion, entry: Entry, shard: Shard, limits: Limits
 ) -> tuple[Slice, ...] | None:
     """The spans of an old shard that a replacement left, as its receipt tells."""
     place = next(at for at, one in enumerate(entry.added) if one.shard.name == shard.name)
@@ -135,7 +135,7 @@ def _left_slices(
 
 
 def input_pieces(
-    version: Version, shard: Shard, limits: Limits
+    version: StoredVersion, shard: Shard, limits: Limits
 ) -> tuple[Slice | SourceRows, ...] | None:
     """What a shard was rebuilt from: slices that are intact, or else the rows these were made of.
 
@@ -150,7 +150,7 @@ def input_pieces(
         if is_intact(version.store, piece):
             found.append(piece)
             continue
-        of = Version(version.store, f"{piece.name.split('/')[0]}/{told.owner}")
+        of = StoredVersion(version.store, f"{piece.name.split('/')[0]}/{told.owner}")
         rows = source_rows(of, told, limits)
         deeper = (rows,) if rows is not None else input_pieces(of, told, limits)
         if piece.span is not None or piece.layered is not None or deeper is None:
@@ -165,11 +165,11 @@ def is_intact(store: Store, piece: Slice) -> bool:
     return all(hash_object(store, name, shard.bytes) == shard.sha256 for name, shard in files)
 
 
-def _inputs(version: Version, entry: Entry) -> list[Slice]:
+def _inputs(version: StoredVersion, entry: Entry) -> list[Slice]:
     """The shards that a rebuild read."""
     if entry.inputs:
         told = entry.inputs[0]
-        of = Version(version.store, told.shown)
+        of = StoredVersion(version.store, told.shown)
         return whole_slices(of.snapshot(told.snapshot))
     inputs = {
         piece.shard.name: piece for piece in whole_slices(version.snapshot(entry.snapshot - 1))

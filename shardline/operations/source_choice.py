@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from shardline.log.model import Source as Identity
-    from shardline.log.version import Version
+    from shardline.log.version import StoredVersion
     from shardline.sources import RecordSource
 
 OnDuplicate: TypeAlias = Literal["skip", "append"]
@@ -95,7 +95,7 @@ class Choice:
 
 
 def choose(
-    version: Version, sources: Sequence[tuple[RecordSource, Identity]], rules: SourceRules
+    version: StoredVersion, sources: Sequence[tuple[RecordSource, Identity]], rules: SourceRules
 ) -> Choice:
     """Decide on each source, as the log stands now; the order of the sources does not matter.
 
@@ -126,7 +126,7 @@ def choose(
 
 
 def _distinct(
-    version: Version, sources: Sequence[tuple[RecordSource, Identity]], choice: Choice
+    version: StoredVersion, sources: Sequence[tuple[RecordSource, Identity]], choice: Choice
 ) -> list[tuple[RecordSource, Identity]]:
     """The sources, each path and batch once."""
     found: dict[tuple[str | None, str | None], tuple[RecordSource, Identity]] = {}
@@ -149,7 +149,7 @@ def _distinct(
 
 
 def _settled(
-    version: Version,
+    version: StoredVersion,
     known: KnownSources,
     source: RecordSource,
     identity: Identity,
@@ -174,7 +174,7 @@ def _settled(
 
 
 def _has_changed(
-    version: Version, known: KnownSources, source: RecordSource, identity: Identity
+    version: StoredVersion, known: KnownSources, source: RecordSource, identity: Identity
 ) -> bool:
     """Return True if the rows of a batch are others than those that landed under its name.
 

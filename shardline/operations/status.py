@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
     from shardline.log.entry import Entry
     from shardline.log.shard_history import Stay
-    from shardline.log.snapshot import Snapshot
-    from shardline.log.version import Version
+    from shardline.log.snapshot import StoredSnapshot
+    from shardline.log.version import StoredVersion
     from shardline.operations.rejected_sources import OpenSources
 
 MAX_SNAPSHOTS = 20
@@ -45,7 +45,7 @@ class Obstacle:
 class Held:
     """A snapshot that is not published, and why."""
 
-    snapshot: Snapshot
+    snapshot: StoredSnapshot
     obstacles: tuple[Obstacle, ...]
 
 
@@ -58,8 +58,8 @@ class VersionStatus:
 
     version: str
     entries: int
-    newest: Snapshot | None
-    published: Snapshot | None
+    newest: StoredSnapshot | None
+    published: StoredSnapshot | None
     held: tuple[Held, ...]
     tags: dict[str, int]
     pins: dict[str, int]
@@ -67,7 +67,7 @@ class VersionStatus:
     sources: OpenSources
 
 
-def status_of(version: Version) -> VersionStatus:
+def status_of(version: StoredVersion) -> VersionStatus:
     """How a version stands. Of the snapshots newer than the published one, the last few."""
     refuse_no_version(version=version)
     state = version.state
@@ -93,11 +93,11 @@ def status_of(version: Version) -> VersionStatus:
     )
 
 
-def _held(version: Version, number: int) -> Held:
+def _held(version: StoredVersion, number: int) -> Held:
     return Held(version.snapshot(number), tuple(obstacles_of(version, number)))
 
 
-def obstacles_of(version: Version, number: int) -> Iterator[Obstacle]:
+def obstacles_of(version: StoredVersion, number: int) -> Iterator[Obstacle]:
     """Yield each reason why a snapshot is not published."""
     state = version.state
     moment = state.timeline.moment(number)
@@ -122,7 +122,7 @@ def obstacles_of(version: Version, number: int) -> Iterator[Obstacle]:
             yield Obstacle(check, "missing", 0, "")
 
 
-def _on_shards(version: Version, stays: Sequence[Stay], check: str) -> Iterator[Obstacle]:
+def _on_shards(version: StoredVersion, stays: Sequence[Stay], check: str) -> Iterator[Obstacle]:
     flag = 1 << version.state.bits.get(check, 31)
     failed = [stay for stay in stays if stay.failed & flag]
     unknown = [stay for stay in stays if not (stay.failed | stay.passed) & flag]
@@ -133,7 +133,7 @@ def _on_shards(version: Version, stays: Sequence[Stay], check: str) -> Iterator[
         yield Obstacle(check, "missing", len(unknown), "")
 
 
-def _why(version: Version, told: int, first: int, check: str) -> str:
+def _why(version: StoredVersion, told: int, first: int, check: str) -> str:
     """What the latest failure of a check says.
 
     `told` is the entry of the latest failure of any check: that of this one may stand before it.

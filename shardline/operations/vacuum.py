@@ -29,7 +29,7 @@ from shardline.log.log import CHECKPOINT_NAME
 from shardline.log.model import SHARD_NAME
 from shardline.log.retention import unreferenced
 from shardline.log.sidecar_names import RECEIPT, ROWS
-from shardline.log.version import Version, utc_now
+from shardline.log.version import StoredVersion, utc_now
 from shardline.operations.incomplete import incomplete_error
 from shardline.provenance.dependencies import Needs, needless_pins
 from shardline.provenance.log_evidence import LogEvidence
@@ -122,7 +122,7 @@ class _Run:
         """Return True for a file from before the time to keep; without one, for every file."""
         return not self.keep or file.modified < self.now - self.keep
 
-    def believes(self, version: Version) -> bool:
+    def believes(self, version: StoredVersion) -> bool:
         """Return True if a version has a log, or is said to have had none ever."""
         return self.evidence.has_log(version.name) or version.log.version in self.without_log
 
@@ -194,7 +194,7 @@ def _vacuum(
     delete: bool,
 ) -> VacuumReport:
     versions = _holders_first(
-        Version(run.store, f"{run.dataset}/{one}", clock=clock) for one in names
+        StoredVersion(run.store, f"{run.dataset}/{one}", clock=clock) for one in names
     )
     at_once = delete and not run.keep
     needless = _let_go(versions, run) if at_once else {}
@@ -241,14 +241,14 @@ def _present(store: Store, dataset: str, *, probe: bool) -> datetime:
     return min(now, probe_time(store, dataset)) if probe else now
 
 
-def _holders_first(versions: Iterable[Version]) -> list[Version]:
+def _holders_first(versions: Iterable[StoredVersion]) -> list[StoredVersion]:
     """The versions of a dataset in an order in which those that hold others come before these.
 
     What a holder gives up is announced in its own log before it is looked at what it needs: so it
     cannot be brought back while what it is read from goes.
     """
     left = {version.name: version for version in versions}
-    order: list[Version] = []
+    order: list[StoredVersion] = []
 
     def place(name: str) -> None:
         version = left.pop(name, None)
@@ -262,7 +262,7 @@ def _holders_first(versions: Iterable[Version]) -> list[Version]:
     return order
 
 
-def _let_go(versions: list[Version], run: _Run) -> dict[str, list[str]]:
+def _let_go(versions: list[StoredVersion], run: _Run) -> dict[str, list[str]]:
     """Let go of the pins that nothing needs, and tell which, by version.
 
     Whoever derives a version pins its inputs before and behind its commit. So it is looked once
@@ -349,7 +349,7 @@ def _shard_files(doomed: list[Doomed]) -> int:
 
 
 def _shards_to_go(
-    version: Version,
+    version: StoredVersion,
     files: list[ObjectInfo],
     run: _Run,
     needs: Needs,
@@ -397,7 +397,7 @@ def _shards_to_go(
     return doomed + _quarantine_to_go(version, set(own), set(chosen), run)
 
 
-def _own(version: Version, files: list[ObjectInfo]) -> dict[str, ObjectInfo]:
+def _own(version: StoredVersion, files: list[ObjectInfo]) -> dict[str, ObjectInfo]:
     """The files that are shards of a version, by their names."""
     return {
         name: file
@@ -407,7 +407,7 @@ def _own(version: Version, files: list[ObjectInfo]) -> dict[str, ObjectInfo]:
     }
 
 
-def _erased(version: Version, names: Iterable[str]) -> set[str]:
+def _erased(version: StoredVersion, names: Iterable[str]) -> set[str]:
     """The shards that an erase gave up, and no vacuum has announced yet.
 
     They never come back, but whoever holds a snapshot with them may read it for as long as before.
@@ -431,7 +431,7 @@ def _free_of_erased(state: State, needs: Needs) -> set[str]:
 
 
 def _files_beside_to_go(
-    version: Version,
+    version: StoredVersion,
     files: list[ObjectInfo],
     staying: set[str],
     going: set[str],
@@ -458,7 +458,7 @@ def _files_beside_to_go(
 
 
 def _quarantine_to_go(
-    version: Version, shards: set[str], going: set[str], run: _Run
+    version: StoredVersion, shards: set[str], going: set[str], run: _Run
 ) -> list[Doomed]:
     """The refused rows of parts that were never committed: with their shard, or without one."""
     known = set(version.state.stays.names().to_pylist())
@@ -481,7 +481,7 @@ def _quarantine_to_go(
     return [_doomed(file, why) for file in doomed]
 
 
-def _files_told(version: Version) -> set[str]:
+def _files_told(version: StoredVersion) -> set[str]:
     """The quarantine files that entries refer to."""
     return {
         name
@@ -491,7 +491,7 @@ def _files_told(version: Version) -> set[str]:
     }
 
 
-def _checkpoints_to_go(version: Version, run: _Run) -> list[Doomed]:
+def _checkpoints_to_go(version: StoredVersion, run: _Run) -> list[Doomed]:
     found = version.store.list(version.log.folder)
     checkpoints = [file for file in found if CHECKPOINT_NAME.fullmatch(_leaf(file.name))]
     return [

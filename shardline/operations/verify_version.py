@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
     from shardline.log.layers import Layer, Stack
     from shardline.log.model import Shard
-    from shardline.log.snapshot import Snapshot
-    from shardline.log.version import Version
+    from shardline.log.snapshot import StoredSnapshot
+    from shardline.log.version import StoredVersion
     from shardline.operations.inspect import ShardReport
 
 
@@ -42,7 +42,7 @@ class VersionReport:
     `vacuumed` are the shards that are not sound because vacuum deleted them.
     """
 
-    snapshot: Snapshot | None
+    snapshot: StoredSnapshot | None
     log: LogReport | None
     shards: list[ShardReport]
     bases: list[ShardReport] = field(default_factory=list)
@@ -57,7 +57,7 @@ class VersionReport:
 
 
 def verify_version(
-    version: Version,
+    version: StoredVersion,
     which: str = "newest",
     *,
     quick: bool = False,
@@ -106,7 +106,7 @@ def verify_version(
 class _Verifier:
     """Verifies shards as files: small ones together, as long as all are sound."""
 
-    version: Version
+    version: StoredVersion
     quick: bool
     limits: Limits
     progress: Callable[[Shard, int], None] | None
@@ -142,7 +142,7 @@ class _Verifier:
         )
 
 
-def _below(snapshot: Snapshot, stacks: list[Stack]) -> list[Layer]:
+def _below(snapshot: StoredSnapshot, stacks: list[Stack]) -> list[Layer]:
     """What the shards are read from; of a plan that leads nowhere, its own report tells that."""
     found: dict[str, Layer] = {}
     for stack in stacks:
@@ -154,7 +154,7 @@ def _below(snapshot: Snapshot, stacks: list[Stack]) -> list[Layer]:
     return list(found.values())
 
 
-def _deleted(version: Version, layer: Layer) -> str:
+def _deleted(version: StoredVersion, layer: Layer) -> str:
     """In which entry vacuum announced that it deletes a shard; empty if it did not."""
     own = layer.version == version.name
     entry = version.state.condemned_in(layer.shard.name) if own else layer.condemned
@@ -163,7 +163,7 @@ def _deleted(version: Version, layer: Layer) -> str:
     return f"vacuum deleted it in entry {entry}" + ("" if own else f" of {layer.version}")
 
 
-def bytes_to_verify(snapshot: Snapshot) -> int:
+def bytes_to_verify(snapshot: StoredSnapshot) -> int:
     """How many bytes verifying a snapshot reads."""
     below = _below(snapshot, stacks_of(snapshot))
     return snapshot.bytes + sum(layer.shard.bytes for layer in below)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from shardline.errors import LogError
-from shardline.log.version import Version
+from shardline.log.version import StoredVersion
 from shardline.pairing.budget import Estimate
 from shardline.pairing.grid import triangle_row
 
@@ -44,7 +44,7 @@ class _Told:
 
 
 def keep(
-    into: Version,
+    into: StoredVersion,
     state: State,
     origins: tuple[Origin, Origin],
     told: Json,
@@ -85,7 +85,7 @@ def _all_of(right: IntArray, cover: Cover, count: int) -> bool:
 class _Reading:
     """Entries of a combination, each read once."""
 
-    def __init__(self, into: Version, origins: tuple[Origin, Origin], told: Json) -> None:
+    def __init__(self, into: StoredVersion, origins: tuple[Origin, Origin], told: Json) -> None:
         self._into = into
         self._told = told
         self._origins = origins
@@ -136,7 +136,7 @@ class _Reading:
             return None
         name = told.shown
         if name != version.name:
-            version = Version(version.store, name)
+            version = StoredVersion(version.store, name)
         try:
             snapshot = version.snapshot(told.snapshot)
         except LogError:

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from shardline.errors import DamagedLogError
 from shardline.log.model import PLAN
-from shardline.log.version import Version
+from shardline.log.version import StoredVersion
 from shardline.pairing.coverage import Cover
 
 if TYPE_CHECKING:
@@ -51,7 +51,9 @@ class BrokenDependency:
 
 
 def broken_dependencies(
-    version: Version, snapshot: int, open_version: Callable[[str], Version] | None = None
+    version: StoredVersion,
+    snapshot: int,
+    open_version: Callable[[str], StoredVersion] | None = None,
 ) -> list[BrokenDependency]:
     """List the shards of other versions that a snapshot needs and that are no longer sound.
 
@@ -64,7 +66,7 @@ def broken_dependencies(
         One dependency for each shard, at any depth. Empty for a snapshot that needs no other
         version, or none of whose dependencies failed a check or was removed.
     """
-    opened = open_version or (lambda name: Version(version.store, name))
+    opened = open_version or (lambda name: StoredVersion(version.store, name))
     broken: dict[tuple[str, str], BrokenDependency] = {}
     rows = version.state.stays.rows_at(snapshot)
     left = list(_needed(version, rows, opened, broken).items())
@@ -86,7 +88,7 @@ def broken_dependencies(
 
 
 def _rows_of(
-    holder: Version, names: set[str], broken: dict[tuple[str, str], BrokenDependency]
+    holder: StoredVersion, names: set[str], broken: dict[tuple[str, str], BrokenDependency]
 ) -> NDArray[np.int64]:
     """Return the rows of named shards, and note those that failed a check or are unknown."""
     state = holder.state
@@ -106,9 +108,9 @@ def _rows_of(
 
 
 def _needed(
-    version: Version,
+    version: StoredVersion,
     rows: NDArray[np.int64],
-    opened: Callable[[str], Version],
+    opened: Callable[[str], StoredVersion],
     broken: dict[tuple[str, str], BrokenDependency],
 ) -> dict[str, set[str]]:
     """Return the shards of other versions that some shards are read with, by version."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from shardline.log.version import Version
+from shardline.log.version import StoredVersion
 from shardline.provenance.discovery import find_all_versions, find_versions
 from shardline.provenance.feature_origins import FieldOrigin, field_origins
 from shardline.storage import open_store
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from shardline.log.entry import Entry
-    from shardline.log.snapshot import Snapshot
+    from shardline.log.snapshot import StoredSnapshot
     from shardline.storage import Store
 
 
@@ -23,7 +23,7 @@ class Catalog:
 
     def __init__(self, root: Store | Path | str) -> None:
         self.store = open_store(root)
-        self._versions: dict[str, Version] = {}
+        self._versions: dict[str, StoredVersion] = {}
         self._entries: dict[str, tuple[Entry, ...]] = {}
 
     def names(self, dataset: str | None = None) -> list[str]:
@@ -36,10 +36,10 @@ class Catalog:
             return find_all_versions(self.store)
         return [f"{dataset}/{name}" for name in find_versions(self.store, dataset)]
 
-    def version(self, name: str) -> Version:
+    def version(self, name: str) -> StoredVersion:
         """A version, which may not be there."""
         if name not in self._versions:
-            self._versions[name] = Version(self.store, name)
+            self._versions[name] = StoredVersion(self.store, name)
         return self._versions[name]
 
     def entries(self, name: str) -> tuple[Entry, ...]:
@@ -53,7 +53,7 @@ class Catalog:
         version = self.version(name)
         return version.log.entry(version.snapshot(snapshot).entry)
 
-    def origins_of(self, snapshot: Snapshot) -> Mapping[str, FieldOrigin]:
+    def origins_of(self, snapshot: StoredSnapshot) -> Mapping[str, FieldOrigin]:
         """Where each feature of a snapshot comes from; none, if its records were appended."""
         version, number = self.version(snapshot.version), snapshot.number
         timeline = version.state.timeline

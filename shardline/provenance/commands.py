@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from shardline.arguments import TARGET_BYTES
 from shardline.errors import ShardlineError
 from shardline.hints import Command, Hint
-from shardline.log.version import Version
+from shardline.log.version import StoredVersion
 from shardline.provenance.consumers import consumers_of
 from shardline.provenance.dependencies import layers_below, object_of
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from shardline.canonical_json import Json
     from shardline.log.entry import Entry
-    from shardline.log.snapshot import Snapshot
+    from shardline.log.snapshot import StoredSnapshot
     from shardline.provenance.log_index import Histories
     from shardline.storage import Store
 
@@ -45,7 +45,7 @@ def words_again(entry: Entry) -> tuple[str, ...]:
     return entry.operation, *words
 
 
-def arguments_again(version: Version) -> tuple[str, ...] | None:
+def arguments_again(version: StoredVersion) -> tuple[str, ...] | None:
     """The arguments that make a version follow its inputs; None if the log does not tell all."""
     entry = made_by(version, version.state.snapshot)
     words = () if entry is None else words_again(entry)
@@ -53,7 +53,7 @@ def arguments_again(version: Version) -> tuple[str, ...] | None:
     return words if words and known else None
 
 
-def made_by(version: Version, snapshot: int) -> Entry | None:
+def made_by(version: StoredVersion, snapshot: int) -> Entry | None:
     """The entry that last made a snapshot, or one that it goes back to, of its inputs."""
     timeline = version.state.timeline
     while snapshot:
@@ -70,7 +70,7 @@ def again_advice(store: Store, name: str, snapshot: int, lost: str = "") -> Hint
     If its newest snapshot does without that object already, the hint releases the old snapshot.
     """
     try:
-        version = Version(store, name)
+        version = StoredVersion(store, name)
         if lost and (other := moving_on(version, snapshot, {lost})):
             return other
         entry = made_by(version, snapshot)
@@ -86,7 +86,7 @@ def again_advice(store: Store, name: str, snapshot: int, lost: str = "") -> Hint
 def _between(store: Store, entry: Entry, lost: str) -> Iterator[Command]:
     """The commands for those inputs that are themselves read from what is lost."""
     for told in dict.fromkeys(one.shown for one in entry.inputs) if lost else ():
-        version = Version(store, told)
+        version = StoredVersion(store, told)
         newest = version.newest()
         if any(object_of(one) == lost for one in layers_below(newest)):
             made = made_by(version, newest.number)
@@ -185,7 +185,7 @@ _WORDS = {
 }
 
 
-def moving_on(version: Version, snapshot: int, lost: Collection[str]) -> Hint | None:
+def moving_on(version: StoredVersion, snapshot: int, lost: Collection[str]) -> Hint | None:
     """Return the way out for an old snapshot that needs lost objects; None if there is none.
 
     Nothing makes them anew for it, but the newest may do without them.
@@ -205,12 +205,12 @@ def moving_on(version: Version, snapshot: int, lost: Collection[str]) -> Hint | 
     return Hint.of(hint, f"; to release {old}, run ", Hint.join(" and ", commands))
 
 
-def _needs(snapshot: Snapshot, lost: Collection[str]) -> bool:
+def _needs(snapshot: StoredSnapshot, lost: Collection[str]) -> bool:
     own = (snapshot.shard_name(shard) for shard in snapshot.shards)
     return any(one in lost for one in (*own, *map(object_of, layers_below(snapshot))))
 
 
-def _holds(version: Version, snapshot: int, newest: Snapshot) -> Iterator[Command]:
+def _holds(version: StoredVersion, snapshot: int, newest: StoredSnapshot) -> Iterator[Command]:
     """The commands that move, or take away, what keeps a snapshot."""
     for tag, hold in sorted(version.state.tags.items()):
         if hold.snapshot == snapshot:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from shardline.log.entry import Entry
     from shardline.log.model import Hold
     from shardline.log.state import State
-    from shardline.log.version import Version
+    from shardline.log.version import StoredVersion
 
 CONSUME, RELEASE = "consume", "release"
 CONSUMER_PREFIX = "consumer "
@@ -101,7 +101,7 @@ class SetConsumer:
 
 
 def register(
-    version: Version, snapshot: int, name: str, *, run: str = "", commit: str = ""
+    version: StoredVersion, snapshot: int, name: str, *, run: str = "", commit: str = ""
 ) -> Entry | None:
     """Say that someone reads a snapshot, and keep it for them; None if that is known already.
 
@@ -111,7 +111,7 @@ def register(
 
 
 def release(
-    version: Version, name: str, *, run: str | None = None, snapshot: int | None = None
+    version: StoredVersion, name: str, *, run: str | None = None, snapshot: int | None = None
 ) -> list[Consumer]:
     """Let go of what a consumer holds: of one run and one snapshot, if told, or of all."""
     version.refresh()
@@ -135,7 +135,7 @@ def release(
     return held
 
 
-def consumers_of(version: Version) -> list[Consumer]:
+def consumers_of(version: StoredVersion) -> list[Consumer]:
     """Those who hold snapshots of a version; no entry of the log is read."""
     holds = sorted(version.state.pins.items())
     found = [_held(version.name, name, hold) for name, hold in holds]
@@ -170,7 +170,7 @@ def all_consumers(version: str, entries: Iterable[Entry]) -> list[Consumer]:
 
 
 def who_read(
-    version: Version, shards: Iterable[str], consumers: Sequence[Consumer]
+    version: StoredVersion, shards: Iterable[str], consumers: Sequence[Consumer]
 ) -> list[Consumer]:
     """Those of a version's consumers whose snapshot holds one of these shards.
 

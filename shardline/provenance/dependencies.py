@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from shardline.errors import ObjectMissingError
 from shardline.log.layers import Layer, stacks_of
 from shardline.log.retention import retained
-from shardline.log.version import Version
+from shardline.log.version import StoredVersion
 from shardline.pairing.pair_plan import PairPlan
 from shardline.provenance.pins import holder_of, pins_of
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from shardline.log.layers import Stack
     from shardline.log.model import Hold, Input, Shard
-    from shardline.log.snapshot import Snapshot
+    from shardline.log.snapshot import StoredSnapshot
     from shardline.log.state import State
     from shardline.provenance.log_evidence import LogEvidence
     from shardline.storage import Store
@@ -44,7 +44,7 @@ class Needs:
         self.now, self.keep = now, keep
         self._evidence = evidence
         self._store = store
-        self._versions: dict[str, Version] = {}
+        self._versions: dict[str, StoredVersion] = {}
         self._kept: dict[str, dict[str, Shard]] = {}
         self._plans: dict[str, PairPlan] = {}
 
@@ -60,45 +60,47 @@ class Needs:
             return None
         return self._evidence.released(state, self.now, erased=erased)
 
-    def opened(self, name: str) -> Version:
+    def opened(self, name: str) -> StoredVersion:
         """A version as it stood when it was first asked for, or at the last refresh."""
         if name not in self._versions:
-            self._versions[name] = Version(self._store, name)
+            self._versions[name] = StoredVersion(self._store, name)
         return self._versions[name]
 
-    def of(self, version: Version) -> dict[str, set[str]]:
+    def of(self, version: StoredVersion) -> dict[str, set[str]]:
         """The shards of a version that each of its holders needs."""
         return self._of(version, ())
 
-    def kept(self, version: Version) -> Mapping[str, Shard]:
+    def kept(self, version: StoredVersion) -> Mapping[str, Shard]:
         """The shards of a version that its kept snapshots have, or others need."""
         return self._shards(version, ())
 
-    def below(self, holder: Version, shard: Shard, version: Version) -> set[str]:
+    def below(self, holder: StoredVersion, shard: Shard, version: StoredVersion) -> set[str]:
         """The shards of a version without which one of a holder cannot be read."""
         if shard.base is not None:
             same = holder.log.dataset == version.log.dataset
             return {shard.base.name} if same and shard.base.owner == version.log.version else set()
         return self._paired(holder, shard, version) if shard.virtual else set()
 
-    def by(self, holder: str, version: Version) -> set[str]:
+    def by(self, holder: str, version: StoredVersion) -> set[str]:
         """The shards of a version that a holder needs."""
         return self._by(self.opened(holder), version, ())
 
-    def _of(self, version: Version, above: tuple[str, ...]) -> dict[str, set[str]]:
+    def _of(self, version: StoredVersion, above: tuple[str, ...]) -> dict[str, set[str]]:
         holders = {holder_of(pin) for pin in version.state.pins} - {None, version.name}
         return {
             name: self._by(self.opened(name), version, above)
             for name in sorted(one for one in holders if one is not None)
         }
 
-    def _by(self, holder: Version, version: Version, above: tuple[str, ...]) -> set[str]:
+    def _by(
+        self, holder: StoredVersion, version: StoredVersion, above: tuple[str, ...]
+    ) -> set[str]:
         names: set[str] = set()
         for shard in self._shards(holder, (*above, version.name)).values():
             names |= self.below(holder, shard, version)
         return names
 
-    def _shards(self, version: Version, above: tuple[str, ...]) -> dict[str, Shard]:
+    def _shards(self, version: StoredVersion, above: tuple[str, ...]) -> dict[str, Shard]:
         if version.name in above:
             # Two that hold each other: all that is pinned counts as needed.
             return self._listed(version, frozenset())
@@ -111,7 +113,7 @@ class Needs:
             self._kept[version.name] = found
         return self._kept[version.name]
 
-    def _listed(self, version: Version, but: frozenset[str]) -> dict[str, Shard]:
+    def _listed(self, version: StoredVersion, but: frozenset[str]) -> dict[str, Shard]:
         """The shards of the kept snapshots that vacuum has not announced yet."""
         state = version.state
         kept = retained(state, self.now, self.keep, but=but, released=self.released(state))
@@ -124,7 +126,7 @@ class Needs:
         erasing = {at for at in condemned.values() if version.log.entry(at).operation == "erase"}
         return {n: one for n, one in found.items() if condemned.get(n) in {None, *erasing}}
 
-    def _paired(self, holder: Version, shard: Shard, version: Version) -> set[str]:
+    def _paired(self, holder: StoredVersion, shard: Shard, version: StoredVersion) -> set[str]:
         """The shards of a version that a plan pairs; all that are pinned for one that is lost."""
         path = holder.shard_name(shard)
         try:
@@ -143,7 +145,7 @@ class Needs:
 
 
 def needless_pins(
-    version: Version, needs: Needs, let_go: Mapping[str, Hold] | None = None
+    version: StoredVersion, needs: Needs, let_go: Mapping[str, Hold] | None = None
 ) -> list[str]:
     """The pins on snapshots of a version by which their holders keep nothing that they need.
 
@@ -167,7 +169,7 @@ def needless_pins(
     return sorted(found)
 
 
-def let_go_of_erased(into: Version, base: Version, now: datetime) -> None:
+def let_go_of_erased(into: StoredVersion, base: StoredVersion, now: datetime) -> None:
     """Let go of pins on snapshots of a base with erased shards, if the newest one has what is left.
 
     What a version needs is that of its kept snapshots; an old one with a tag still needs the old.
@@ -186,7 +188,7 @@ def object_of(layer: Layer) -> str:
     return f"{layer.version.partition('/')[0]}/shards/{layer.shard.name}"
 
 
-def layers_below(snapshot: Snapshot, stacks: Iterable[Stack] | None = None) -> list[Layer]:
+def layers_below(snapshot: StoredSnapshot, stacks: Iterable[Stack] | None = None) -> list[Layer]:
     """The shards of other versions that a snapshot is read from, each once.
 
     Raises LogError, StorageError or ValueError if a plan does not lead to what it pairs.
@@ -195,7 +197,7 @@ def layers_below(snapshot: Snapshot, stacks: Iterable[Stack] | None = None) -> l
     return list({object_of(one): one for one in _below(snapshot, listed)}.values())
 
 
-def read_directly(snapshot: Snapshot) -> dict[str, set[str]]:
+def read_directly(snapshot: StoredSnapshot) -> dict[str, set[str]]:
     """The shards that those of a snapshot lie on or pair, by the versions in whose logs they are.
 
     Raises LogError, StorageError or ValueError if a plan does not lead to what it pairs.
@@ -207,24 +209,24 @@ def read_directly(snapshot: Snapshot) -> dict[str, set[str]]:
             found.setdefault(f"{dataset}/{shard.base.owner}", set()).add(shard.base.name)
         elif shard.virtual:
             for told, places in _sides(snapshot, shard):
-                side = Version(snapshot.store, told.shown).snapshot(told.snapshot)
+                side = StoredVersion(snapshot.store, told.shown).snapshot(told.snapshot)
                 names = found.setdefault(told.shown, set())
                 names.update(one.name for one in side.shards[slice(*places)])
     return found
 
 
-def _sides(snapshot: Snapshot, shard: Shard) -> Sequence[tuple[Input, tuple[int, int]]]:
+def _sides(snapshot: StoredSnapshot, shard: Shard) -> Sequence[tuple[Input, tuple[int, int]]]:
     """The snapshots that a plan pairs, and which of their shards."""
     return PairPlan.read(snapshot.store, snapshot.shard_name(shard), shard).sides
 
 
-def _below(snapshot: Snapshot, stacks: Iterable[Stack]) -> Iterator[Layer]:
+def _below(snapshot: StoredSnapshot, stacks: Iterable[Stack]) -> Iterator[Layer]:
     for stack in stacks:
         yield from stack.layers[:-1]
         if not stack.top.shard.virtual:
             continue
         for told, places in _sides(snapshot, stack.top.shard):
-            version = Version(snapshot.store, told.shown)
+            version = StoredVersion(snapshot.store, told.shown)
             side = version.snapshot(told.snapshot)
             paired = stacks_of(side)[slice(*places)]
             for one in paired:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from shardline.errors import ShardlineError
 from shardline.log.layers import stacks_of
-from shardline.log.version import Version
+from shardline.log.version import StoredVersion
 from shardline.provenance.commands import command_again, made_by
 from shardline.provenance.dependencies import layers_below, object_of
 from shardline.provenance.discovery import find_all_versions
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from shardline.hints import Command
     from shardline.log.entry import Entry
-    from shardline.log.snapshot import Snapshot
+    from shardline.log.snapshot import StoredSnapshot
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class Follower:
 
 
 def followers_of(
-    version: Version, replaced: Collection[str], changed: Collection[str]
+    version: StoredVersion, replaced: Collection[str], changed: Collection[str]
 ) -> list[Follower]:
     """The versions of the root that stand on shards of this one, in the order to make them again.
 
@@ -51,7 +51,7 @@ def followers_of(
     found: dict[str, tuple[Entry, Follower]] = {}
     for name in find_all_versions(store):
         try:
-            told = stands_on.follower(Version(store, name))
+            told = stands_on.follower(StoredVersion(store, name))
         except (ShardlineError, ValueError):
             continue
         if told is not None:
@@ -67,7 +67,7 @@ class _StandsOn:
     replaced: frozenset[str]
     changed: frozenset[str]
 
-    def follower(self, version: Version) -> tuple[Entry, Follower] | None:
+    def follower(self, version: StoredVersion) -> tuple[Entry, Follower] | None:
         """A version that does, and the entry that made it."""
         if not version.exists or not version.state.snapshot or version.name == self.origin:
             return None
@@ -81,7 +81,7 @@ class _StandsOn:
             return None
         return entry, Follower(str(snapshot), reads, command_again(entry))
 
-    def _is_copied(self, version: Version, snapshot: Snapshot) -> bool:
+    def _is_copied(self, version: StoredVersion, snapshot: StoredSnapshot) -> bool:
         """Whether a shard of a snapshot was made of a changed one, as far as its entry tells."""
         seen: dict[tuple[str, int], set[str]] = {}
         for shard in snapshot.shards if self.changed else ():
@@ -91,12 +91,12 @@ class _StandsOn:
             for told in entry.inputs:
                 key = told.shown, told.snapshot
                 if key not in seen:
-                    seen[key] = self._touched(Version(version.store, key[0]).snapshot(key[1]))
+                    seen[key] = self._touched(StoredVersion(version.store, key[0]).snapshot(key[1]))
                 if base in seen[key] or (base is None and seen[key]):
                     return True
         return False
 
-    def _touched(self, snapshot: Snapshot) -> set[str]:
+    def _touched(self, snapshot: StoredSnapshot) -> set[str]:
         """The shards of a snapshot that are changed, or are read from what is."""
         return {
             stack.top.shard.name

@@ -15,7 +15,7 @@ from shardline.errors import DamagedLogError, IncompleteLogError
 from shardline.hints import Hint
 from shardline.log.log import CHECKPOINT_NAME, ENTRY_NAME, Log
 from shardline.log.retention import ReleaseTimes
-from shardline.log.version import Version
+from shardline.log.version import StoredVersion
 from shardline.provenance.discovery import find_all_versions
 from shardline.provenance.pins import holder_of
 
@@ -205,7 +205,7 @@ class LogEvidence:
             yield Missing(owner, "its log is missing", by, shard=shard)
             return
         if owner not in known:
-            known[owner] = Version(self._store, owner).state
+            known[owner] = StoredVersion(self._store, owner).state
         if not known[owner].knows(shard):
             yield Missing(owner, "its log does not know the shard", by, shard=shard)
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from shardline.log.entry import Entry
     from shardline.log.model import Input, Shard
     from shardline.log.shard_history import Stay
-    from shardline.log.version import Version
+    from shardline.log.version import StoredVersion
     from shardline.provenance.catalog import Catalog
     from shardline.provenance.feature_origins import FieldOrigin
     from shardline.sidecars.receipt import Receipt
@@ -256,7 +256,7 @@ def base_of(entry: Entry, place: int) -> str:
     )
 
 
-def landing_of(version: Version, shard: Shard) -> tuple[Entry, Shard]:
+def landing_of(version: StoredVersion, shard: Shard) -> tuple[Entry, Shard]:
     """The entry that brought a shard in, and the shard; of one made by a repair, the first one."""
     stay = version.state.stays.named([shard.name])[shard.name]
     entry = version.log.entry(stay.landed)

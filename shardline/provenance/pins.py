@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from shardline.log.version import Origin, Version
+    from shardline.log.version import Origin, StoredVersion
 
 _PIN = re.compile(r"(?P<holder>[^ /]+/[^ /]+) on (?P<snapshot>\d+)")
 
@@ -29,7 +29,7 @@ def holder_of(pin: str) -> str | None:
     return None if told is None else told["holder"]
 
 
-def hold_inputs(into: Version, origins: Sequence[Origin]) -> None:
+def hold_inputs(into: StoredVersion, origins: Sequence[Origin]) -> None:
     """Pin the snapshots that a version is about to need.
 
     Raises CondemnedShardError if vacuum took a shard of one.
@@ -39,7 +39,7 @@ def hold_inputs(into: Version, origins: Sequence[Origin]) -> None:
         origin.version.pin(pin_name(into.name, number), number, f"{into.name} is read with it")
 
 
-def let_go(into: Version, origins: Sequence[Origin]) -> None:
+def let_go(into: StoredVersion, origins: Sequence[Origin]) -> None:
     """Let go of the pins that those on these snapshots make needless."""
     for origin in origins:
         kept = {shard.name for shard in origin.snapshot.shards}
@@ -51,7 +51,7 @@ def let_go(into: Version, origins: Sequence[Origin]) -> None:
                 origin.version.pin(name, None)
 
 
-def pins_of(version: Version, into: str) -> Iterator[tuple[str, int]]:
+def pins_of(version: StoredVersion, into: str) -> Iterator[tuple[str, int]]:
     """The pins by which a version holds snapshots of this one."""
     for name, hold in sorted(version.state.pins.items()):
         told = _PIN.fullmatch(name)

@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from shardline.log.model import Shard
-    from shardline.log.version import Version
+    from shardline.log.version import StoredVersion
 
 
-def command_to_mend(version: Version, damaged: Iterable[Shard]) -> Command | None:
+def command_to_mend(version: StoredVersion, damaged: Iterable[Shard]) -> Command | None:
     """Return the command that recreates corrupt shards of the latest snapshot, if known.
 
     What derived one leaves the others as they are, if the log says which are damaged.
@@ -32,13 +32,13 @@ def command_to_mend(version: Version, damaged: Iterable[Shard]) -> Command | Non
     return Command.of("repair", version.name)
 
 
-def known_damaged(version: Version) -> list[Shard]:
+def known_damaged(version: StoredVersion) -> list[Shard]:
     """The shards of the newest snapshot of which the log says that they are damaged."""
     stays = version.state.stays.at(version.state.snapshot)
     return [stay.shard for stay in stays if is_in(version, stay.failed, INTEGRITY)]
 
 
-def is_derived(version: Version, shard: Shard) -> bool:
+def is_derived(version: StoredVersion, shard: Shard) -> bool:
     """Whether a shard was made of others by a function or a rule, and not copied or appended."""
     if shard.base is not None or shard.virtual:
         return True

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping
 
     from shardline.canonical_json import Json
-    from shardline.log.version import Version
+    from shardline.log.version import StoredVersion
     from shardline.provenance.dependencies import Needs
     from shardline.storage import ObjectInfo
 
@@ -92,7 +92,7 @@ _NOW_IF_UNREAD = "delete them now if nothing reads them"
 class _Staying:
     """The shards of a version that stay though its newest snapshot does without them."""
 
-    version: Version
+    version: StoredVersion
     files: Mapping[str, ObjectInfo]
     erased: Collection[str]
 
@@ -109,7 +109,7 @@ class _Staying:
 
 
 def keepers_of(
-    version: Version,
+    version: StoredVersion,
     staying: Mapping[str, ObjectInfo],
     erased: Collection[str],
     needs: Needs,
@@ -145,13 +145,13 @@ def keepers_of(
         yield old.keeper("writer", version.name, why, let_go_of, unknown)
 
 
-def _young(version: Version, needs: Needs) -> set[int]:
+def _young(version: StoredVersion, needs: Needs) -> set[int]:
     """The snapshots that were in use within the time to keep."""
     state = version.state
     return set(recently_released(state, needs.now, needs.keep, needs.released(state)).tolist())
 
 
-def keeper_without_log(version: Version, files: Mapping[str, ObjectInfo]) -> Iterator[Keeper]:
+def keeper_without_log(version: StoredVersion, files: Mapping[str, ObjectInfo]) -> Iterator[Keeper]:
     """The version itself as the keeper of its shards, since nothing says which it needs."""
     if files:
         dataset, name = version.log.dataset, version.log.version
@@ -178,7 +178,7 @@ class _Hold:
         return f"{self.before}{snapshot}{self.after}"
 
 
-def _holds(version: Version) -> Iterator[_Hold]:
+def _holds(version: StoredVersion) -> Iterator[_Hold]:
     state = version.state
     if state.published and state.published != state.snapshot:
         why = " is the newest snapshot that is published"
@@ -226,7 +226,7 @@ _Reason: TypeAlias = "tuple[KeeperKind, str, tuple[str, Commands], set[str]]"
 
 
 def _reasons(
-    needs: Needs, version: Version, names: set[str], holders: tuple[str, ...]
+    needs: Needs, version: StoredVersion, names: set[str], holders: tuple[str, ...]
 ) -> Iterator[_Reason]:
     """Why the last of these holders needs shards of a version, and what ends that for which."""
     if not names:
@@ -260,7 +260,7 @@ def _reasons(
     yield "time", why, let_go, names - told
 
 
-def _anew(holder: Version) -> tuple[str, Commands]:
+def _anew(holder: StoredVersion) -> tuple[str, Commands]:
     """What lets a version follow the newest snapshots of those that it is read with."""
     command = arguments_again(holder)
     return f"make {holder.name} anew of the newest snapshot", (command,) if command else ()

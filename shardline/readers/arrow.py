@@ -18,7 +18,7 @@ from shardline.tfrecord.reader import DEFAULT_LIMITS, Limits
 if TYPE_CHECKING:
     from collections.abc import Generator, Sequence
 
-    from shardline.log.snapshot import Snapshot
+    from shardline.log.snapshot import StoredSnapshot
     from shardline.readers.records import Records
     from shardline.storage import Store
     from shardline.tfrecord.reader import Block
@@ -28,7 +28,7 @@ _REMOTE_THREADS = 8
 
 
 def to_arrow(
-    snapshot: Snapshot,
+    snapshot: StoredSnapshot,
     columns: Sequence[str] | None = None,
     *,
     workers: int | None = None,

@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     import pandas as pd
     from numpy.typing import NDArray
 
-    from shardline.log.snapshot import Snapshot
+    from shardline.log.snapshot import StoredSnapshot
     from shardline.tfrecord.reader import Limits
 
 
 def to_pandas(
-    snapshot: Snapshot,
+    snapshot: StoredSnapshot,
     columns: Sequence[str] | None = None,
     *,
     workers: int | None = None,

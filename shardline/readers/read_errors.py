@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from shardline.errors import DamagedFileError, ShardlineError
 from shardline.hints import Command, Hint
-from shardline.log.version import Version
+from shardline.log.version import StoredVersion
 from shardline.provenance.commands import again_advice, moving_on
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def advice_below(store: Store, snapshot: str, owner: str, shard: Shard) -> Hint:
     name, number = split_snapshot(snapshot)
     lost = f"{owner.partition('/')[0]}/shards/{shard.name}"
     with suppress(ShardlineError, ValueError):
-        if hint := moving_on(Version(store, name), number, {lost}):
+        if hint := moving_on(StoredVersion(store, name), number, {lost}):
             return hint
     again = again_advice(store, name, number, lost)
     if _is_in_newest(store, owner, shard):
@@ -45,7 +45,7 @@ def advice_below(store: Store, snapshot: str, owner: str, shard: Shard) -> Hint:
 
 def _is_in_newest(store: Store, owner: str, shard: Shard) -> bool:
     try:
-        return shard.name in {one.name for one in Version(store, owner).newest().shards}
+        return shard.name in {one.name for one in StoredVersion(store, owner).newest().shards}
     except ShardlineError:
         return True
 
@@ -53,7 +53,7 @@ def _is_in_newest(store: Store, owner: str, shard: Shard) -> bool:
 def became_of(store: Store, owner: str, shard: Shard) -> str:
     """Return how and in which entry a shard of `owner` was deleted; empty if it was not."""
     try:
-        entries = Version(store, owner).log.entries(1)
+        entries = StoredVersion(store, owner).log.entries(1)
         first = next((entry for entry in entries if shard.name in entry.condemned), None)
     except ShardlineError:
         return ""
@@ -86,7 +86,7 @@ def advice_on_own(store: Store, snapshot: str, owner: str, shard: Shard) -> Hint
     """Return the way out for a snapshot with an unusable shard of its own."""
     from shardline.provenance.repair_command import command_to_mend  # noqa: PLC0415 - it builds on us
 
-    version, number = Version(store, owner), split_snapshot(snapshot)[1]
+    version, number = StoredVersion(store, owner), split_snapshot(snapshot)[1]
     try:
         if not _is_in_newest(store, owner, shard):
             return moving_on(version, number, {version.shard_name(shard)})

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from shardline.kernel.types import IntArray
     from shardline.log.layers import Layer, Stack
     from shardline.log.model import Shard
-    from shardline.log.snapshot import Snapshot
+    from shardline.log.snapshot import StoredSnapshot
     from shardline.readers.shards import ShardFile
     from shardline.schema.schema import Feature
     from shardline.schema.validation import FeatureKey
@@ -70,7 +70,9 @@ class Records(Protocol):
         ...
 
 
-def records_of(snapshot: Snapshot, features: Sequence[Feature] | None = None) -> list[Records]:
+def records_of(
+    snapshot: StoredSnapshot, features: Sequence[Feature] | None = None
+) -> list[Records]:
     """The records of each shard of a snapshot, in order, with these features at least.
 
     None stands for all that the snapshot declares. Raises UnreadableSnapshotError if an overlay and
@@ -82,7 +84,7 @@ def records_of(snapshot: Snapshot, features: Sequence[Feature] | None = None) ->
 
 
 def needed_layers(
-    snapshot: Snapshot, features: Sequence[Feature] | None = None
+    snapshot: StoredSnapshot, features: Sequence[Feature] | None = None
 ) -> list[tuple[Layer, ...]]:
     """The layers of each shard that `records_of` reads."""
     asked = snapshot.schema.features if features is None else features
@@ -90,7 +92,7 @@ def needed_layers(
     return [_needed(snapshot, stack, wanted) for stack in stacks_of(snapshot)]
 
 
-def _needed(snapshot: Snapshot, stack: Stack, wanted: set[FeatureKey]) -> tuple[Layer, ...]:
+def _needed(snapshot: StoredSnapshot, stack: Stack, wanted: set[FeatureKey]) -> tuple[Layer, ...]:
     if stack.misfit is not None:
         raise UnreadableSnapshotError(
             f"{snapshot}: overlay does not fit its base: {stack.misfit}",
@@ -111,7 +113,7 @@ def _needed(snapshot: Snapshot, stack: Stack, wanted: set[FeatureKey]) -> tuple[
 
 
 def as_records(
-    snapshot: Snapshot, layers: Sequence[Layer], features: Sequence[Feature] | None = None
+    snapshot: StoredSnapshot, layers: Sequence[Layer], features: Sequence[Feature] | None = None
 ) -> Records:
     """The records that lie in some layers of a shard, the lowest first; or those of a plan."""
     if layers[-1].shard.virtual:

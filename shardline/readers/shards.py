@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from shardline.kernel.types import IntArray
     from shardline.log.model import Shard
-    from shardline.log.snapshot import Snapshot
+    from shardline.log.snapshot import StoredSnapshot
 
 Some = TypeVar("Some", Block, Picked)
 
@@ -160,18 +160,18 @@ class ShardFile:
         return Hint.run("verify", self.snapshot)
 
 
-def shard_file(snapshot: Snapshot, shard: Shard) -> ShardFile:
+def shard_file(snapshot: StoredSnapshot, shard: Shard) -> ShardFile:
     """A shard of a snapshot, or one that those lie beside, as a file."""
     return ShardFile(str(snapshot), shard, StoredFile(snapshot.store, snapshot.shard_name(shard)))
 
 
-def plain_files(snapshot: Snapshot) -> list[ShardFile]:
+def plain_files(snapshot: StoredSnapshot) -> list[ShardFile]:
     """The files of a snapshot, in order, each with whole records; overlays are refused."""
     _refuse_overlays(snapshot)
     return [shard_file(snapshot, shard) for shard in snapshot.shards]
 
 
-def one_compression(snapshot: Snapshot) -> str:
+def one_compression(snapshot: StoredSnapshot) -> str:
     """How all shards are packed, as TensorFlow spells it; refused if that is not one way.
 
     A file of no bytes is read alike whatever it is said to be.
@@ -192,7 +192,7 @@ def one_compression(snapshot: Snapshot) -> str:
     return TF_COMPRESSIONS[found[0]] if found else ""
 
 
-def _refuse_overlays(snapshot: Snapshot) -> None:
+def _refuse_overlays(snapshot: StoredSnapshot) -> None:
     for shard in snapshot.shards:
         if shard.virtual:
             raise UnreadableSnapshotError(
@@ -215,7 +215,7 @@ def _refuse_overlays(snapshot: Snapshot) -> None:
             )
 
 
-def _rewrite_hint(snapshot: Snapshot, why: str) -> Hint:
+def _rewrite_hint(snapshot: StoredSnapshot, why: str) -> Hint:
     """Return the two ways to whole records: `to_tf`, or plain files in another version."""
     rebuild = Command.of("rebuild", snapshot.version, "--into", "VERSION")
     return Hint.of(f"read with `to_tf()`, {why}, or write plain files: run ", rebuild)

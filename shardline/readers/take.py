@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from shardline.kernel.types import IntArray
-    from shardline.log.snapshot import Snapshot
+    from shardline.log.snapshot import StoredSnapshot
 
 
 def take(
-    snapshot: Snapshot,
+    snapshot: StoredSnapshot,
     numbers: Sequence[int] | IntArray,
     columns: Sequence[str] | None = None,
     *,
@@ -49,7 +49,7 @@ def take(
     return pa.Table.from_batches(found, batches.schema).take(pa.array(places))
 
 
-def _checked(snapshot: Snapshot, numbers: Sequence[int] | IntArray) -> IntArray:
+def _checked(snapshot: StoredSnapshot, numbers: Sequence[int] | IntArray) -> IntArray:
     """Refuse what are no numbers of records that the snapshot has."""
     if not hasattr(numbers, "__len__"):
         numbers = list(each_of(numbers, "numbers"))  # type: ignore[arg-type] # checked below

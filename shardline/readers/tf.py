@@ -27,14 +27,14 @@ if TYPE_CHECKING:
     import tensorflow as tf
 
     from shardline.log.layers import Layer
-    from shardline.log.snapshot import Snapshot
+    from shardline.log.snapshot import StoredSnapshot
     from shardline.readers.records import Records
     from shardline.schema.schema import Feature, Schema
     from shardline.tfrecord.reader import Block
 
 
 def to_tf(
-    snapshot: Snapshot,
+    snapshot: StoredSnapshot,
     *,
     parse: bool = True,
     columns: Sequence[str] | None = None,
@@ -113,7 +113,7 @@ def _read_by_tensorflow(shard: Records) -> bool:
     return all(file.file.store.local_path(file.file.name) is not None for file in shard.files)
 
 
-def _refuse_unchecked(snapshot: Snapshot, layers: Sequence[Sequence[Layer]]) -> None:
+def _refuse_unchecked(snapshot: StoredSnapshot, layers: Sequence[Sequence[Layer]]) -> None:
     """Refuse bytes at which nobody has looked: TensorFlow can crash on damaged ones."""
     hint = _check_hint(snapshot.version, " and read `version.published()`")
     if not snapshot.published:
@@ -195,7 +195,9 @@ def _tensorflow() -> Any:  # noqa: ANN401 - a module without types
     return tensorflow
 
 
-def _stored_chunks(snapshot: Snapshot, shards: list[Records], limits: Limits) -> tf.data.Dataset:
+def _stored_chunks(
+    snapshot: StoredSnapshot, shards: list[Records], limits: Limits
+) -> tf.data.Dataset:
     """Vectors of records, read by our own reader: TensorFlow knows no object stores."""
     tf = _tensorflow()
     check = snapshot.schema.payload != "opaque"

@@ -16,7 +16,7 @@ from shardline.errors import (
 )
 from shardline.hints import Command, Hint
 from shardline.kernel.types import FRAME_BYTES
-from shardline.log.version import Version
+from shardline.log.version import StoredVersion
 from shardline.pairing.batches import Sides
 from shardline.pairing.coverage import estimate
 from shardline.pairing.encoder import Laying
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     from shardline.kernel.types import IntArray
     from shardline.log.model import Input, Shard
-    from shardline.log.snapshot import Snapshot
+    from shardline.log.snapshot import StoredSnapshot
     from shardline.pairing.feature_names import Key
     from shardline.pairing.grid import Extent
     from shardline.pairing.recipe import Recipe
@@ -209,8 +209,8 @@ def _only(names: Mapping[Key, str | None], wanted: Collection[Key]) -> dict[Key,
     }
 
 
-def _snapshot(store: Store, told: Input) -> Snapshot:
-    version = Version(store, told.shown)
+def _snapshot(store: Store, told: Input) -> StoredSnapshot:
+    version = StoredVersion(store, told.shown)
     snapshot = version.snapshot(told.snapshot)
     if version.log.entry(snapshot.entry).digest != told.entry:
         raise ValueError(f"{snapshot} is not the snapshot that was combined")
@@ -230,7 +230,7 @@ class Shards:
     packed: bool
 
 
-def shards_of(snapshot: Snapshot, names: Mapping[Key, str | None]) -> Shards:
+def shards_of(snapshot: StoredSnapshot, names: Mapping[Key, str | None]) -> Shards:
     """The shards of a snapshot, whatever files their records lie in; no record is read."""
     if any(shard.virtual for shard in snapshot.shards):
         raise UnreadableSnapshotError(

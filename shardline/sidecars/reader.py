@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from shardline.log.entry import Entry
-    from shardline.log.version import Version
+    from shardline.log.version import StoredVersion
     from shardline.storage import Store
 
 
@@ -46,13 +46,13 @@ def sidecar_mismatch(store: Store, path: str, version: str | None = None) -> Sid
 class SidecarReader:
     """Reads the sidecars of a version. `entry` gives an entry of its log by its number."""
 
-    version: Version
+    version: StoredVersion
     entry: Callable[[int], Entry]
     _known: dict[str, str | None] = field(default_factory=dict)
     _compared: set[str] = field(default_factory=set)
 
     @classmethod
-    def of(cls, version: Version) -> SidecarReader:
+    def of(cls, version: StoredVersion) -> SidecarReader:
         """Read entries from the log, each once."""
         entries: dict[int, Entry] = {}
 

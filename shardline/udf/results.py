@@ -12,7 +12,7 @@ import pyarrow as pa
 from shardline.errors import FieldsError
 from shardline.schema.arrow_types import column_type
 from shardline.schema.conversion import Fitted
-from shardline.udf.tensor import cause_of
+from shardline.udf.tensor_errors import cause_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

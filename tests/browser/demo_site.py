@@ -21,8 +21,8 @@ from dagster_project.demo_batches import (
     write_parquet,
 )
 from dagster_project.resources import DEMO_FOLDER, REPORTS_VARIABLE, ROOT_VARIABLE
+from shardline.api import Version
 from shardline.kernel.types import HEADER_BYTES
-from shardline.log.version import Version
 from shardline.operations.examples import write_examples
 from tests.dagster_project.web_page import ROOT, WebPage, in_location, start, stop, wait_until
 from tests.storage.servers import free_ports

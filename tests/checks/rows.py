@@ -10,8 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from shardline.log.snapshot import Snapshot
-    from shardline.log.version import Version
+    from shardline.api import Snapshot, Version
     from shardline.schema.schema import Schema
 
 NAME = "digits/v1"

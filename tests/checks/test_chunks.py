@@ -13,7 +13,7 @@ from tests.checks.rows import NAME, append_rows, digits
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from shardline.log.snapshot import Snapshot
+    from shardline.api import Snapshot
 
 
 def assert_same_rows(snapshot: Snapshot, names: list[str], chunk_rows: int) -> None:

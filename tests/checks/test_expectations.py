@@ -20,7 +20,7 @@ from tests.errors import raises
 
 if TYPE_CHECKING:
     from checks.verdict import Verdict
-    from shardline.log.snapshot import Snapshot
+    from shardline.api import Snapshot
 
 CANARY = "canary-5f1c"
 ROWS_EXIST = {"type": "expect_table_row_count_to_be_between", "kwargs": {"min_value": 1}}

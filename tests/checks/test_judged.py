@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from checks.verdict import Verdict
-    from shardline.log.version import Version
+    from shardline.api import Version
 
 
 def expect(kind: str, severity: str = "critical", **kwargs: object) -> dict[str, Any]:

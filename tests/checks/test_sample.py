@@ -35,7 +35,7 @@ from tests.readers.overlays import SCORE, checked, extended, lay, mixed, score
 from tests.readers.snapshots import published
 
 if TYPE_CHECKING:
-    from shardline.log.snapshot import Snapshot
+    from shardline.api import Snapshot
 
 NUMBERED = shardline.Schema(
     (shardline.Feature("number", "int64"), shardline.Feature("filler", "bytes"))

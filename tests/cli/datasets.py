@@ -20,8 +20,8 @@ from tests.log.versions import NAME, make_version, shard_name, source_of
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from shardline.api import Version
     from shardline.log.entry import Entry
-    from shardline.log.version import Version
     from tests.cli.command import Result
 
 FITTING = [example_of(x=number) for number in range(3)]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from shardline.log.version import Version
+from shardline.api import Version
 from shardline.operations.check import check_version
 from tests.cli.command import ROOT, on_terminal, shardline
 from tests.cli.datasets import HOSTILE, damage, numbers_of, on, write_rows

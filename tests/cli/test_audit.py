@@ -10,7 +10,7 @@ import pytest
 
 from assets.reporting import materialization
 from dagster_project.naming import asset_key
-from shardline.log.version import Version
+from shardline.api import Version
 from shardline.operations.extend import extend
 from tests.cli.command import shardline
 from tests.cli.datasets import entry_file, narrow, on

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from shardline.api import Version
 from shardline.log.model import Attestation, Checks
-from shardline.log.version import Version
 from tests.cli.command import on_terminal, shardline
 from tests.cli.datasets import (
     FITTING,

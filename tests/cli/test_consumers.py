@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from shardline.log.version import Version
+from shardline.api import Version
 from tests.cli.datasets import HOSTILE, landed, narrow, on
 from tests.log.versions import NAME
 

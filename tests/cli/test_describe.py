@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import mlcroissant as mlc
 import pytest
 
-from shardline.log.version import Version
+from shardline.api import Version
 from tests.cli.datasets import entry_file, file_of, landed, on
 from tests.lineage.told_roots import grown, make_history
 from tests.log.versions import NAME

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from shardline.log.version import Version
+from shardline.api import Version
 from shardline.schema.schema import Feature, Schema
 from tests.cli.datasets import FITTING, land, landed, narrow, on
 from tests.kernel.frames import framed

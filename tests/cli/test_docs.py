@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import click
 import pytest
 
+from shardline.api import Version
 from shardline.cli.main import main
-from shardline.log.version import Version
 from shardline.operations.append import append
 from shardline.operations.check import check_version
 from shardline.operations.combine import combine

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import tensorflow as tf
 
-from shardline.log.version import Version
+from shardline.api import Version
 from tests.cli.command import on_terminal, shardline
 from tests.cli.datasets import (
     FITTING,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from shardline.log.version import Version
+from shardline.api import Version
 from shardline.operations.extend import extend
 from shardline.operations.rebuild import rebuild
 from tests.cli.command import on_terminal, shardline

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from shardline.api import Version
 from shardline.log.append_change import Append
 from shardline.log.changes import Derive, Replace
 from shardline.log.model import Attestation, Checks
-from shardline.log.version import Version
 from shardline.operations.check import check_version
 from shardline.operations.vacuum import vacuum
 from tests.cli.command import shardline

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import tensorflow as tf
 
-from shardline.log.version import Version
+from shardline.api import Version
 from tests.cli.command import on_terminal, shardline
 from tests.cli.datasets import damage, on, squeezed, write_rows
 from tests.files.samples import example_of, made, packed, read_by_tensorflow

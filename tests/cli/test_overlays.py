@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from shardline.log.version import Version
+from shardline.api import Version
 from tests.cli.datasets import damage, on
 from tests.files.samples import example_of
 from tests.readers.overlays import SCORE, extended, lay, mixed, score, scored, tagged

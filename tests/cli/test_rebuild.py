@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from shardline.log.version import Version
+from shardline.api import Version
 from tests.cli.command import on_terminal, shardline
 from tests.cli.datasets import damage, file_of, landed, numbers_of, on, squeezed, write_rows
 from tests.files.samples import example_of, made, packed, read_by_tensorflow

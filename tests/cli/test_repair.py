@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from shardline.log.version import Version
+from shardline.api import Version
 from tests.cli.command import on_terminal
 from tests.cli.datasets import damage, file_of, landed, numbers_of, on, squeezed, write_rows
 from tests.log.versions import NAME, shard_name

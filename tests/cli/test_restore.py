@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from shardline.log.version import Version
+from shardline.api import Version
 from shardline.operations.check import check_version
 from tests.cli.command import shardline
 from tests.cli.datasets import MISFIT, land, landed, narrow, on

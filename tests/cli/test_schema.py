@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 import tensorflow as tf
 
+from shardline.api import Version
 from shardline.cli.schema_file import declaration, read_schema
-from shardline.log.version import Version
 from shardline.schema.schema import Feature, Schema, Text
 from tests.cli.command import shardline
 from tests.cli.datasets import HOSTILE, on

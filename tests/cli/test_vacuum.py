@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import click
 import pytest
 
+from shardline.api import Version
 from shardline.cli.options import Duration, short_duration
-from shardline.log.version import Version
 from tests.cli.command import on_terminal, shardline
 from tests.cli.datasets import file_of, landed, narrow, on, squeezed
 from tests.log.versions import NAME, append, make_version, write_shard

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from shardline.log.version import Version
+from shardline.api import Version
 from tests.cli.command import on_terminal, process, shardline
 from tests.cli.datasets import damage, entry_file, file_of, landed, narrow, on
 from tests.files.samples import example_of, gzip_member, made, packed

@@ -22,7 +22,7 @@ from checks.publication import publication_of
 from dagster_project.dagster_records import CheckState, check_results
 from dagster_project.platform import platform
 from dagster_project.resources import ShardlineResource
-from shardline.log.version import Version
+from shardline.api import Version
 from shardline.operations.append import append
 from shardline.operations.arrivals import LandingFolder, look
 from shardline.operations.source_choice import OnChanged

@@ -10,8 +10,8 @@ from typing import TypeAlias
 
 import dagster as dg
 
+from shardline.api import Version
 from shardline.errors import ShardlineError
-from shardline.log.version import Version
 from shardline.operations.check import check_version
 from shardline.operations.examples import write_examples
 from shardline.operations.rejected_sources import dismiss, open_sources

@@ -13,7 +13,7 @@ from assets.declared import DeclaredVersion
 from assets.rebuilt import rebuilt_version
 from dagster_project.platform import platform
 from dagster_project.resources import ShardlineResource
-from shardline.log.version import Version
+from shardline.api import Version
 from shardline.operations.arrivals import LandingFolder
 from shardline.schema.logical_types import Text
 from shardline.schema.schema import Feature, Schema

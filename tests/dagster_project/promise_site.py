@@ -16,9 +16,9 @@ from assets.declared import DeclaredVersion
 from assets.rebuilt import rebuilt_version
 from dagster_project.platform import platform
 from dagster_project.resources import ShardlineResource
+from shardline.api import Version
 from shardline.log.append_change import Append
 from shardline.log.model import Shard, Source
-from shardline.log.version import Version
 from shardline.operations.arrivals import LandingFolder
 from shardline.operations.examples import write_examples
 from tests.dagster_project.platforms import QUIET, SCHEMA, write_lines

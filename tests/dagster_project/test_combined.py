@@ -6,7 +6,7 @@ from typing import Any
 import dagster as dg
 
 from assets import LandingFolder, appended_version, combined_version
-from shardline.log.version import Version
+from shardline.api import Version
 from shardline.schema.schema import Feature, Schema
 from shardline.udf import record_fields
 from tests.dagster_project.platforms import GROWING, Platform, make_platform, verdicts

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from dagster_project.demo_batches import all_digits, as_table, extra_batch
-from shardline.log.version import Version
+from shardline.api import Version
 from shardline.operations.rejected_sources import open_sources
 from shardline.provenance.consumers import consumers_of
 from shardline.tfrecord.reader import RecordFile

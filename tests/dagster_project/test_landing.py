@@ -14,7 +14,7 @@ import pytest
 
 from dagster_project.landing import FILES_AT_ONCE, MAX_FAILED, TRIES
 from dagster_project.resources import ShardlineResource
-from shardline.log.version import Version
+from shardline.api import Version
 from shardline.storage import open_store
 from tests.dagster_project.opened_files import OpenedFiles
 from tests.dagster_project.platforms import GROWING, Platform, make_platform

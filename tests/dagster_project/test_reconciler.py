@@ -13,7 +13,7 @@ from assets.extended import extended_version
 from assets.rebuilt import rebuilt_version
 from dagster_project import reconcile_plan
 from dagster_project.resources import ShardlineResource
-from shardline.log.version import Version
+from shardline.api import Version
 from shardline.operations.append import append
 from shardline.operations.check import check_version
 from shardline.operations.repair import repair

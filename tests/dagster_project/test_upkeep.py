@@ -5,8 +5,8 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
+from shardline.api import Version
 from shardline.errors import SnapshotMissingError
-from shardline.log.version import Version
 from tests.dagster_project.platforms import (
     GROWING,
     QUIET,

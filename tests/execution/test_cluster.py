@@ -12,8 +12,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from shardline.api import Version
 from shardline.execution.executor import Threads
-from shardline.log.version import Version
 from shardline.operations.append import append
 from shardline.operations.landing import LandingOptions, LandingTask, land
 from shardline.operations.rebuild import RebuildTask, make_rebuilt, rebuild

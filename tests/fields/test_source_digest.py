@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from shardline.api import Version
 from shardline.errors import FieldsError, ShardlineError
 from shardline.execution.executor import Threads
-from shardline.log.version import Version
 from shardline.operations.combine import combine
 from shardline.operations.extend import extend
 from shardline.udf.source_digest import source_digest

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from shardline.log.version import Version
+    from shardline.api import Version
 
 Row = dict[str, list[Any]]
 """The values of a record by feature; a feature without a value is left out."""

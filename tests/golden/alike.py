@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from shardline.log.version import Version
+    from shardline.api import Version
     from tests.golden.reader import Reader
 
 

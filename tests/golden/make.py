@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
 import shardline
+from shardline.api import Version
 from shardline.log.append_change import Append
 from shardline.log.changes import Condemn, Derive, Replace
 from shardline.log.model import Added, Attestation, Base, Checks, Input, Maker, Shard, Source
 from shardline.log.retention import unreferenced
-from shardline.log.version import Version
 from shardline.schema.logical_types import Array, Category, Embedding, Image, Text
 from shardline.schema.schema import Feature, Schema
 

@@ -14,10 +14,10 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import tensorflow as tf
 
+from shardline.api import Version
 from shardline.log.changes import Derive
 from shardline.log.model import Added, Shard
 from shardline.log.sidecar_names import RECEIPT
-from shardline.log.version import Version
 from shardline.operations.append import append
 from shardline.operations.combine import combine
 from shardline.operations.extend import extend

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from shardline.api import Version
 from shardline.log.changes import Derive
 from shardline.log.model import Added, Attestation, Checks, Input
-from shardline.log.version import Version
 from shardline.schema.schema import Feature, Schema
 from tests.log.versions import Clock, append, attest_shards, shard_results, write_shard
 

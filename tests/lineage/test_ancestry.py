@@ -25,7 +25,7 @@ from tests.operations.extensions import base_of, double, grown, version_in
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from shardline.log.version import Version
+    from shardline.api import Version
 
 NEWEST: dict[str, Any] = {"which": "newest"}
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import pytest
 
+from shardline.api import Version
 from shardline.errors import StorageError
 from shardline.hints import Option
 from shardline.lineage.audit import audit
@@ -18,7 +19,6 @@ from shardline.lineage.auditing.audited_logs import AuditedLogs
 from shardline.lineage.auditing.deep import Deep
 from shardline.lineage.auditing.names import name_findings
 from shardline.log.state import content_digest
-from shardline.log.version import Version
 from shardline.operations.append import append
 from shardline.operations.check import check_version
 from shardline.operations.combine import combine

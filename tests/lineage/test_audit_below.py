@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from shardline.api import Version
 from shardline.hints import Command
 from shardline.lineage.audit import audit
 from shardline.lineage.auditing.deep import Deep
-from shardline.log.version import Version
 from shardline.operations.check import check_version
 from shardline.operations.combine import combine
 from shardline.operations.extend import extend

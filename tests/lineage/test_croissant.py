@@ -11,11 +11,11 @@ import mlcroissant as mlc
 import numpy as np
 import pytest
 
+from shardline.api import Version
 from shardline.errors import BadNameError, UnreadableSnapshotError
 from shardline.hints import Command
 from shardline.lineage.exports.about import About
 from shardline.lineage.exports.croissant import croissant, write_croissant
-from shardline.log.version import Version
 from shardline.operations.append import append
 from shardline.operations.check import check_version
 from shardline.schema.schema import Feature, Image, Schema
@@ -26,7 +26,7 @@ from tests.lineage.told_roots import LABELS, grown, make_history
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from shardline.log.snapshot import Snapshot
+    from shardline.api import Snapshot
 
 ABOUT = About("https://spdx.org/licenses/Apache-2.0", "https://example.org", "Us", "Us, 2026")
 

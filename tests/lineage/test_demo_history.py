@@ -12,8 +12,8 @@ import pytest
 from assets.digit_fields import label_names, seen_in_image
 from assets.digits import SCHEMA
 from dagster_project.demo_batches import Batch
+from shardline.api import Version
 from shardline.lineage.trace import Tracer
-from shardline.log.version import Version
 from shardline.operations.append import append
 from shardline.operations.check import check_version
 from shardline.operations.combine import combine
@@ -25,7 +25,7 @@ from shardline.provenance.catalog import Catalog
 from shardline.provenance.steps import SourceRow
 
 if TYPE_CHECKING:
-    from shardline.log.snapshot import Snapshot
+    from shardline.api import Snapshot
 
 RECORDS = 1000
 PAIRED: dict[str, Any] = {

@@ -8,9 +8,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
+from shardline.api import Version
 from shardline.errors import ShardlineError
 from shardline.lineage.trace import trace
-from shardline.log.version import Version
 from shardline.operations.append import append
 from shardline.operations.check import check_version
 from shardline.operations.combine import combine

@@ -15,7 +15,7 @@ from shardline.udf import joined_fields, record_fields
 from tests.operations.extensions import base_of, double, length, version_in
 
 if TYPE_CHECKING:
-    from shardline.log.version import Version
+    from shardline.api import Version
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "format-1"
 

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from shardline.api import Version
 from shardline.errors import UnreadableSnapshotError
 from shardline.hints import Command
 from shardline.lineage.exports.sums import sha256sums
-from shardline.log.version import Version
 from tests.cli.datasets import damage
 from tests.errors import raises
 from tests.lineage.told_roots import grown, make_history

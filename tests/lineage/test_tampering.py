@@ -16,6 +16,7 @@ import pytest
 
 from assets.reporting import materialization
 from dagster_project.naming import asset_key, asset_name
+from shardline.api import Version
 from shardline.errors import UnreadableSnapshotError, WrongShardError
 from shardline.hints import Command
 from shardline.lineage.audit import audit
@@ -23,7 +24,6 @@ from shardline.lineage.auditing import dagster_record
 from shardline.log.append_change import Append
 from shardline.log.changes import Replace
 from shardline.log.model import Attestation, Hold, Shard
-from shardline.log.version import Version
 from shardline.operations.append import append
 from shardline.operations.check import check_version
 from shardline.operations.export import export

@@ -14,7 +14,7 @@ from tests.lineage.histories import lived, read_source, shown, sides
 from tests.sampling import runs_whole_sweeps
 
 if TYPE_CHECKING:
-    from shardline.log.snapshot import Snapshot
+    from shardline.api import Snapshot
     from shardline.provenance.steps import Place
     from tests.lineage.histories import History
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from shardline.api import Version
 from shardline.errors import RecordNotFoundError
 from shardline.hints import Command
 from shardline.lineage.trace import Tracer, trace, trace_down
@@ -16,7 +17,7 @@ from shardline.log.append_change import Append
 from shardline.log.changes import Derive, Replace
 from shardline.log.model import Added, Shard, Source
 from shardline.log.sidecar_names import RECEIPT
-from shardline.log.version import Origin, Version
+from shardline.log.version import Origin
 from shardline.operations.append import append
 from shardline.operations.check import check_version
 from shardline.operations.combine import combine
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from shardline.log.snapshot import Snapshot
+    from shardline.api import Snapshot
     from shardline.provenance.steps import Step
 
 KEEP_NOTHING = timedelta(0)

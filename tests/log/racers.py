@@ -15,8 +15,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from shardline.api import Version
 from shardline.errors import ConflictError
-from shardline.log.version import Version
 from tests.log import versions
 from tests.log.versions import NAME
 

@@ -11,7 +11,7 @@ from tests.log import versions
 from tests.log.versions import CHECKS
 
 if TYPE_CHECKING:
-    from shardline.log.version import Version
+    from shardline.api import Version
 
 
 class Step(Protocol):

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from shardline.api import Version
 from shardline.errors import (
     BadNameError,
     CondemnedShardError,
@@ -26,7 +27,6 @@ from shardline.log.append_change import Append
 from shardline.log.changes import Condemn, Derive, Replace
 from shardline.log.model import Added, Checks, Source
 from shardline.log.state import MAX_CHECKS, RESERVED_CHECKS
-from shardline.log.version import Version
 from shardline.operations.verify_log import verify_log
 from tests.errors import raises
 from tests.log import versions

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from shardline import canonical_json as canonical
+from shardline.api import Version
 from shardline.errors import DamagedLogError, UnknownFormatError
 from shardline.log.changes import SetTag
 from shardline.log.checkpoint import CheckpointError, read_checkpoint
 from shardline.log.entry import read_entry
 from shardline.log.log import CHECKPOINT_INTERVAL
-from shardline.log.version import Version
 from shardline.operations.verify_log import verify_log
 from shardline.storage import open_store
 from tests.errors import raises

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from shardline.api import Version
 from shardline.errors import CondemnedShardError, ConflictError, LogError
 from shardline.log.changes import Derive, Reject, Restore, SetPin, SetTag
 from shardline.log.model import Added
-from shardline.log.version import Version
 from tests.errors import raises
 from tests.golden.reader import read_log
 from tests.log.versions import (

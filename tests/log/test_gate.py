@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from shardline.api import Version
 from shardline.log.model import Attestation, Checks
 from shardline.log.publication import are_published
-from shardline.log.version import Version
 from shardline.operations.verify_log import verify_log
 from tests.log import versions
 from tests.log.steps import (

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
+from shardline.api import Version
 from shardline.log.append_change import Append
 from shardline.log.model import Checks, Shard, Source
 from shardline.log.publication import are_published
-from shardline.log.version import Version
 from shardline.operations.check import check_version
 from shardline.operations.examples import write_examples
 from shardline.operations.verify_version import verify_version

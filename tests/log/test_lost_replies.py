@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shardline.api import Version
 from shardline.errors import (
     ConflictError,
     ObjectExistsError,
@@ -17,7 +18,6 @@ from shardline.errors import (
     UncertainWriteError,
 )
 from shardline.log.log import CHECKPOINT_INTERVAL
-from shardline.log.version import Version
 from shardline.operations.verify_log import verify_log
 from shardline.storage import open_store
 from tests.errors import raises

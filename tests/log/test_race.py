@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from shardline.api import Version
 from shardline.log.model import Totals
 from shardline.log.publication import newest_published
 from shardline.log.state import content_digest
-from shardline.log.version import Version
 from shardline.operations.verify_log import verify_log
 from tests.log import racers, versions
 from tests.log.versions import NAME, names_at, shard_name, source_of

@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 
 import shardline
+from shardline.api import Version
 from shardline.errors import ConditionsIgnoredError
 from shardline.log.append_change import Append
 from shardline.log.log import CHECKPOINT_INTERVAL
 from shardline.log.model import Shard
-from shardline.log.version import Version
 from shardline.operations.check import check_version
 from shardline.operations.vacuum import vacuum
 from shardline.operations.verify_version import verify_version

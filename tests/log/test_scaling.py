@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from shardline.api import Version
 from shardline.log.log import CHECKPOINT_INTERVAL
-from shardline.log.version import Version
 from shardline.storage import open_store
 from tests.log import versions
 from tests.log.versions import NAME, SCHEMA

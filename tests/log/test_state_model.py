@@ -15,6 +15,7 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
+from shardline.api import Version
 from shardline.errors import CondemnedShardError, ConflictError
 from shardline.log.changes import Attest, Condemn, Derive, Reject, Restore, SetTag, next_entry
 from shardline.log.checkpoint import agrees
@@ -22,7 +23,7 @@ from shardline.log.model import Added, Attestation, Checks, Maker, Totals
 from shardline.log.publication import are_published, is_published
 from shardline.log.snapshot_history import microseconds
 from shardline.log.state import REJECTION, name_key
-from shardline.log.version import Version, utc_now
+from shardline.log.version import utc_now
 from shardline.operations.verify_log import prove_log
 from shardline.storage import open_store
 from tests.log import versions

@@ -11,21 +11,22 @@ from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
+from shardline.api import Version
 from shardline.errors import ObjectExistsError
 from shardline.log.append_change import Append
 from shardline.log.changes import Derive, Replace, next_entry
 from shardline.log.log import CHECKPOINT_INTERVAL
 from shardline.log.model import Added, Attestation, Checks, Maker, Shard, Source
-from shardline.log.version import Version, utc_now
+from shardline.log.version import utc_now
 from shardline.schema.schema import Feature, Schema
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from pathlib import Path
 
+    from shardline.api import Snapshot
     from shardline.log.changes import Change
     from shardline.log.entry import Entry
-    from shardline.log.snapshot import Snapshot
     from shardline.log.state import State
     from shardline.storage import Store
 

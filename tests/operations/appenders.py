@@ -16,9 +16,9 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from shardline.api import Version
 from shardline.errors import ConflictError
 from shardline.execution.executor import Threads
-from shardline.log.version import Version
 from shardline.operations.append import append
 from shardline.operations.check import check_version
 from shardline.operations.rebuild import rebuild
@@ -29,7 +29,7 @@ from shardline.tfrecord.open_file import StoredFile
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from shardline.log.snapshot import Snapshot
+    from shardline.api import Snapshot
 
 ROOT = Path(__file__).parents[2]
 NAME = "digits/v1"

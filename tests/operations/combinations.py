@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
+from shardline.api import Version
 from shardline.log.append_change import Append
 from shardline.log.model import Shard, Source
-from shardline.log.version import Version
 from shardline.operations.combine import combine
 from shardline.schema.schema import Feature, Schema
 from tests.files.samples import example_of, records_of
@@ -22,8 +22,8 @@ from tests.log.versions import shard_name, source_of
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from shardline.api import Snapshot
     from shardline.errors import BadRecordsError
-    from shardline.log.snapshot import Snapshot
     from shardline.operations.combine import CombineReport
 
 LEFT = Schema((Feature("a", "int64"), Feature("text", "bytes")))

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from shardline.api import Version
 from shardline.log.model import Checks
-from shardline.log.version import Version
 from shardline.operations.append import append
 from shardline.operations.check import check_version
 from tests.files.samples import example_of, flipped, made, write_by_tensorflow

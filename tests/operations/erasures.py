@@ -7,7 +7,7 @@ import zlib
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from shardline.log.version import Version
+from shardline.api import Version
 from shardline.operations.append import append
 from shardline.operations.check import check_version
 from shardline.operations.erase import erase
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from pathlib import Path
 
-    from shardline.log.snapshot import Snapshot
+    from shardline.api import Snapshot
     from shardline.operations.erase import EraseReport
 
 DATASET = "digits"

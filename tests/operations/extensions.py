@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow.compute as pc
 import tensorflow as tf
 
-from shardline.log.version import Version
+from shardline.api import Version
 from shardline.operations.append import append
 from shardline.operations.check import check_version
 from shardline.schema.schema import Feature, Schema, Text
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from shardline.log.snapshot import Snapshot
+    from shardline.api import Snapshot
 
 SCHEMA = Schema((Feature("id", "int64"), Feature("name", "bytes", meaning=Text())))
 

@@ -22,8 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
     from pathlib import Path
 
-    from shardline.log.snapshot import Snapshot
-    from shardline.log.version import Version
+    from shardline.api import Snapshot, Version
 
 NAME = "digits/v1"
 SCHEMA = Schema((Feature("id", "int64"), Feature("name", "bytes", meaning=Text())))

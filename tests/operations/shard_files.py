@@ -20,9 +20,8 @@ from tests.log.versions import make_version, shard_name, source_of
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from shardline.api import Snapshot, Version
     from shardline.log.entry import Entry
-    from shardline.log.snapshot import Snapshot
-    from shardline.log.version import Version
     from shardline.storage import Store
 
 Kind: TypeAlias = Literal["plain", "members", "straddling", "tensorflow", "zlib"]

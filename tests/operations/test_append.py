@@ -12,9 +12,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from shardline.api import Version
 from shardline.errors import BadRecordsError, SchemaMismatchError, SourceError
 from shardline.log.model import Checks
-from shardline.log.version import Version
 from shardline.operations.append import append
 from shardline.operations.check import check_version
 from shardline.operations.verify_version import verify_version

@@ -10,13 +10,14 @@ import google_crc32c
 import numpy as np
 import pytest
 
+from shardline.api import Version
 from shardline.errors import SourceError
-from shardline.log.version import Version
 from shardline.operations.append import append
 from shardline.operations.shards import ShardPlan, make_shard
 from shardline.operations.verify_version import verify_version
-from shardline.schema.encoding import Refused, as_source
+from shardline.schema.encoding import Refused
 from shardline.schema.schema import Schema
+from shardline.sources import as_source
 from shardline.storage import open_store
 from shardline.tfrecord.hashing import Checksum, Content
 from tests.errors import raises

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from shardline.api import Version
 from shardline.errors import ObjectMissingError, StorageError
-from shardline.log.version import Version
 from shardline.operations.append import append
 from shardline.storage import open_store
 from tests.operations.landings import NAME, SCHEMA, ids, json_lines, rows

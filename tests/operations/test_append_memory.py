@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from shardline.log.version import Version
+from shardline.api import Version
 from shardline.schema.schema import Feature, Schema
 from tests.files.samples import big_file, bulk_needs_the_compiled_kernel, example_of
 

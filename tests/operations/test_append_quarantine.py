@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from shardline.api import Version
 from shardline.errors import BadRecordsError, DamagedFileError
 from shardline.hints import Command, Option
-from shardline.log.version import Version
 from shardline.operations.append import append
 from shardline.operations.vacuum import vacuum
 from shardline.schema.schema import Schema

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from shardline.log.version import Version
+from shardline.api import Version
 from shardline.operations.verify_version import verify_version
 from tests.kernel.frames import framed
 from tests.operations.appenders import NAME, contents, digest_of, hear, say, started

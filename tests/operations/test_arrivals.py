@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from shardline.api import Version
 from shardline.errors import InvalidArgumentError
-from shardline.log.version import Version
 from shardline.operations.append import append
 from shardline.operations.arrivals import LandingFolder, look, remember
 from shardline.storage import open_store

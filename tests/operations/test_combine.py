@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import tensorflow as tf
 
+from shardline.api import Version
 from shardline.errors import (
     BudgetError,
     ConflictError,
@@ -19,7 +20,6 @@ from shardline.errors import (
 )
 from shardline.execution.executor import Threads
 from shardline.hints import Option
-from shardline.log.version import Version
 from shardline.operations.check import check_version
 from shardline.operations.combine import combine, plan_combine
 from shardline.operations.extend import extend

@@ -8,13 +8,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
+from shardline.api import Version
 from shardline.errors import (
     BadRecordsError,
     InvalidArgumentError,
     SchemaMismatchError,
     ShardlineError,
 )
-from shardline.log.version import Version
 from shardline.operations.combine_files import combine_files, plan_combine_files
 from shardline.schema.schema import Feature, Schema, Text
 from shardline.udf import batch_fields, record_fields

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from shardline.api import Version
 from shardline.errors import DamagedFileError
-from shardline.log.version import Version
 from shardline.operations.combine import plan_combine
 from shardline.operations.rebuild import rebuild
 from tests.errors import raises

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from shardline.api import Version
 from shardline.errors import SchemaMismatchError
 from shardline.hints import Option
-from shardline.log.version import Version
 from shardline.schema.schema import Category, Feature, Image, Schema, Text
 from tests.errors import raises
 from tests.files.samples import example_of, sequence_of

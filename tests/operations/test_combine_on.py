@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from shardline.api import Version
 from shardline.errors import SchemaMismatchError
-from shardline.log.version import Version
 from shardline.operations.combine import plan_combine
 from shardline.schema.schema import Feature, Schema
 from tests.errors import raises

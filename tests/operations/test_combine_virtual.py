@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import tensorflow as tf
 
+from shardline.api import Version
 from shardline.errors import InvalidArgumentError, ShardlineError, UnreadableSnapshotError
 from shardline.hints import Command, Option
-from shardline.log.version import Version
 from shardline.operations.append import append
 from shardline.operations.check import check_version
 from shardline.operations.combine import combine, plan_combine

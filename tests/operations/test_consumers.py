@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from shardline.api import Version
 from shardline.errors import BadNameError, CondemnedShardError, SnapshotMissingError
-from shardline.log.version import Version
 from shardline.operations.extend import extend
 from shardline.operations.vacuum import vacuum
 from shardline.operations.verify_log import verify_log

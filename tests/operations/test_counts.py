@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 
+from shardline.api import Version
 from shardline.errors import BadRecordsError
-from shardline.log.version import Version
 from shardline.operations.append import append
 from shardline.operations.change_files import extend_file, migrate_file
 from shardline.operations.combine_files import combine_files

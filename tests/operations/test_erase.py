@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow.compute as pc
 import pytest
 
+from shardline.api import Version
 from shardline.errors import (
     BadRecordsError,
     ConflictError,
@@ -20,7 +21,6 @@ from shardline.errors import (
 from shardline.hints import Hint
 from shardline.log.model import Attestation
 from shardline.log.sidecar_names import RECEIPT
-from shardline.log.version import Version
 from shardline.operations.append import append
 from shardline.operations.check import check_version
 from shardline.operations.combine import combine

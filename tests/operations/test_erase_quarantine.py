@@ -19,10 +19,10 @@ import tensorflow as tf
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
+from shardline.api import Version
 from shardline.lineage.audit import audit
 from shardline.log.changes import RewriteSidecars
 from shardline.log.sidecar_names import RECEIPT
-from shardline.log.version import Version
 from shardline.operations.append import append
 from shardline.operations.check import check_version
 from shardline.operations.erase import carry_out, erase, plan_erase

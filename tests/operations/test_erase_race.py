@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from shardline.api import Version
 from shardline.errors import CondemnedShardError
 from shardline.lineage.audit import audit
-from shardline.log.version import Version
 from shardline.operations.check import check_version
 from shardline.operations.combine import combine
 from shardline.operations.erase import carry_out, plan_erase

@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 import pytest
 import tensorflow as tf
 
+from shardline.api import Version
 from shardline.errors import (
     BadRecordsError,
     ColumnError,
@@ -28,7 +29,6 @@ from shardline.errors import (
 )
 from shardline.execution.executor import Threads
 from shardline.hints import Command, Option
-from shardline.log.version import Version
 from shardline.operations.append import append
 from shardline.operations.change_files import extend_file
 from shardline.operations.check import check_version

@@ -14,7 +14,7 @@ from tests.log.versions import append, make_version
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from shardline.log.version import Version
+    from shardline.api import Version
 
 
 class Behind(Log):

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from shardline.api import Version
 from shardline.errors import ChangedSourceError
 from shardline.lineage.audit import audit
 from shardline.lineage.trace import Tracer
-from shardline.log.version import Version
 from shardline.operations.append import append
 from shardline.operations.erase import erase
 from shardline.operations.rebuild import rebuild

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from shardline.api import Version
 from shardline.errors import (
     BadRecordsError,
     InvalidArgumentError,
     SchemaMismatchError,
     ShardlineError,
 )
-from shardline.log.version import Version
 from shardline.operations.append import append
 from shardline.operations.check import check_version
 from shardline.operations.migrate import Steps, migrate, planned_migration

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from shardline.log.version import Version
+    from shardline.api import Version
 
 STEPS = shardline.Steps(drop=["name"])
 CALLS: dict[str, tuple[str, Callable[[Any, Version], object]]] = {

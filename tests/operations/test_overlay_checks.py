@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from shardline.api import Version
 from shardline.log.changes import Condemn
-from shardline.log.version import Version
 from shardline.operations.check import check_version
 from shardline.operations.verify_version import bytes_to_verify, verify_version
 from tests.cli.datasets import damage
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from shardline.log.snapshot import Snapshot
+    from shardline.api import Snapshot
     from shardline.operations.inspect import ShardReport
 
 SCORED = extended(NUMBERS, SCORE)

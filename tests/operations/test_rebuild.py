@@ -10,6 +10,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from shardline.api import Version
 from shardline.errors import (
     CancelledError,
     ConflictError,
@@ -23,7 +24,6 @@ from shardline.execution.executor import Cancellation, Progress, Threads
 from shardline.hints import Command
 from shardline.log.append_change import Append
 from shardline.log.model import Base, Shard
-from shardline.log.version import Version
 from shardline.operations.append import append
 from shardline.operations.check import check_version
 from shardline.operations.rebuild import rebuild

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from shardline.api import Version
 from shardline.errors import (
     ConflictError,
     DamagedFileError,
@@ -13,7 +14,6 @@ from shardline.errors import (
     SchemaMismatchError,
 )
 from shardline.log.model import Checks
-from shardline.log.version import Version
 from shardline.operations.check import check_version
 from shardline.operations.rebuild import rebuild
 from shardline.operations.verify_version import verify_version

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from shardline import canonical_json as canonical
+from shardline.api import Version
 from shardline.errors import DamagedLogError, InvalidTypeError, SourceError
 from shardline.lineage.audit import audit
 from shardline.lineage.trace import trace
@@ -17,7 +18,6 @@ from shardline.log.changes import Draft
 from shardline.log.checkpoint import write_checkpoint
 from shardline.log.model import Attestation, Source
 from shardline.log.state import Dismissal
-from shardline.log.version import Version
 from shardline.operations.append import append
 from shardline.operations.check import check_version
 from shardline.operations.rejected_sources import dismiss, open_sources

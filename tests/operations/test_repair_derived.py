@@ -20,7 +20,7 @@ from tests.operations.extensions import base_of, double, table, version_in
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from shardline.log.version import Version
+    from shardline.api import Version
 
 
 def extended(base: Version, into: Version) -> None:

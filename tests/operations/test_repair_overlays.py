@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from shardline.api import Version
 from shardline.errors import DamagedFileError, UnreadableSnapshotError
 from shardline.log.changes import Replace
-from shardline.log.version import Version
 from shardline.operations.check import check_version
 from shardline.operations.combine import combine
 from shardline.operations.extend import extend

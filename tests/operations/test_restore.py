@@ -22,7 +22,7 @@ from tests.operations.extensions import base_of, double, version_in
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from shardline.log.version import Version
+    from shardline.api import Version
 
 
 def follow(base: Version, wide: Version, pairs: Version) -> None:

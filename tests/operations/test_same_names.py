@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from shardline.api import Version
 from shardline.errors import SchemaMismatchError
 from shardline.hints import Option
 from shardline.lineage.audit import audit
-from shardline.log.version import Version
 from shardline.operations.change_files import extend_file, migrate_file
 from shardline.operations.check import check_version
 from shardline.operations.combine_files import combine_files

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from shardline.api import Version
 from shardline.errors import DamagedFileError, SourceError
-from shardline.log.version import Version
 from shardline.operations.append import append
 from shardline.operations.verify_log import verify_log
 from shardline.storage import open_store

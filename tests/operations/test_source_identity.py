@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from shardline.api import Version
 from shardline.errors import ChangedSourceError, InvalidArgumentError, SourceError
 from shardline.execution.executor import Threads
 from shardline.hints import Option
 from shardline.lineage.audit import audit
 from shardline.lineage.trace import trace, trace_down
-from shardline.log.version import Version
 from shardline.operations.append import append
 from shardline.operations.arrivals import LandingFolder, look, remember
 from shardline.operations.erase import erase

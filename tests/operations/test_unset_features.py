@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import tensorflow as tf
 
+from shardline.api import Version
 from shardline.errors import BadRecordsError, ColumnError
 from shardline.hints import Option
-from shardline.log.version import Version
 from shardline.operations.append import append
 from shardline.operations.check import check_version
 from shardline.operations.erase import erase

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from shardline.api import Version
 from shardline.errors import BadNameError, CondemnedShardError, DamagedLogError, StorageError
 from shardline.log.changes import SetTag
 from shardline.log.log import CHECKPOINT_INTERVAL
-from shardline.log.version import Version
 from shardline.operations.vacuum import Doomed, VacuumReport, vacuum
 from shardline.operations.verify_log import verify_log
 from shardline.storage import open_store

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from shardline.api import Version
 from shardline.log.changes import Derive
-from shardline.log.version import Version, utc_now
+from shardline.log.version import utc_now
 from shardline.operations.vacuum import vacuum
 from shardline.storage import open_store
 from tests.log import versions

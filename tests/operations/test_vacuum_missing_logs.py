@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import pytest
 
+from shardline.api import Version
 from shardline.errors import IncompleteLogError
-from shardline.log.version import Version
 from shardline.operations.append import append
 from shardline.operations.check import check_version
 from shardline.operations.combine import combine

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from shardline.api import Version
 from shardline.errors import CondemnedShardError
-from shardline.log.version import Version, utc_now
+from shardline.log.version import utc_now
 from shardline.operations.check import check_version
 from shardline.operations.combine import combine
 from shardline.operations.erasing.proof import prove_erasure

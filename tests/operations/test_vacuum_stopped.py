@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from shardline.api import Version
 from shardline.errors import IncompleteOperationError, StorageError, VacuumStoppedError
-from shardline.log.version import Version
 from shardline.operations.append import append
 from shardline.operations.extend import extend
 from shardline.operations.vacuum import vacuum

@@ -6,9 +6,9 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
+from shardline.api import Version
 from shardline.log.changes import Derive
 from shardline.log.model import Added, Base, Checks
-from shardline.log.version import Version
 from shardline.operations.check import check_version
 from shardline.schema.schema import Feature, Schema, Text
 from tests.files.samples import example_of
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+    from shardline.api import Snapshot
     from shardline.log.model import Shard
-    from shardline.log.snapshot import Snapshot
     from shardline.storage import Store
 
 SCORE = Feature("score", "float")

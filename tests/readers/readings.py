@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from tests.readers.forms import plain
 
 if TYPE_CHECKING:
-    from shardline.log.snapshot import Snapshot
+    from shardline.api import Snapshot
     from shardline.schema.schema import Schema
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import hashlib
 from typing import TYPE_CHECKING
 
+from shardline.api import Version
 from shardline.log.append_change import Append
 from shardline.log.model import Checks, Shard
-from shardline.log.version import Version
 from shardline.operations.check import check_version
 from shardline.schema.schema import Feature, Schema, Text
 from tests.files.samples import example_of, packed
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from shardline.log.snapshot import Snapshot
+    from shardline.api import Snapshot
     from shardline.storage import Store
 
 NAME = "digits/v1"

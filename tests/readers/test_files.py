@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import tensorflow as tf
 
+from shardline.api import Version
 from shardline.errors import UnreadableSnapshotError
 from shardline.hints import Command
 from shardline.log.append_change import Append
-from shardline.log.version import Version
 from tests.errors import raises
 from tests.log.versions import source_of
 from tests.readers.overlays import scored
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from shardline.log.snapshot import Snapshot
+    from shardline.api import Snapshot
 
 SHARDS = [numbers(0, 3), numbers(3, 4), [], numbers(4, 9)]
 

@@ -15,7 +15,7 @@ from tests.kernel.frames import framed
 from tests.readers.snapshots import NUMBERS, make_version, number, numbers, overwrite, published
 
 if TYPE_CHECKING:
-    from shardline.log.snapshot import Snapshot
+    from shardline.api import Snapshot
 
 SHARDS = [numbers(0, 300), [], numbers(300, 301), numbers(301, 1500), numbers(1500, 2000)]
 COMPRESSIONS = ("none", "gzip", "zlib")

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from shardline.api import Version
 from shardline.errors import UnreadableSnapshotError
 from shardline.hints import Command
 from shardline.log.model import Base, Checks, Shard
-from shardline.log.version import Version
 from shardline.operations.check import check_version
 from shardline.operations.verify_version import verify_version
 from shardline.schema.schema import Feature, Schema, Text
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from shardline.log.snapshot import Snapshot
+    from shardline.api import Snapshot
 
 SCORED = extended(NUMBERS, SCORE)
 READERS: dict[str, Callable[[Snapshot], Any]] = {

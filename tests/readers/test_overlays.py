@@ -13,6 +13,7 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from shardline.api import Version
 from shardline.errors import (
     ColumnError,
     DamagedFileError,
@@ -24,7 +25,6 @@ from shardline.errors import (
 )
 from shardline.hints import Command
 from shardline.log.model import Attestation
-from shardline.log.version import Version
 from shardline.operations.check import check_version
 from shardline.readers.records import records_of
 from shardline.schema.schema import Feature, Schema, Text
@@ -58,7 +58,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from shardline.log.snapshot import Snapshot
+    from shardline.api import Snapshot
 
 COMPRESSIONS = ("none", "gzip", "zlib")
 

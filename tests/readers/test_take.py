@@ -18,7 +18,7 @@ from tests.readers.overlays import SIZES, mixed, scored, tagged
 from tests.readers.snapshots import NUMBERS, numbers, published
 
 if TYPE_CHECKING:
-    from shardline.log.snapshot import Snapshot
+    from shardline.api import Snapshot
 
 TOTAL = sum(SIZES)
 

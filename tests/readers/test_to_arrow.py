@@ -41,7 +41,7 @@ from tests.readers.snapshots import (
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from shardline.log.snapshot import Snapshot
+    from shardline.api import Snapshot
     from shardline.schema.schema import Payload
 
 SHARDS = [numbers(0, 300), [], numbers(300, 301), numbers(301, 1500), numbers(1500, 2000)]

@@ -20,7 +20,7 @@ from tests.readers.snapshots import NUMBERS, numbers, overwrite, published
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from shardline.log.snapshot import Snapshot
+    from shardline.api import Snapshot
 
 LARGE = 2**53 + 1
 SCHEMA = Schema(

@@ -33,7 +33,7 @@ from tests.readers.snapshots import NUMBERS, make_version, numbers, overwrite, p
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from shardline.log.snapshot import Snapshot
+    from shardline.api import Snapshot
 
 SHARDS = [numbers(0, 300), [], numbers(300, 301), numbers(301, 1500), numbers(1500, 2000)]
 ALL = 2000

@@ -10,9 +10,9 @@ import logging
 import sys
 from pathlib import Path
 
+from shardline.api import Version
 from shardline.errors import ShardlineError
 from shardline.execution.executor import Threads
-from shardline.log.version import Version
 from shardline.operations.append import append
 from shardline.operations.export import export
 from shardline.operations.rebuild import rebuild

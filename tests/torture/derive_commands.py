@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow.compute as pc
 
+from shardline.api import Version
 from shardline.errors import ShardlineError
 from shardline.execution.executor import Threads
-from shardline.log.version import Version
 from shardline.operations.change_files import extend_file, migrate_file
 from shardline.operations.combine import combine
 from shardline.operations.combine_files import combine_files

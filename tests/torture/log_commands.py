@@ -9,8 +9,8 @@ import logging
 import sys
 from datetime import timedelta
 
+from shardline.api import Version
 from shardline.errors import ShardlineError
-from shardline.log.version import Version
 from shardline.operations.vacuum import vacuum
 from tests.log.versions import NAME, append, attest_shards, make_version
 

@@ -24,7 +24,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from shardline.log.version import Version
+from shardline.api import Version
 from shardline.operations.append import append
 from shardline.operations.check import check_version
 from shardline.operations.erase import erase

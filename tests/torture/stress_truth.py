@@ -18,6 +18,8 @@ from shardline.lineage.trace import Tracer
 from shardline.operations.verify_version import verify_version
 from shardline.provenance.catalog import Catalog
 from shardline.provenance.steps import SourceRow, Step
+from shardline.readers.arrow import to_arrow
+from shardline.readers.take import take
 from tests.golden.reader import read_log
 from tests.torture.stress_operations import (
     BASE,
@@ -36,8 +38,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from shardline.log.snapshot import Snapshot
-    from shardline.log.version import Version
+    from shardline.log.snapshot import StoredSnapshot
+    from shardline.log.version import StoredVersion
 
 Json = dict[str, Any]
 DERIVED = (WIDE, SINGLE, RENAMED, PAIRED)
@@ -130,7 +132,7 @@ def _wrong_reads(lines: list[Json], truth: Truth) -> Iterator[str]:
                 yield f"wrong read of {line['version']}@{line['snapshot']}"
 
 
-def _wrong_version(version: Version, truth: Truth) -> Iterator[str]:
+def _wrong_version(version: StoredVersion, truth: Truth) -> Iterator[str]:
     """The log verifies, and every snapshot that must be readable has its records."""
     if version.name not in truth.expected or not version.state.snapshot:
         return
@@ -148,10 +150,10 @@ def _wrong_version(version: Version, truth: Truth) -> Iterator[str]:
         yield from _wrong_snapshot(version.snapshot(number), truth)
 
 
-def _wrong_snapshot(snapshot: Snapshot, truth: Truth) -> Iterator[str]:
+def _wrong_snapshot(snapshot: StoredSnapshot, truth: Truth) -> Iterator[str]:
     expected = truth.expected[snapshot.version][snapshot.number]
     try:
-        rows = snapshot.to_arrow().read_all().to_pylist()
+        rows = to_arrow(snapshot).read_all().to_pylist()
     except ShardlineError as error:
         if not _erased_since(snapshot, truth):
             yield f"{snapshot}: cannot be read: {error.code} {error}"
@@ -168,7 +170,7 @@ def _wrong_snapshot(snapshot: Snapshot, truth: Truth) -> Iterator[str]:
             yield f"{snapshot}: wrong feature of record {row['id']}"
 
 
-def _erased_since(snapshot: Snapshot, truth: Truth) -> bool:
+def _erased_since(snapshot: StoredSnapshot, truth: Truth) -> bool:
     """Return True if an erase deleted shards of an older snapshot, which nobody may read again."""
     entries = truth.entries[snapshot.version]
     return any(
@@ -185,7 +187,7 @@ def _wrong_traces(catalog: Catalog) -> Iterator[str]:
             continue
         snapshot = version.published()
         numbers = range(0, snapshot.records, max(1, snapshot.records // TRACED))
-        ids = snapshot.take(list(numbers), columns=["id"]).column("id").to_pylist()
+        ids = take(snapshot, list(numbers), columns=["id"]).column("id").to_pylist()
         for number, record_id in zip(numbers, ids, strict=True):
             rows = list(_base_rows(tracer.back(snapshot, number)))
             if rows != [record_id]:

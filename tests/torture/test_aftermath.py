@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from shardline.api import Version
 from shardline.lineage.audit import audit
-from shardline.log.version import Version
 from shardline.operations.append import append
 from shardline.operations.export import export
 from shardline.operations.rebuild import rebuild

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from shardline.log.version import Version
+from shardline.api import Version
 from tests.files.samples import flipped
 from tests.kernel.frames import framed
 from tests.torture.data_cases import (

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from shardline.log.version import Version
+from shardline.api import Version
 from shardline.operations.append import append
 from shardline.operations.verify_log import verify_log
 from shardline.operations.verify_version import verify_version

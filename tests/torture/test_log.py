@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from shardline.api import Version
 from shardline.log.log import CHECKPOINT_INTERVAL
-from shardline.log.version import Version
 from shardline.operations.verify_log import verify_log
 from tests.log.versions import NAME, append, attest_shards, facts_of, held, make_version, shard_name
 from tests.torture.log_commands import NEW

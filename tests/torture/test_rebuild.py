@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from shardline.log.version import Version
+from shardline.api import Version
 from shardline.operations.append import append
 from shardline.operations.export import export
 from tests.operations.landings import Payloads

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from shardline.log.entry import Entry
     from shardline.log.model import Shard
     from shardline.log.publication import Made, Row
-    from shardline.log.version import Version
+    from shardline.log.version import StoredVersion
     from shardline.provenance.catalog import Catalog
     from shardline.storage import ObjectInfo, Store
 
@@ -37,7 +37,7 @@ class History:
     `sidecars` has the committed digests of each sidecar, with their entries, the latest last.
     """
 
-    version: Version
+    version: StoredVersion
     report: LogReport
     ledger: Ledger
     whole: bool = False

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from shardline.lineage.exports.about import About
     from shardline.lineage.exports.counts import LabelCounts
     from shardline.lineage.exports.gone import GoneFile
-    from shardline.log.snapshot import Snapshot
+    from shardline.log.snapshot import StoredSnapshot
     from shardline.provenance.catalog import Catalog
     from shardline.schema.schema import Feature
 
@@ -41,7 +41,7 @@ _SHOWN_LABELS = 100
 
 def dataset_card(
     catalog: Catalog,
-    snapshot: Snapshot,
+    snapshot: StoredSnapshot,
     *,
     about: About = NOTHING_SAID,
     counts: Sequence[LabelCounts] | None = None,
@@ -74,7 +74,7 @@ def dataset_card(
     return "\n".join(lines).rstrip() + "\n"
 
 
-def _header(snapshot: Snapshot, about: About) -> dict[str, Any]:
+def _header(snapshot: StoredSnapshot, about: About) -> dict[str, Any]:
     dataset, _, version = snapshot.version.partition("/")
     told: dict[str, Any] = {"pretty_name": f"{dataset} {version}"}
     if about.license:
@@ -113,7 +113,7 @@ def _dtype(feature: Feature) -> Any:  # noqa: ANN401 - a name, or what tells the
     return "string" if text_like else _DTYPES[feature.kind]
 
 
-def _intro(snapshot: Snapshot, gone: Sequence[GoneFile]) -> Iterator[str]:
+def _intro(snapshot: StoredSnapshot, gone: Sequence[GoneFile]) -> Iterator[str]:
     if snapshot.schema.doc.strip():
         yield from (text(snapshot.schema.doc), "")
     state = "rejected" if snapshot.rejected else "not published"
@@ -136,16 +136,16 @@ def _intro(snapshot: Snapshot, gone: Sequence[GoneFile]) -> Iterator[str]:
     yield ""
 
 
-def _alone(snapshot: Snapshot) -> str:
+def _alone(snapshot: StoredSnapshot) -> str:
     """What is not counted, of a snapshot whose records do not lie in its own files alone."""
     return "" if _is_plain(snapshot) else " (without the files of other versions that it needs)"
 
 
-def _is_plain(snapshot: Snapshot) -> bool:
+def _is_plain(snapshot: StoredSnapshot) -> bool:
     return not any(shard.base or shard.virtual for shard in snapshot.shards)
 
 
-def _fields(snapshot: Snapshot) -> Iterator[str]:
+def _fields(snapshot: StoredSnapshot) -> Iterator[str]:
     features = snapshot.schema.features
     if not features:
         yield from ("The records are opaque: no schema tells what is in them.", "")
@@ -182,7 +182,7 @@ def _labels(counts: Sequence[LabelCounts] | None) -> Iterator[str]:
         yield ""
 
 
-def _checks(catalog: Catalog, snapshot: Snapshot) -> Iterator[str]:
+def _checks(catalog: Catalog, snapshot: StoredSnapshot) -> Iterator[str]:
     yield from ("## Checks", "")
     needed = (*snapshot.checks.shard, *snapshot.checks.snapshot)
     if not needed:
@@ -203,7 +203,7 @@ def _checks(catalog: Catalog, snapshot: Snapshot) -> Iterator[str]:
     yield ""
 
 
-def _consumers(catalog: Catalog, snapshot: Snapshot) -> Iterator[str]:
+def _consumers(catalog: Catalog, snapshot: StoredSnapshot) -> Iterator[str]:
     known = all_consumers(snapshot.version, catalog.entries(snapshot.version))
     read = [one for one in known if one.snapshot == snapshot.number]
     if not read:
@@ -216,7 +216,7 @@ def _consumers(catalog: Catalog, snapshot: Snapshot) -> Iterator[str]:
     yield ""
 
 
-def _reading(snapshot: Snapshot) -> Iterator[str]:
+def _reading(snapshot: StoredSnapshot) -> Iterator[str]:
     yield from ("## How to read it", "", "```python", "from shardline import Version", "")
     yield f'snapshot = Version(ROOT, "{snapshot.version}").snapshot({snapshot.number})'
     yield "dataset = snapshot.to_tf()      # or to_arrow(), to_pandas()"

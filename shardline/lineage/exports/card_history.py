@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from shardline.lineage.exports.gone import GoneFile
     from shardline.log.entry import Entry
-    from shardline.log.snapshot import Snapshot
+    from shardline.log.snapshot import StoredSnapshot
     from shardline.provenance.catalog import Catalog
 
 _SHOWN_ENTRIES = 20
@@ -21,7 +21,7 @@ _SHOWN_RUN = 12
 _SHOWN_GONE = 50
 
 
-def what_is_gone(snapshot: Snapshot, gone: Sequence[GoneFile]) -> Iterator[str]:
+def what_is_gone(snapshot: StoredSnapshot, gone: Sequence[GoneFile]) -> Iterator[str]:
     """Which files were erased or given to vacuum, and what can be read instead."""
     own = {one.shard.name for one in gone if one.version == snapshot.version}
     lost = sum(shard.records for shard in snapshot.shards if shard.name in own)
@@ -46,7 +46,7 @@ def what_is_gone(snapshot: Snapshot, gone: Sequence[GoneFile]) -> Iterator[str]:
     yield ""
 
 
-def history(catalog: Catalog, snapshot: Snapshot) -> Iterator[str]:
+def history(catalog: Catalog, snapshot: StoredSnapshot) -> Iterator[str]:
     """What was done to the version up to the snapshot, the newest last."""
     changes = _changes(catalog, snapshot)
     yield from ("## History", "")
@@ -58,7 +58,7 @@ def history(catalog: Catalog, snapshot: Snapshot) -> Iterator[str]:
     yield ""
 
 
-def _changes(catalog: Catalog, snapshot: Snapshot) -> list[Entry]:
+def _changes(catalog: Catalog, snapshot: StoredSnapshot) -> list[Entry]:
     told = catalog.entries(snapshot.version)
     return [one for one in told if one.changes_data and one.snapshot <= snapshot.number]
 
@@ -95,7 +95,7 @@ def _what(entry: Entry) -> str:
     return f"{text(entry.operation)}: {text(', '.join(told))}"
 
 
-def lineage(catalog: Catalog, snapshot: Snapshot) -> Iterator[str]:
+def lineage(catalog: Catalog, snapshot: StoredSnapshot) -> Iterator[str]:
     """What the snapshot was made from, and each of its fields."""
     derived = [one for one in _changes(catalog, snapshot) if one.inputs]
     if not derived:

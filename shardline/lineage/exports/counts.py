@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from shardline.readers.arrow import to_arrow
 from shardline.schema.logical_types import Category
 
 if TYPE_CHECKING:
-    from shardline.log.snapshot import Snapshot
+    from shardline.log.snapshot import StoredSnapshot
     from shardline.schema.schema import Feature
 
 
@@ -31,19 +32,19 @@ class LabelCounts:
     of_others: int = 0
 
 
-def categories(snapshot: Snapshot) -> list[Feature]:
+def categories(snapshot: StoredSnapshot) -> list[Feature]:
     """The features of a snapshot that are categories, those of the feature_lists left out."""
     features = snapshot.schema.features
     return [one for one in features if isinstance(one.meaning, Category) and not one.sequence]
 
 
-def count_labels(snapshot: Snapshot) -> list[LabelCounts]:
+def count_labels(snapshot: StoredSnapshot) -> list[LabelCounts]:
     """The labels of each category; all records are read, if there is a category at all."""
     features = categories(snapshot)
     if not features:
         return []
     found: list[dict[object, int]] = [{} for _ in features]
-    for batch in snapshot.to_arrow([feature.name for feature in features]):
+    for batch in to_arrow(snapshot, [feature.name for feature in features]):
         for column, counts in zip(batch.columns, found, strict=True):
             for one in pc.value_counts(_flat(column)).to_pylist():
                 counts[one["values"]] = counts.get(one["values"], 0) + one["counts"]

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from shardline.canonical_json import Json
     from shardline.lineage.exports.about import About
     from shardline.lineage.exports.files import SnapshotFile
-    from shardline.log.snapshot import Snapshot
+    from shardline.log.snapshot import StoredSnapshot
     from shardline.schema.schema import Feature, Schema
 
 FILE, RECORDS = "croissant.json", "records.parquet"
@@ -68,7 +68,7 @@ _SHARD_COLUMNS = {
 
 
 def write_croissant(
-    snapshot: Snapshot,
+    snapshot: StoredSnapshot,
     folder: Path,
     *,
     about: About = NOTHING_SAID,
@@ -97,7 +97,7 @@ def write_croissant(
 
 
 def croissant(
-    snapshot: Snapshot,
+    snapshot: StoredSnapshot,
     folder: Path | None = None,
     *,
     about: About = NOTHING_SAID,
@@ -130,7 +130,7 @@ def croissant(
     return {key: value for key, value in told.items() if value not in ("", None)}
 
 
-def _refuse_unpublished(snapshot: Snapshot) -> None:
+def _refuse_unpublished(snapshot: StoredSnapshot) -> None:
     refuse_gone(snapshot)
     if not snapshot.published:
         raise UnreadableSnapshotError(
@@ -145,7 +145,7 @@ def _refuse_unpublished(snapshot: Snapshot) -> None:
         )
 
 
-def _refuse_inside(snapshot: Snapshot, folder: Path) -> None:
+def _refuse_inside(snapshot: StoredSnapshot, folder: Path) -> None:
     inside = snapshot.store.local_path(snapshot.version.partition("/")[0])
     if inside is not None and real_path(folder).is_relative_to(real_path(inside.parent)):
         raise BadNameError(
@@ -156,7 +156,7 @@ def _refuse_inside(snapshot: Snapshot, folder: Path) -> None:
         )
 
 
-def _description(snapshot: Snapshot) -> str:
+def _description(snapshot: StoredSnapshot) -> str:
     doc = f"{snapshot.schema.doc.strip()}\n\n" if snapshot.schema.doc.strip() else ""
     return (
         f"{doc}Snapshot {snapshot.number} of {snapshot.version}, a version of a dataset kept by "
@@ -166,7 +166,7 @@ def _description(snapshot: Snapshot) -> str:
     )
 
 
-def _file(one: SnapshotFile, snapshot: Snapshot, folder: Path | None) -> Json:
+def _file(one: SnapshotFile, snapshot: StoredSnapshot, folder: Path | None) -> Json:
     packed = "" if one.shard.compression == "none" else f", packed with {one.shard.compression}"
     what = "a plan by which readers make the records" if one.shard.virtual else "a TFRecord file"
     records = counted(one.shard.records, "record")

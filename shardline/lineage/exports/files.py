@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from shardline.errors import UnreadableSnapshotError
 from shardline.hints import Command, Hint
 from shardline.log.layers import stacks_of
-from shardline.log.version import Version
+from shardline.log.version import StoredVersion
 from shardline.pairing.pair_plan import PairPlan
 from shardline.storage import object_uri
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from shardline.log.model import Shard
-    from shardline.log.snapshot import Snapshot
+    from shardline.log.snapshot import StoredSnapshot
     from shardline.storage import Store
 
 
@@ -35,7 +35,7 @@ class SnapshotFile:
         return self.name.rpartition("/")[2]
 
 
-def snapshot_files(snapshot: Snapshot) -> list[SnapshotFile]:
+def snapshot_files(snapshot: StoredSnapshot) -> list[SnapshotFile]:
     """The shards of a snapshot, those that they lie beside, and those that their plans pair.
 
     Each is told once, in order. Nothing but logs and plans is read. Raises UnreadableSnapshotError
@@ -44,7 +44,7 @@ def snapshot_files(snapshot: Snapshot) -> list[SnapshotFile]:
     return list({one.name: one for one in _files(snapshot)}.values())
 
 
-def _files(snapshot: Snapshot) -> Iterator[SnapshotFile]:
+def _files(snapshot: StoredSnapshot) -> Iterator[SnapshotFile]:
     for stack in stacks_of(snapshot):
         if stack.misfit is not None:
             raise UnreadableSnapshotError(
@@ -60,14 +60,14 @@ def _files(snapshot: Snapshot) -> Iterator[SnapshotFile]:
             yield from _paired(snapshot, stack.top.shard)
 
 
-def _paired(snapshot: Snapshot, shard: Shard) -> Iterator[SnapshotFile]:
+def _paired(snapshot: StoredSnapshot, shard: Shard) -> Iterator[SnapshotFile]:
     plan = PairPlan.read(snapshot.store, snapshot.shard_name(shard), shard)
     for told, places in plan.sides:
-        side = Version(snapshot.store, told.shown).snapshot(told.snapshot)
+        side = StoredVersion(snapshot.store, told.shown).snapshot(told.snapshot)
         yield from _files(part_of(side, side.shards[slice(*places)]))
 
 
-def part_of(snapshot: Snapshot, shards: tuple[Shard, ...]) -> Snapshot:
+def part_of(snapshot: StoredSnapshot, shards: tuple[Shard, ...]) -> StoredSnapshot:
     """The snapshot as if it had these shards only."""
     return replace(snapshot, list_shards=lambda: shards)
 

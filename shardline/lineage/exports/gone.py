@@ -9,7 +9,7 @@ from shardline.errors import ObjectMissingError, UnreadableSnapshotError
 from shardline.hints import Command, Hint
 from shardline.lineage.exports.files import part_of
 from shardline.log.layers import stacks_of
-from shardline.log.version import Version
+from shardline.log.version import StoredVersion
 from shardline.pairing.pair_plan import PairPlan
 from shardline.provenance.catalog import Catalog
 from shardline.text import counted
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from shardline.log.entry import Entry
     from shardline.log.model import Shard
-    from shardline.log.snapshot import Snapshot
+    from shardline.log.snapshot import StoredSnapshot
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class GoneFile:
         return f"{', '.join(told)}{left}"
 
 
-def gone_files(catalog: Catalog, snapshot: Snapshot) -> list[GoneFile]:
+def gone_files(catalog: Catalog, snapshot: StoredSnapshot) -> list[GoneFile]:
     """Those of the files that a snapshot needs which its own log or another's condemned."""
     shards: dict[str, dict[str, Shard]] = {}
     for version, shard in _gone(catalog, snapshot):
@@ -66,7 +66,7 @@ def words_for(gone: Sequence[GoneFile]) -> str:
     return "it holds what was erased or given to vacuum"
 
 
-def refuse_gone(snapshot: Snapshot) -> None:
+def refuse_gone(snapshot: StoredSnapshot) -> None:
     """Refuse a snapshot of which a file is gone; UnreadableSnapshotError names the first."""
     gone = gone_files(Catalog(snapshot.store), snapshot)
     if gone:
@@ -83,7 +83,7 @@ def refuse_gone(snapshot: Snapshot) -> None:
         )
 
 
-def _gone(catalog: Catalog, snapshot: Snapshot) -> Iterator[tuple[str, Shard]]:
+def _gone(catalog: Catalog, snapshot: StoredSnapshot) -> Iterator[tuple[str, Shard]]:
     for stack in stacks_of(snapshot):
         for layer in stack.layers:
             state = catalog.version(layer.version).state
@@ -93,13 +93,15 @@ def _gone(catalog: Catalog, snapshot: Snapshot) -> Iterator[tuple[str, Shard]]:
             yield from _paired(catalog, snapshot, stack.top.shard)
 
 
-def _paired(catalog: Catalog, snapshot: Snapshot, shard: Shard) -> Iterator[tuple[str, Shard]]:
+def _paired(
+    catalog: Catalog, snapshot: StoredSnapshot, shard: Shard
+) -> Iterator[tuple[str, Shard]]:
     try:
         plan = PairPlan.read(snapshot.store, snapshot.shard_name(shard), shard)
     except ObjectMissingError:
         return
     for told, places in plan.sides:
-        version = Version(snapshot.store, told.shown)
+        version = StoredVersion(snapshot.store, told.shown)
         if version.exists:
             side = version.snapshot(told.snapshot)
             yield from _gone(catalog, part_of(side, side.shards[slice(*places)]))

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow.parquet as pq
 
+from shardline.readers.arrow import to_arrow
 from shardline.storage.durable_file import DurableFile
 
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import Buffer
 
-    from shardline.log.snapshot import Snapshot
+    from shardline.log.snapshot import StoredSnapshot
     from shardline.schema.schema import Feature, Schema
 
 
@@ -41,7 +42,7 @@ def _column(feature: Feature, taken: set[str]) -> str:
 
 
 def write_parquet(
-    snapshot: Snapshot,
+    snapshot: StoredSnapshot,
     path: Path,
     progress: Callable[[int, int], None] | None = None,
     *,
@@ -53,7 +54,7 @@ def write_parquet(
     how many records are written, of how many.
     """
     names = list(column_names(snapshot.schema).values())
-    reader = snapshot.to_arrow()
+    reader = to_arrow(snapshot)
     schema = reader.schema
     for place, name in enumerate(names):
         schema = schema.set(place, schema.field(place).with_name(name))

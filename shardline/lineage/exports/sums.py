@@ -11,10 +11,10 @@ from shardline.lineage.exports.gone import refuse_gone
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from shardline.log.snapshot import Snapshot
+    from shardline.log.snapshot import StoredSnapshot
 
 
-def sha256sums(snapshot: Snapshot, folder: Path | None = None) -> str:
+def sha256sums(snapshot: StoredSnapshot, folder: Path | None = None) -> str:
     """A line for each file that a snapshot needs, as `sha256sum -c` takes it.
 
     The digests are those of the log: no file is read, so that the tool's word is one of its own.

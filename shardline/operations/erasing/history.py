@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from shardline.log.version import Version
+from shardline.log.version import StoredVersion
 from shardline.provenance.discovery import find_versions
 from shardline.sidecars.reader import SidecarReader
 
@@ -23,7 +23,7 @@ ERASE = "erase"
 class VersionHistory:
     """One version, as it stands now."""
 
-    version: Version
+    version: StoredVersion
     entries: tuple[Entry, ...]
 
     @property
@@ -119,7 +119,7 @@ class DatasetHistory:
     def schema_of(self, told: Input) -> Schema:
         """The schema of an input, of this dataset or another."""
         one = self.of_input(told)
-        return Version(self.store, told.shown).schema if one is None else one.version.schema
+        return StoredVersion(self.store, told.shown).schema if one is None else one.version.schema
 
     @cached_property
     def replaced(self) -> dict[str, str]:
@@ -140,7 +140,7 @@ def read_history(store: Store, dataset: str) -> DatasetHistory:
     """Read every log of a dataset."""
     history = DatasetHistory(store, dataset)
     for name in find_versions(store, dataset):
-        version = Version(store, f"{dataset}/{name}")
+        version = StoredVersion(store, f"{dataset}/{name}")
         if version.exists:
             entries = tuple(version.log.entries(1))[: version.state.number]
             history.versions[name] = VersionHistory(version, entries)

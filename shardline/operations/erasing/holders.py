@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from shardline.errors import ShardlineError
-from shardline.log.version import Version
+from shardline.log.version import StoredVersion
 from shardline.operations.erasing.history import ERASE
 from shardline.operations.erasing.remains import Remains
 from shardline.provenance.commands import DERIVES, words_again
@@ -233,7 +233,7 @@ def descendants(
         f"{history.dataset}/{name}": set(names) for name, names in gone.items()
     }
     others = {
-        name: Version(history.store, name)
+        name: StoredVersion(history.store, name)
         for name in find_all_versions(history.store)
         if not name.startswith(f"{history.dataset}/")
     }
@@ -271,7 +271,7 @@ def descendants(
 
 
 def _anew_if_live(
-    version: Version, entries: Iterable[Entry], shards: Collection[str]
+    version: StoredVersion, entries: Iterable[Entry], shards: Collection[str]
 ) -> Iterator[tuple[str, ...]]:
     """The command that makes a version anew, if its newest snapshot has one of these shards."""
     live = {stay.shard.name for stay in version.state.stays.at(version.state.snapshot)}
@@ -283,7 +283,7 @@ def _anew_if_live(
 class _Known:
     """The lists of snapshots of all versions."""
 
-    versions: Mapping[str, Version]
+    versions: Mapping[str, StoredVersion]
 
     def names(self, version: str, snapshot: int) -> list[str]:
         state = self.versions[version].state

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 
 from shardline.log.sidecar_names import ROWS
-from shardline.log.version import Version
+from shardline.log.version import StoredVersion
 from shardline.pairing.coverage import Cover, estimate
 from shardline.pairing.grid import Extent, Grid
 from shardline.sidecars.reader import SidecarMismatchError
@@ -229,5 +229,5 @@ def _listed(history: DatasetHistory, told: Input) -> tuple[Shard, ...]:
     side = history.of_input(told)
     if side is not None:
         return side.listed(told.snapshot)
-    version = Version(history.store, told.shown)
+    version = StoredVersion(history.store, told.shown)
     return version.snapshot(told.snapshot).shards

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from shardline.errors import UnreadableSnapshotError
-from shardline.log.version import Version
+from shardline.log.version import StoredVersion
 from shardline.operations.erasing.pairs import Paired
 from shardline.operations.erasing.search import SearchTask, View, views_of
 from shardline.readers.records import records_of
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from shardline.log.model import Input, Shard
-    from shardline.log.snapshot import Snapshot
+    from shardline.log.snapshot import StoredSnapshot
     from shardline.operations.erasing.condition import Condition
     from shardline.operations.erasing.history import DatasetHistory, VersionHistory
     from shardline.operations.erasing.search import Found
@@ -46,7 +46,7 @@ class PlanSearch:
     relations: list[Paired] = field(default_factory=list)
     of: dict[str, frozenset[str]] = field(default_factory=dict)
     problems: dict[str, str] = field(default_factory=dict)
-    _sides: dict[tuple[str, int], Snapshot] = field(default_factory=dict)
+    _sides: dict[tuple[str, int], StoredSnapshot] = field(default_factory=dict)
 
     def add(self, one: VersionHistory, shard: Shard, view: View) -> None:
         """Search one plan, as one view has the features that are asked for."""
@@ -102,10 +102,10 @@ class PlanSearch:
     def _add(self, task: SearchTask) -> None:
         self.tasks.setdefault(task.name, task)
 
-    def _snapshot(self, told: Input) -> Snapshot:
+    def _snapshot(self, told: Input) -> StoredSnapshot:
         key = (told.shown, told.snapshot)
         if key not in self._sides:
-            self._sides[key] = Version(self.history.store, told.shown).snapshot(told.snapshot)
+            self._sides[key] = StoredVersion(self.history.store, told.shown).snapshot(told.snapshot)
         return self._sides[key]
 
     def unsearched(self, found: Iterable[Found]) -> dict[str, str]:

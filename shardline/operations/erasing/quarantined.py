@@ -16,7 +16,7 @@ import numpy as np
 
 from shardline.errors import ConflictError, StorageError
 from shardline.hints import Hint
-from shardline.log.version import Version
+from shardline.log.version import StoredVersion
 from shardline.operations.erasing.history import VersionHistory
 from shardline.operations.erasing.holders import Holder
 from shardline.operations.erasing.row_search import RowSearch, guess_format, parse_line
@@ -208,7 +208,7 @@ class _Asking:
         dataset, _, name = self.made.of.partition("/")
         if dataset == self.history.dataset:
             return self.history.versions.get(name)
-        version = Version(self.history.store, self.made.of)
+        version = StoredVersion(self.history.store, self.made.of)
         return VersionHistory(version, ()) if version.exists else None
 
     def close(self) -> None:

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from shardline.canonical_json import Json
-    from shardline.log.version import Version
+    from shardline.log.version import StoredVersion
     from shardline.operations.erasing.history import DatasetHistory
     from shardline.storage import Store
 
@@ -59,7 +59,7 @@ def strike_out(
     `parameters` are those of the entries. Strikes of other erases that were stopped are finished.
     Raises ConflictError if other writers do not finish theirs.
     """
-    by_version: dict[Version, list[QuarantineFile]] = {}
+    by_version: dict[StoredVersion, list[QuarantineFile]] = {}
     for file in files:
         by_version.setdefault(history.owner(_leaf(file.name)).version, []).append(file)
     count = sum(
@@ -72,7 +72,7 @@ def strike_out(
     return count
 
 
-def _struck_before(history: DatasetHistory) -> Iterator[tuple[Version, QuarantineFile]]:
+def _struck_before(history: DatasetHistory) -> Iterator[tuple[StoredVersion, QuarantineFile]]:
     """Yield the files that earlier erases rewrote, with nothing more to strike out."""
     for one in history.versions.values():
         names = {name for entry in one.entries for name in entry.rewrites}
@@ -81,7 +81,7 @@ def _struck_before(history: DatasetHistory) -> Iterator[tuple[Version, Quarantin
 
 
 def _strike_version(
-    version: Version, files: Sequence[QuarantineFile], parameters: Json, *, doubtful: bool
+    version: StoredVersion, files: Sequence[QuarantineFile], parameters: Json, *, doubtful: bool
 ) -> int:
     """Strike lines out of the files of a version until nothing is left to do."""
     count = 0
@@ -138,7 +138,7 @@ class Strike:
         return count
 
 
-def _plan_strike(version: Version, file: QuarantineFile, *, doubtful: bool) -> Strike | None:
+def _plan_strike(version: StoredVersion, file: QuarantineFile, *, doubtful: bool) -> Strike | None:
     """Plan what a file lacks; None if that is nothing.
 
     Raises SidecarMismatchError for a file or receipt that differs from every committed one, and
@@ -180,7 +180,7 @@ def _plan_strike(version: Version, file: QuarantineFile, *, doubtful: bool) -> S
     )
 
 
-def _pending(version: Version, path: str, digest: str) -> tuple[Spans, ...]:
+def _pending(version: StoredVersion, path: str, digest: str) -> tuple[Spans, ...]:
     """Return the strikes that a file with this digest lacks, by the entries of the log."""
     name = _leaf(path)
     pending: list[Spans] | None = None
@@ -201,7 +201,7 @@ def _pending(version: Version, path: str, digest: str) -> tuple[Spans, ...]:
     raise sidecar_mismatch(version.store, path, version.name)
 
 
-def _commit(version: Version, strikes: Sequence[Strike], parameters: Json) -> None:
+def _commit(version: StoredVersion, strikes: Sequence[Strike], parameters: Json) -> None:
     """Commit the digests of files that are about to be rewritten.
 
     Readers accept both the old and the new file, so that an erase may stop here. Raises

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from shardline.errors import ShardlineError
-from shardline.log.version import Version
+from shardline.log.version import StoredVersion
 from shardline.operations.rebuild_plan import Slice, span_of
 from shardline.operations.shard_origin import is_intact
 from shardline.provenance.discovery import find_all_versions
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def copied_pieces(
-    version: Version, names: Collection[str], limits: Limits
+    version: StoredVersion, names: Collection[str], limits: Limits
 ) -> tuple[Slice, ...] | None:
     """Slices of rebuilt shards that hold all the records of a shard, by the names that it had.
 
@@ -38,7 +38,7 @@ def copied_pieces(
     return None
 
 
-def held_by(version: Version, shard: str) -> set[str]:
+def held_by(version: StoredVersion, shard: str) -> set[str]:
     """The shards of a version that hold the records of one: itself, and what was rebuilt from it.
 
     They may be gone by now, and others may have been made of them before.
@@ -52,16 +52,20 @@ def held_by(version: Version, shard: str) -> set[str]:
     return found
 
 
-def _versions(version: Version) -> Iterator[Version]:
+def _versions(version: StoredVersion) -> Iterator[StoredVersion]:
     """This one first."""
     yield version
     for name in find_all_versions(version.store):
         if name != version.name:
-            yield Version(version.store, name)
+            yield StoredVersion(version.store, name)
 
 
 def _copied(
-    version: Version, other: Version, entry: Entry, names: Collection[str], limits: Limits
+    version: StoredVersion,
+    other: StoredVersion,
+    entry: Entry,
+    names: Collection[str],
+    limits: Limits,
 ) -> tuple[Slice, ...] | None:
     """The slices that one rebuild made of a shard, if it read that and they are intact."""
     if entry.operation != "rebuild" or not entry.added:
@@ -75,7 +79,7 @@ def _copied(
     return tuple(slices) if slices and intact else None
 
 
-def _read(version: Version, entry: Entry) -> list[Shard]:
+def _read(version: StoredVersion, entry: Entry) -> list[Shard]:
     """The shards of a version that a rebuild was made of, in order."""
     if entry.inputs:
         told = entry.inputs[0]
@@ -85,7 +89,11 @@ def _read(version: Version, entry: Entry) -> list[Shard]:
 
 
 def _at_same_place(
-    before: Sequence[Shard], other: Version, entry: Entry, names: Collection[str], limits: Limits
+    before: Sequence[Shard],
+    other: StoredVersion,
+    entry: Entry,
+    names: Collection[str],
+    limits: Limits,
 ) -> list[Slice]:
     """What a rebuild put where a shard stood that it was made of."""
     made = [one.shard for one in entry.added]

@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from shardline import canonical_json as canonical
+from shardline.api import Version
 from shardline.errors import ShardlineError
 from shardline.lineage.audit import audit
 from shardline.lineage.trace import trace
-from shardline.log.version import Version
 from shardline.operations.erase import erase
 from shardline.provenance.catalog import Catalog
 from shardline.sidecars.row_map import RowMapWriter

@@ -12,10 +12,10 @@ from pathlib import Path
 from tempfile import mkdtemp
 from typing import TYPE_CHECKING, Any
 
+from shardline.api import Version
 from shardline.errors import ShardlineError
 from shardline.lineage.audit import audit
 from shardline.lineage.trace import trace
-from shardline.log.version import Version
 from shardline.operations.verify_version import verify_version
 from shardline.provenance.catalog import Catalog
 from tests.fuzz.harness import Case, Finding, Target

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from shardline.api import Version
 from shardline.errors import ShardlineError
-from shardline.log.version import Version
 from shardline.operations.append import append
 from shardline.operations.extend import extend
 from shardline.schema.schema import Feature, Schema, Text
