@@ -106,7 +106,7 @@ def _operations_of_engine() -> set[str]:
     package = Path(shardline.__file__).parent
     code = "\n".join(
         path.read_text()
-        for part in ("log", "operations")
+        for part in ("log", "provenance", "operations")
         for path in package.glob(f"{part}/**/*.py")
     )
     named = re.findall(r'^([A-Z]+(?:, [A-Z]+)*) = ("[a-z]+"(?:, "[a-z]+")*)$', code, re.MULTILINE)
