@@ -54,7 +54,7 @@ sample: $(STAMP) ## Run the long tests: the daemon, and today's sample of races,
 test-dagster: $(RELEASE)/.installed ## Run the tests of the platform on another Dagster release (DAGSTER=1.13.0)
 	@$(RELEASE)/bin/python -c 'import dagster, dagster_webserver as web; print("dagster", dagster.__version__, "with web server", web.__version__)'
 	@$(if $(filter-out $(DAGSTER),$(WEBSERVER)),PYTHONWARNINGS='ignore:Found version mismatch') \
-		$(RELEASE)/bin/python -m pytest -n $(WORKERS) --dist loadgroup tests/dagster_project tests/checks tests/assets $(ARGS)
+		$(RELEASE)/bin/python -m pytest -n $(WORKERS) --dist loadgroup tests/dagster $(ARGS)
 
 replay: $(STAMP) ## Compare what the commands do with what was recorded (ARGS=--record to record)
 	@$(BIN)/python -m tests.replay $(ARGS)
@@ -74,7 +74,7 @@ bench: $(STAMP) ## Compare our speed with TensorFlow's and with the limit
 	@$(BIN)/python -m benchmarks $(ARGS)
 
 ui: $(STAMP) $(INSTANCE) ## Open the Dagster web page on http://127.0.0.1:3000 (PORT=...)
-	@$(BIN)/python -m dagster_project.ui --port $(PORT)
+	@$(BIN)/python -m shardline.dagster.web.ui --port $(PORT)
 
 clean: ## Remove the virtual environment, built files, caches and demo data
 	@rm -rf $(VENV) build dist *.egg-info .demo .dagster_home .mypy_cache .pytest_cache .ruff_cache .hypothesis .fuzz .dagster-releases

@@ -2,12 +2,13 @@
 
 from pathlib import Path
 
-from assets.appended import appended_version
-from assets.combined import combined_version
 from assets.digit_fields import label_names, seen_in_image
-from assets.extended import extended_version
-from assets.rebuilt import rebuilt_version
-from dagster_project.resources import DEMO_FOLDER
+from checks import SUITES
+from shardline.dagster.resources import DEMO_FOLDER
+from shardline.dagster.versions.appended import appended_version
+from shardline.dagster.versions.combined import combined_version
+from shardline.dagster.versions.extended import extended_version
+from shardline.dagster.versions.rebuilt import rebuilt_version
 from shardline.operations.arrivals import LandingFolder
 from shardline.schema.logical_types import Category, Image, Text
 from shardline.schema.schema import Feature, Schema
@@ -34,7 +35,7 @@ digits_v1 = appended_version(
     landing=LOOKED_AT,
     cron="0 * * * *",
     watch_seconds=30,
-    expectations="digits_v1.json",
+    expectations=SUITES / "digits_v1.json",
     description="Handwritten digits, as PNG images with their labels.",
     owners=["team:handwriting"],
 )

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from benchmarks.data import small_table
 from benchmarks.lines import Line, Target
 from benchmarks.timing import Side
-from checks.judge import judge
 from shardline.api import Version
+from shardline.dagster.expectations.check import judge
 from shardline.operations.append import append
 
 if TYPE_CHECKING:

@@ -14,9 +14,9 @@ import dagster as dg
 from benchmarks.lines import Line, Target
 from benchmarks.timing import Side
 from benchmarks.versions import NAME, disk_folder
-from dagster_project.landing import landing_sensor
-from dagster_project.resources import ShardlineResource
 from shardline.api import Version
+from shardline.dagster.automation.landing import landing_sensor
+from shardline.dagster.resources import ShardlineResource
 from shardline.log.append_change import Append
 from shardline.log.model import Shard, Source
 from shardline.operations.arrivals import LandingFolder, look, remember

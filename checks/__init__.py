@@ -1,5 +1,6 @@
-"""The asset checks: what must hold before anything downstream may read."""
+"""The checks of this deployment: expectation suites, and functions of its own."""
 
-from checks.gate import Gate
+from pathlib import Path
 
-__all__ = ["Gate"]
+SUITES = Path(__file__).with_name("expectations")
+"""The folder of the expectation suites."""

@@ -12,11 +12,11 @@ from assets.digits import DEMO, EXPORT, LANDING, LOOKED_AT
 from dagster_project.demo_batches import BATCHES, extra_batch
 from dagster_project.demo_runs import Demo, Ran, from_here
 from dagster_project.demo_training import GOOD_ENOUGH, MODEL, count_records, train
-from dagster_project.process_group import handle_signals
-from dagster_project.resources import ROOT_VARIABLE, shardline_resource
-from dagster_project.ui import require_dagster_home
 from shardline.api import Snapshot
 from shardline.cli.tables import plain_table
+from shardline.dagster.resources import ROOT_VARIABLE, shardline_resource
+from shardline.dagster.web.process_group import handle_signals
+from shardline.dagster.web.ui import require_dagster_home
 from shardline.operations.arrivals import look
 from shardline.text import counted, human_bytes
 

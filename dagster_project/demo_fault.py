@@ -10,8 +10,6 @@ import dagster as dg
 import numpy as np
 
 from assets.digits import LOOKED_AT
-from checks.sources import SOURCES
-from dagster_project.command_error import CommandError
 from dagster_project.demo_batches import (
     FILES,
     FOLDERS,
@@ -23,8 +21,10 @@ from dagster_project.demo_batches import (
     write_parquet,
 )
 from dagster_project.demo_runs import Demo, Ran
-from dagster_project.process_group import handle_signals
-from dagster_project.ui import require_dagster_home
+from shardline.dagster.checks.sources import SOURCES
+from shardline.dagster.command_error import CommandError
+from shardline.dagster.web.process_group import handle_signals
+from shardline.dagster.web.ui import require_dagster_home
 from shardline.errors import ShardlineError
 from shardline.hints import Hint
 from shardline.operations.arrivals import look

@@ -15,8 +15,8 @@ import shardline
 from shardline import Feature, Schema, Version
 from shardline.error_codes import CODES
 from shardline.errors import ShardlineError
-from tests.files.samples import example_of, made
 from tests.kernel.frames import framed
+from tests.tfrecord.samples import example_of, made
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from dagster_project.automation import FOLLOW
 from dagster_project.demo_batches import (
     all_digits,
     as_table,
@@ -20,11 +19,12 @@ from dagster_project.demo_batches import (
     write_folder,
     write_parquet,
 )
-from dagster_project.resources import DEMO_FOLDER, REPORTS_VARIABLE, ROOT_VARIABLE
 from shardline.api import Version
+from shardline.dagster.automation.conditions import FOLLOW
+from shardline.dagster.resources import DEMO_FOLDER, REPORTS_VARIABLE, ROOT_VARIABLE
 from shardline.kernel.types import HEADER_BYTES
 from shardline.operations.examples import write_examples
-from tests.dagster_project.web_page import ROOT, WebPage, in_location, start, stop, wait_until
+from tests.dagster.web_page import ROOT, WebPage, in_location, start, stop, wait_until
 from tests.storage.servers import free_ports
 
 _LOCATION = in_location("shardline")

@@ -13,9 +13,9 @@ from shardline.log.append_change import Append
 from shardline.log.model import Shard
 from shardline.operations.check import check_version
 from tests.cli.command import shardline
-from tests.files.samples import example_of, flipped, read_by_tensorflow
 from tests.kernel.frames import framed
 from tests.log.versions import NAME, make_version, shard_name, source_of
+from tests.tfrecord.samples import example_of, flipped, read_by_tensorflow
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

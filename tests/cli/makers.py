@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tests.files.samples import made
+from tests.tfrecord.samples import made
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -15,10 +15,10 @@ from shardline.api import Version
 from shardline.operations.check import check_version
 from tests.cli.command import ROOT, on_terminal, shardline
 from tests.cli.datasets import HOSTILE, damage, numbers_of, on, write_rows
-from tests.files.samples import big_file, bulk_needs_the_compiled_kernel, example_of, made
 from tests.kernel.frames import framed
 from tests.log.versions import NAME, make_version
 from tests.signals import default_signals
+from tests.tfrecord.samples import big_file, bulk_needs_the_compiled_kernel, example_of, made
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import dagster as dg
 import pytest
 
-from assets.reporting import materialization
-from dagster_project.naming import asset_key
 from shardline.api import Version
+from shardline.dagster.naming import asset_key
+from shardline.dagster.versions.materialization import materialization
 from shardline.operations.extend import extend
 from tests.cli.command import shardline
 from tests.cli.datasets import entry_file, narrow, on

@@ -21,9 +21,9 @@ from tests.cli.datasets import (
     narrow,
     on,
 )
-from tests.files.samples import example_of
 from tests.kernel.frames import framed
 from tests.log.versions import NAME, make_version, shard_name
+from tests.tfrecord.samples import example_of
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -12,10 +12,10 @@ import tensorflow as tf
 from shardline.api import Version
 from tests.cli.command import on_terminal, shardline
 from tests.cli.datasets import damage, file_names, file_of, land, landed, on, squeezed
-from tests.files.samples import example_of, made, read_by_tensorflow
 from tests.kernel.frames import framed
 from tests.log.versions import NAME
 from tests.operations.extensions import table
+from tests.tfrecord.samples import example_of, made, read_by_tensorflow
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tests.cli.command import shardline
-from tests.files.samples import gzip_member, made
 from tests.kernel.frames import framed
+from tests.tfrecord.samples import gzip_member, made
 
 if TYPE_CHECKING:
     from pathlib import Path

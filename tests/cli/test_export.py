@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from tests.cli.command import on_terminal
 from tests.cli.datasets import FITTING, damage, file_of, land, landed, on
-from tests.files.samples import made, read_by_tensorflow
 from tests.log.versions import NAME, make_version
+from tests.tfrecord.samples import made, read_by_tensorflow
 
 if TYPE_CHECKING:
     from pathlib import Path

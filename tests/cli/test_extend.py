@@ -23,10 +23,10 @@ from tests.cli.datasets import (
     squeezed,
 )
 from tests.cli.makers import write_makers
-from tests.files.samples import example_of, made, packed, read_by_tensorflow
 from tests.kernel.frames import framed
 from tests.log.versions import NAME
 from tests.operations.extensions import table
+from tests.tfrecord.samples import example_of, made, packed, read_by_tensorflow
 
 WORDS = b"x,word\n0,zero\n1,one\n2,two\n"
 

@@ -13,9 +13,9 @@ from shardline.log.model import Checks
 from shardline.schema.schema import Feature, Schema
 from shardline.schema.tf_spec import from_tf_spec, to_tf_spec
 from tests.cli.datasets import file_of, land, landed, on, write_rows
-from tests.files.samples import made, sequence_of
 from tests.kernel.frames import framed
 from tests.log.versions import NAME, make_version
+from tests.tfrecord.samples import made, sequence_of
 
 if TYPE_CHECKING:
     from pathlib import Path

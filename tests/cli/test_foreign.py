@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.cli.command import shardline
-from tests.files.samples import made
 from tests.kernel.frames import framed
+from tests.tfrecord.samples import made
 
 if TYPE_CHECKING:
     from pathlib import Path

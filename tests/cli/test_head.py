@@ -10,9 +10,9 @@ import pytest
 
 from tests.cli.command import shardline
 from tests.cli.datasets import damage, file_of, landed, on, write_rows
-from tests.files.samples import example_of, made, packed, sequence_of
 from tests.kernel.frames import framed
 from tests.log.versions import NAME
+from tests.tfrecord.samples import example_of, made, packed, sequence_of
 
 if TYPE_CHECKING:
     from pathlib import Path

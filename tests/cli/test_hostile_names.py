@@ -6,8 +6,8 @@ import re
 from typing import TYPE_CHECKING
 
 from tests.cli.command import shardline
-from tests.files.samples import example_of, made
 from tests.kernel.frames import framed
+from tests.tfrecord.samples import example_of, made
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -9,9 +9,9 @@ import pytest
 
 from tests.cli.command import process
 from tests.cli.datasets import FITTING, landed, on
-from tests.files.samples import made
 from tests.kernel.frames import framed
 from tests.log.versions import NAME
+from tests.tfrecord.samples import made
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -12,8 +12,8 @@ import pytest
 
 from shardline import __version__
 from tests.cli.command import ROOT, on_terminal, process, shardline
-from tests.files.samples import big_file, bulk_needs_the_compiled_kernel, example_of, made
 from tests.kernel.frames import framed
+from tests.tfrecord.samples import big_file, bulk_needs_the_compiled_kernel, example_of, made
 
 COMMANDS = ["verify", "salvage", "schema", "head", "count", "index"]
 WITH_OUTPUT = [

@@ -11,8 +11,8 @@ import tensorflow as tf
 from tests.cli.command import shardline
 from tests.cli.datasets import FITTING, squeezed
 from tests.cli.makers import write_makers
-from tests.files.samples import made, read_by_tensorflow
 from tests.kernel.frames import framed
+from tests.tfrecord.samples import made, read_by_tensorflow
 
 if TYPE_CHECKING:
     from pathlib import Path

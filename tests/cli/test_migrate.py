@@ -10,11 +10,11 @@ import tensorflow as tf
 from shardline.api import Version
 from tests.cli.command import on_terminal, shardline
 from tests.cli.datasets import damage, on, squeezed, write_rows
-from tests.files.samples import example_of, made, packed, read_by_tensorflow
 from tests.kernel.frames import framed
 from tests.log.versions import NAME
 from tests.operations.extensions import table
 from tests.operations.landings import json_lines
+from tests.tfrecord.samples import example_of, made, packed, read_by_tensorflow
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from shardline.api import Version
 from tests.cli.datasets import damage, on
-from tests.files.samples import example_of
 from tests.readers.overlays import SCORE, extended, lay, mixed, score, scored, tagged
 from tests.readers.snapshots import NUMBERS, numbers, published
+from tests.tfrecord.samples import example_of
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -9,9 +9,9 @@ import pytest
 from shardline.api import Version
 from tests.cli.command import on_terminal, shardline
 from tests.cli.datasets import damage, file_of, landed, numbers_of, on, squeezed, write_rows
-from tests.files.samples import example_of, made, packed, read_by_tensorflow
 from tests.kernel.frames import framed
 from tests.log.versions import NAME
+from tests.tfrecord.samples import example_of, made, packed, read_by_tensorflow
 
 PAYLOADS = [example_of(x=number) for number in range(20)]
 

@@ -11,8 +11,8 @@ import pytest
 
 from tests.cli.command import ROOT, process, shardline
 from tests.cli.datasets import HOSTILE, damage, entry_file, land, landed, on, squeezed
-from tests.files.samples import made
 from tests.log.versions import NAME
+from tests.tfrecord.samples import made
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -6,8 +6,8 @@ import json
 from typing import TYPE_CHECKING
 
 from tests.cli.command import shardline
-from tests.files.samples import gzip_member, made, records_of
 from tests.kernel.frames import framed
+from tests.tfrecord.samples import gzip_member, made, records_of
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -13,9 +13,9 @@ from shardline.cli.schema_file import declaration, read_schema
 from shardline.schema.schema import Feature, Schema, Text
 from tests.cli.command import shardline
 from tests.cli.datasets import HOSTILE, on
-from tests.files.samples import example_of, made, read_by_tensorflow, sequence_of
 from tests.kernel.frames import framed
 from tests.log.versions import NAME
+from tests.tfrecord.samples import example_of, made, read_by_tensorflow, sequence_of
 
 if TYPE_CHECKING:
     from pathlib import Path

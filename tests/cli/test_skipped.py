@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.cli.command import shardline
-from tests.files.samples import example_of, gzip_member, made
 from tests.kernel.frames import framed
+from tests.tfrecord.samples import example_of, gzip_member, made
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -11,8 +11,8 @@ from shardline.cli.errors import UsageError
 from shardline.cli.source_arguments import FORMATS, find_sources, format_by_name
 from shardline.sources import Format, as_source
 from tests.cli.datasets import on, write_rows
-from tests.files.samples import made
 from tests.log.versions import NAME
+from tests.tfrecord.samples import made
 
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(20)
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.cli.command import ROOT
-from tests.files.samples import example_of, made
 from tests.kernel.frames import framed
+from tests.tfrecord.samples import example_of, made
 
 if TYPE_CHECKING:
     from pathlib import Path

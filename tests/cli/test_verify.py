@@ -9,9 +9,9 @@ import pytest
 from shardline.api import Version
 from tests.cli.command import on_terminal, process, shardline
 from tests.cli.datasets import damage, entry_file, file_of, landed, narrow, on
-from tests.files.samples import example_of, gzip_member, made, packed
 from tests.kernel.frames import framed, header
 from tests.log.versions import NAME, shard_name
+from tests.tfrecord.samples import example_of, gzip_member, made, packed
 
 if TYPE_CHECKING:
     from pathlib import Path

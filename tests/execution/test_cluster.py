@@ -23,7 +23,6 @@ from shardline.storage import open_store
 from shardline.tfrecord.compression import Compression
 from shardline.tfrecord.reader import DEFAULT_LIMITS
 from tests.execution.clusters import Cluster
-from tests.files.samples import example_of, write_by_tensorflow
 from tests.operations.landings import (
     NAME,
     SCHEMA,
@@ -32,6 +31,7 @@ from tests.operations.landings import (
     rows,
     shard_bytes,
 )
+from tests.tfrecord.samples import example_of, write_by_tensorflow
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -17,11 +17,11 @@ from shardline.operations.combine import combine
 from shardline.operations.extend import extend
 from shardline.schema.schema import Feature, Schema
 from shardline.udf import record_fields
-from tests.files.samples import example_of
 from tests.fuzz.harness import CORPUS
 from tests.fuzz.targets.forged import FORGED
 from tests.golden.environment import fixed_environment
 from tests.kernel.frames import framed
+from tests.tfrecord.samples import example_of
 
 if TYPE_CHECKING:
     from pathlib import Path

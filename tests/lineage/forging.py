@@ -19,8 +19,8 @@ from shardline.tfrecord.compression import Compression
 from shardline.tfrecord.hashing import HashedFile
 from shardline.tfrecord.index import IndexWriter, fingerprint_of
 from shardline.tfrecord.open_file import open_regular
-from tests.files.samples import records_of
 from tests.kernel.frames import framed
+from tests.tfrecord.samples import records_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable

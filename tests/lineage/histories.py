@@ -26,8 +26,8 @@ from shardline.operations.rebuild import rebuild
 from shardline.schema.schema import Feature, Schema, Text
 from shardline.sidecars.receipt import Receipt
 from shardline.udf import batch_fields, record_fields
-from tests.files.samples import example_of, records_of, write_by_tensorflow
 from tests.kernel.frames import framed
+from tests.tfrecord.samples import example_of, records_of, write_by_tensorflow
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -30,7 +30,6 @@ from shardline.provenance.catalog import Catalog
 from shardline.schema.schema import Feature
 from shardline.storage.local_store import LocalStore
 from shardline.udf import batch_fields, record_fields
-from tests.files.samples import records_of
 from tests.kernel.frames import framed
 from tests.lineage.roots import (
     BASE,
@@ -48,6 +47,7 @@ from tests.lineage.roots import (
 from tests.operations import extensions
 from tests.operations.extensions import SCHEMA, base_of, double, version_in
 from tests.operations.landings import rows
+from tests.tfrecord.samples import records_of
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -19,7 +19,7 @@ from shardline.lineage.exports.croissant import croissant, write_croissant
 from shardline.operations.append import append
 from shardline.operations.check import check_version
 from shardline.schema.schema import Feature, Image, Schema
-from tests.assets.landings import png
+from tests.dagster.landings import png
 from tests.errors import raises
 from tests.lineage.told_roots import LABELS, grown, make_history
 

@@ -10,7 +10,7 @@ import pytest
 from shardline.sidecars.row_map import NOTHING, RowMap, RowMapError, RowMapWriter, narrow
 from shardline.storage import open_store
 from tests.errors import raises
-from tests.files.samples import flipped
+from tests.tfrecord.samples import flipped
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import dagster as dg
 import pytest
 
-from assets.reporting import materialization
-from dagster_project.naming import asset_key, asset_name
 from shardline.api import Version
+from shardline.dagster.naming import asset_key, asset_name
+from shardline.dagster.versions.materialization import materialization
 from shardline.errors import UnreadableSnapshotError, WrongShardError
 from shardline.hints import Command
 from shardline.lineage.audit import audit
@@ -33,13 +33,13 @@ from shardline.operations.verify_version import verify_version
 from shardline.provenance.catalog import Catalog
 from shardline.schema.schema import Feature, Schema
 from tests.errors import raises
-from tests.files.samples import example_of, records_of
 from tests.kernel.frames import framed
 from tests.lineage import forging
 from tests.lineage.roots import BASE, PAIRS, PLANNED, RENAMED, SINGLE, WIDE, Root, forge, rechain
 from tests.log.versions import shard_name, source_of
 from tests.operations.extensions import SCHEMA, base_of
 from tests.operations.landings import json_lines, rows
+from tests.tfrecord.samples import example_of, records_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable

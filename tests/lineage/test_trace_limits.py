@@ -30,11 +30,11 @@ from shardline.provenance.steps import SourceRow, Unknown
 from shardline.sidecars.receipt import Receipt
 from shardline.storage import open_store
 from tests.errors import raises
-from tests.files.samples import write_by_tensorflow
 from tests.lineage.histories import PREFIXES, SCHEMA, SMALL, as_json_lines, erased, half, row
 from tests.operations.damages import RECORDS, ROWS, TARGET, appended, flip, json_lines, rot
 from tests.operations.shard_files import held
 from tests.storage.faulty import FaultyStore
+from tests.tfrecord.samples import write_by_tensorflow
 
 if TYPE_CHECKING:
     import builtins

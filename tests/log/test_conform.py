@@ -16,11 +16,11 @@ from shardline.schema.schema import Array, Category, Feature, Image, Schema, Tex
 from shardline.schema.validation import Violation, violations
 from shardline.tfrecord.reader import Block, RecordFile
 from tests.errors import raises
-from tests.files.samples import example_of, made, sequence_of
 from tests.kernel import examples
 from tests.kernel.frames import framed
 from tests.log.schemas import JPEG, PNG, misfits, records, related, schemas, size
 from tests.sampling import drawn
+from tests.tfrecord.samples import example_of, made, sequence_of
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -17,8 +17,8 @@ from shardline.schema.comparison import compare
 from shardline.schema.schema import Feature, Schema, Text
 from shardline.schema.tf_spec import from_tf_spec, to_tf_spec
 from tests.errors import raises
-from tests.files.samples import example_of, sequence_of
 from tests.log.schemas import records, schemas, size
+from tests.tfrecord.samples import example_of, sequence_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -15,9 +15,9 @@ from shardline.log.append_change import Append
 from shardline.log.model import Shard, Source
 from shardline.operations.combine import combine
 from shardline.schema.schema import Feature, Schema
-from tests.files.samples import example_of, records_of
 from tests.kernel.frames import framed
 from tests.log.versions import shard_name, source_of
+from tests.tfrecord.samples import example_of, records_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -12,10 +12,10 @@ from shardline.api import Version
 from shardline.log.model import Checks
 from shardline.operations.append import append
 from shardline.operations.check import check_version
-from tests.files.samples import example_of, flipped, made, write_by_tensorflow
 from tests.kernel.frames import framed
 from tests.log.versions import NAME, SCHEMA
 from tests.operations.shard_files import paths
+from tests.tfrecord.samples import example_of, flipped, made, write_by_tensorflow
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -21,7 +21,6 @@ from shardline.operations.verify_version import verify_version
 from shardline.schema.schema import Feature, Schema
 from shardline.tfrecord import IndexedFile
 from tests.errors import raises
-from tests.files.samples import example_of, read_by_tensorflow, write_by_tensorflow
 from tests.operations.landings import (
     NAME,
     SCHEMA,
@@ -35,6 +34,7 @@ from tests.operations.landings import (
     stored,
 )
 from tests.storage.tracing import traced
+from tests.tfrecord.samples import example_of, read_by_tensorflow, write_by_tensorflow
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -21,9 +21,9 @@ from shardline.sources import as_source
 from shardline.storage import open_store
 from shardline.tfrecord.hashing import Checksum, Content
 from tests.errors import raises
-from tests.files.samples import example_of, flipped, packed
 from tests.kernel.frames import framed
 from tests.operations.landings import NAME, SCHEMA, shard_bytes, stored
+from tests.tfrecord.samples import example_of, flipped, packed
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -16,7 +16,7 @@ import pytest
 
 from shardline.api import Version
 from shardline.schema.schema import Feature, Schema
-from tests.files.samples import big_file, bulk_needs_the_compiled_kernel, example_of
+from tests.tfrecord.samples import big_file, bulk_needs_the_compiled_kernel, example_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

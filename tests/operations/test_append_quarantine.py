@@ -16,7 +16,6 @@ from shardline.operations.append import append
 from shardline.operations.vacuum import vacuum
 from shardline.schema.schema import Schema
 from tests.errors import raises
-from tests.files.samples import example_of, flipped
 from tests.kernel.frames import framed
 from tests.operations.landings import (
     NAME,
@@ -28,6 +27,7 @@ from tests.operations.landings import (
     rows,
     stored,
 )
+from tests.tfrecord.samples import example_of, flipped
 
 if TYPE_CHECKING:
     from pathlib import Path

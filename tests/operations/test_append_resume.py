@@ -23,9 +23,9 @@ from shardline.operations.verify_version import verify_version
 from shardline.schema.schema import Schema
 from shardline.sidecars.receipt import read_receipt
 from shardline.storage import open_store
-from tests.files.samples import flipped
 from tests.operations.landings import NAME, Payloads, payloads, shard_bytes
 from tests.storage.faulty import Fault, FaultyStore
+from tests.tfrecord.samples import flipped
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -29,7 +29,6 @@ from shardline.schema.schema import Feature, Schema
 from shardline.udf import batch_fields
 from tests.errors import raises
 from tests.execution.test_cluster import sent
-from tests.files.samples import example_of, sequence_of
 from tests.operations.combinations import (
     LEFT,
     RIGHT,
@@ -46,6 +45,7 @@ from tests.operations.combinations import (
     side,
 )
 from tests.operations.shard_files import assert_whole
+from tests.tfrecord.samples import example_of, sequence_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

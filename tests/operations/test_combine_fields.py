@@ -19,7 +19,6 @@ from shardline.operations.combine_files import combine_files, plan_combine_files
 from shardline.schema.schema import Feature, Schema, Text
 from shardline.udf import batch_fields, record_fields
 from tests.errors import raises
-from tests.files.samples import example_of, records_of
 from tests.kernel.frames import framed
 from tests.operations.combinations import (
     LEFT,
@@ -36,6 +35,7 @@ from tests.operations.combinations import (
     rights,
     side,
 )
+from tests.tfrecord.samples import example_of, records_of
 
 if TYPE_CHECKING:
     from pathlib import Path

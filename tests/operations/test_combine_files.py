@@ -33,13 +33,6 @@ from shardline.schema.file_inference import infer_schema, schema_of
 from shardline.tfrecord.reader import DEFAULT_LIMITS, Limits
 from shardline.tfrecord.writer import write_records
 from tests.errors import raises
-from tests.files.samples import (
-    example_of,
-    flipped,
-    read_by_tensorflow,
-    records_of,
-    sequence_of,
-)
 from tests.kernel.frames import framed
 from tests.operations.combinations import (
     canonicals,
@@ -49,6 +42,13 @@ from tests.operations.combinations import (
     pair,
     refused_pairs,
     rights,
+)
+from tests.tfrecord.samples import (
+    example_of,
+    flipped,
+    read_by_tensorflow,
+    records_of,
+    sequence_of,
 )
 
 if TYPE_CHECKING:

@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.files.samples import (
+from tests.kernel.examples import seeded
+from tests.operations.combinations import lefts, rights
+from tests.tfrecord.samples import (
     ROOT,
     big_file,
     bulk_needs_the_compiled_kernel,
     example_of,
     write_by_tensorflow,
 )
-from tests.kernel.examples import seeded
-from tests.operations.combinations import lefts, rights
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

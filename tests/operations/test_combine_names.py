@@ -11,8 +11,8 @@ from shardline.errors import SchemaMismatchError
 from shardline.hints import Option
 from shardline.schema.schema import Category, Feature, Image, Schema, Text
 from tests.errors import raises
-from tests.files.samples import example_of, sequence_of
 from tests.operations.combinations import combined, contents, flat, pair, side
+from tests.tfrecord.samples import example_of, sequence_of
 
 if TYPE_CHECKING:
     from pathlib import Path

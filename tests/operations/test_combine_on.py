@@ -15,8 +15,8 @@ from shardline.errors import SchemaMismatchError
 from shardline.operations.combine import plan_combine
 from shardline.schema.schema import Feature, Schema
 from tests.errors import raises
-from tests.files.samples import example_of
 from tests.operations.combinations import combined, contents, flat, land_shards, pair, side
+from tests.tfrecord.samples import example_of
 
 LEFT = Schema(
     (

@@ -17,9 +17,9 @@ from shardline.operations.migrate import Steps, migrate
 from shardline.schema.schema import Feature, Schema
 from shardline.udf import joined_fields, record_fields
 from tests.cli.command import shardline
-from tests.files.samples import example_of, made
 from tests.kernel.frames import framed
 from tests.operations.landings import json_lines
+from tests.tfrecord.samples import example_of, made
 
 if TYPE_CHECKING:
     from collections.abc import Callable

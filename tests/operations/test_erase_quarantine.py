@@ -37,10 +37,10 @@ from shardline.sidecars.receipt import parse_receipt
 from shardline.storage import open_store
 from shardline.tfrecord.reader import DEFAULT_LIMITS
 from shardline.udf import batch_fields
-from tests.files.samples import example_of, write_by_tensorflow
 from tests.operations.erasures import DyingStore, emptied, opened
 from tests.sampling import drawn
 from tests.storage.faulty import FaultyStore
+from tests.tfrecord.samples import example_of, write_by_tensorflow
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -14,7 +14,8 @@ from shardline.kernel.types import Column
 from shardline.operations.examples import read_examples, write_examples
 from shardline.operations.verify import verify_file
 from shardline.schema.file_inference import feature_spec, infer_schema
-from tests.files.samples import (
+from tests.kernel.frames import framed
+from tests.tfrecord.samples import (
     bulk_needs_the_compiled_kernel,
     example_of,
     flipped,
@@ -22,7 +23,6 @@ from tests.files.samples import (
     read_by_tensorflow,
     records_of,
 )
-from tests.kernel.frames import framed
 
 if TYPE_CHECKING:
     from pathlib import Path

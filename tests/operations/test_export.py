@@ -24,10 +24,10 @@ from shardline.operations.check import check_version
 from shardline.operations.export import export, read_export
 from shardline.operations.rebuild import rebuild
 from tests.errors import raises
-from tests.files.samples import example_of, flipped, made, read_by_tensorflow, records_of
 from tests.kernel.frames import framed
 from tests.log.versions import make_version
 from tests.operations.shard_files import file_of, land, landed, numbered, objects, paths
+from tests.tfrecord.samples import example_of, flipped, made, read_by_tensorflow, records_of
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -41,7 +41,6 @@ from shardline.schema.schema import Category, Feature, Schema, Text
 from shardline.tfrecord.reader import Limits
 from shardline.udf import batch_fields, joined_fields, record_fields, tensor_fields
 from tests.errors import raises
-from tests.files.samples import flipped
 from tests.operations.extensions import (
     base_of,
     by_protobuf,
@@ -53,6 +52,7 @@ from tests.operations.extensions import (
     version_in,
 )
 from tests.operations.landings import payloads, stored
+from tests.tfrecord.samples import flipped
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from shardline.schema.schema import Feature, most_record_bytes
-from tests.files.samples import example_of
 from tests.kernel.frames import framed
+from tests.tfrecord.samples import example_of
 
 LONG = "long name " * 20
 

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.files.samples import (
+from tests.kernel.examples import seeded
+from tests.kernel.frames import framed
+from tests.tfrecord.samples import (
     big_file,
     bulk_needs_the_compiled_kernel,
     example_of,
     gzip_member,
     peak_of_command,
 )
-from tests.kernel.examples import seeded
-from tests.kernel.frames import framed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

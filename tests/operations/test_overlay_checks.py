@@ -11,9 +11,9 @@ from shardline.log.changes import Condemn
 from shardline.operations.check import check_version
 from shardline.operations.verify_version import bytes_to_verify, verify_version
 from tests.cli.datasets import damage
-from tests.files.samples import example_of
 from tests.readers.overlays import SCORE, SIZES, TAGS, extended, lay, score, scored, tagged, tags
 from tests.readers.snapshots import NUMBERS, numbers, published
+from tests.tfrecord.samples import example_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable

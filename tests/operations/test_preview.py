@@ -12,8 +12,8 @@ import pytest
 from shardline.errors import DamagedFileError
 from shardline.operations.preview import describe, preview
 from shardline.tfrecord.index import index_path, write_index
-from tests.files.samples import example_of, made, packed, sequence_of
 from tests.kernel.frames import framed
+from tests.tfrecord.samples import example_of, made, packed, sequence_of
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -39,7 +39,6 @@ from shardline.tfrecord.index import (
 from shardline.tfrecord.open_file import open_regular
 from shardline.tfrecord.reader import Limits
 from tests.errors import raises
-from tests.files.samples import example_of, flipped, made
 from tests.kernel.frames import framed
 from tests.log.versions import NAME, make_version, source_of
 from tests.operations.shard_files import (
@@ -55,6 +54,7 @@ from tests.operations.shard_files import (
     paths,
     shards,
 )
+from tests.tfrecord.samples import example_of, flipped, made
 
 targets = st.one_of(st.none(), st.sampled_from([1, 40, 100, 5000]))
 packings = st.sampled_from([None, "none", "gzip"])

@@ -24,15 +24,6 @@ from shardline.operations.rebuild_files import FilesReport, rebuild_files
 from shardline.tfrecord.compression import Compression
 from shardline.tfrecord.index import IndexedFile, write_index
 from tests.errors import raises
-from tests.files.samples import (
-    bulk_needs_the_compiled_kernel,
-    example_of,
-    flipped,
-    made,
-    read_by_tensorflow,
-    records_of,
-    sequence_of,
-)
 from tests.kernel.examples import seeded
 from tests.kernel.frames import framed
 from tests.operations.shard_files import (
@@ -44,6 +35,15 @@ from tests.operations.shard_files import (
     numbered,
     objects,
     shards,
+)
+from tests.tfrecord.samples import (
+    bulk_needs_the_compiled_kernel,
+    example_of,
+    flipped,
+    made,
+    read_by_tensorflow,
+    records_of,
+    sequence_of,
 )
 
 DESCRIPTORS = Path("/proc/self/fd")

@@ -18,7 +18,6 @@ from shardline.operations.check import check_version
 from shardline.operations.rebuild import rebuild
 from shardline.operations.verify_version import verify_version
 from tests.errors import raises
-from tests.files.samples import example_of, flipped
 from tests.log.versions import OTHER_SCHEMA, WITH_SNAPSHOT_CHECK, erase, make_version, shard_name
 from tests.operations.shard_files import (
     assert_whole,
@@ -30,6 +29,7 @@ from tests.operations.shard_files import (
     objects,
     paths,
 )
+from tests.tfrecord.samples import example_of, flipped
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -21,7 +21,6 @@ from shardline.operations.repair import repair
 from shardline.tfrecord.index import IndexedFile
 from shardline.tfrecord.reader import Limits
 from tests.errors import raises
-from tests.files.samples import example_of, flipped, made, write_by_tensorflow
 from tests.kernel.frames import framed
 from tests.log.versions import NAME, SCHEMA, make_version, source_of
 from tests.operations.damages import (
@@ -40,6 +39,7 @@ from tests.operations.damages import (
     with_bad_lines,
 )
 from tests.operations.shard_files import assert_whole, held, land, landed, objects, paths
+from tests.tfrecord.samples import example_of, flipped, made, write_by_tensorflow
 
 if TYPE_CHECKING:
     from collections.abc import Callable

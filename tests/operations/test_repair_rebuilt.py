@@ -14,7 +14,6 @@ from shardline.operations.check import check_version
 from shardline.operations.rebuild import rebuild
 from shardline.operations.repair import repair
 from shardline.operations.vacuum import vacuum
-from tests.files.samples import example_of, flipped, made
 from tests.kernel.frames import framed
 from tests.operations.damages import (
     DAMAGES,
@@ -28,6 +27,7 @@ from tests.operations.damages import (
     rot,
 )
 from tests.operations.shard_files import held, landed, paths
+from tests.tfrecord.samples import example_of, flipped, made
 
 if TYPE_CHECKING:
     from collections.abc import Callable

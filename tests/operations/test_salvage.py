@@ -19,7 +19,9 @@ from shardline.errors import FileExistsAlreadyError, NothingToSalvageError
 from shardline.operations.salvage import SalvageReport, salvage
 from shardline.tfrecord.compression import Compression
 from tests.errors import raises
-from tests.files.samples import (
+from tests.kernel.examples import seeded
+from tests.kernel.frames import framed
+from tests.tfrecord.samples import (
     bulk_needs_the_compiled_kernel,
     flipped,
     gzip_member,
@@ -28,8 +30,6 @@ from tests.files.samples import (
     packed,
     records_of,
 )
-from tests.kernel.examples import seeded
-from tests.kernel.frames import framed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

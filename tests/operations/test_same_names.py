@@ -22,10 +22,10 @@ from shardline.udf import record_fields
 from tests.cli.command import shardline
 from tests.cli.datasets import on, squeezed
 from tests.errors import raises
-from tests.files.samples import example_of, made, sequence_of
 from tests.kernel.frames import framed
 from tests.operations.combinations import combined, side
 from tests.operations.extensions import table
+from tests.tfrecord.samples import example_of, made, sequence_of
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -9,7 +9,8 @@ import tensorflow as tf
 
 from shardline.errors import DamagedFileError
 from shardline.schema.file_inference import FeatureSchema, feature_spec, infer_schema
-from tests.files.samples import (
+from tests.kernel.frames import framed
+from tests.tfrecord.samples import (
     example_of,
     flipped,
     gzip_member,
@@ -17,7 +18,6 @@ from tests.files.samples import (
     read_by_tensorflow,
     sequence_of,
 )
-from tests.kernel.frames import framed
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -12,9 +12,9 @@ from shardline.errors import DamagedFileError, SourceError
 from shardline.operations.append import append
 from shardline.operations.verify_log import verify_log
 from shardline.storage import open_store
-from tests.files.samples import example_of, flipped
 from tests.kernel.frames import framed
 from tests.operations.landings import NAME, SCHEMA, ids, json_lines, rows
+from tests.tfrecord.samples import example_of, flipped
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -12,7 +12,6 @@ import pytest
 from shardline.operations.verify import verify_file, verify_files
 from shardline.tfrecord.compression import Compression
 from shardline.tfrecord.reader import Limits
-from tests.files.samples import flipped, gzip_member, made, packed, records_of
 from tests.kernel.examples import (
     LEGAL,
     bytes_feature,
@@ -24,6 +23,7 @@ from tests.kernel.examples import (
     varint,
 )
 from tests.kernel.frames import framed, header
+from tests.tfrecord.samples import flipped, gzip_member, made, packed, records_of
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -11,8 +11,8 @@ from shardline.log.changes import Derive
 from shardline.log.model import Added, Base, Checks
 from shardline.operations.check import check_version
 from shardline.schema.schema import Feature, Schema, Text
-from tests.files.samples import example_of
 from tests.readers.snapshots import NUMBERS, numbers, published, write_shard
+from tests.tfrecord.samples import example_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -10,9 +10,9 @@ from shardline.log.append_change import Append
 from shardline.log.model import Checks, Shard
 from shardline.operations.check import check_version
 from shardline.schema.schema import Feature, Schema, Text
-from tests.files.samples import example_of, packed
 from tests.kernel.frames import framed
 from tests.log.versions import shard_name, source_of
+from tests.tfrecord.samples import example_of, packed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -14,10 +14,10 @@ import pytest
 from shardline.log.append_change import Append
 from shardline.operations.check import check_version
 from shardline.schema.schema import Feature, Schema
-from tests.files.samples import ROOT, bulk_needs_the_compiled_kernel, example_of
 from tests.kernel.examples import seeded
 from tests.log.versions import source_of
 from tests.readers.snapshots import make_version, write_shard
+from tests.tfrecord.samples import ROOT, bulk_needs_the_compiled_kernel, example_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -10,9 +10,9 @@ import tensorflow as tf
 
 from shardline.errors import DamagedFileError, ObjectMissingError
 from tests.errors import raises
-from tests.files.samples import flipped
 from tests.kernel.frames import framed
 from tests.readers.snapshots import NUMBERS, make_version, number, numbers, overwrite, published
+from tests.tfrecord.samples import flipped
 
 if TYPE_CHECKING:
     from shardline.api import Snapshot

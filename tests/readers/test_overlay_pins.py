@@ -16,7 +16,6 @@ from shardline.operations.check import check_version
 from shardline.operations.verify_version import verify_version
 from shardline.schema.schema import Feature, Schema, Text
 from tests.errors import raises
-from tests.files.samples import example_of
 from tests.log.versions import shard_name
 from tests.readers.overlays import (
     SCORE,
@@ -30,6 +29,7 @@ from tests.readers.overlays import (
     tags,
 )
 from tests.readers.snapshots import NUMBERS, numbers, published, write_shard
+from tests.tfrecord.samples import example_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -30,7 +30,6 @@ from shardline.readers.records import records_of
 from shardline.schema.schema import Feature, Schema, Text
 from shardline.tfrecord.reader import DEFAULT_LIMITS
 from tests.errors import raises
-from tests.files.samples import example_of, flipped, sequence_of
 from tests.kernel.examples import example
 from tests.kernel.frames import framed
 from tests.kernel.parsers import read_by_protobuf
@@ -52,6 +51,7 @@ from tests.readers.overlays import (
 from tests.readers.readings import arrow_records, batched_records, pandas_records, single_records
 from tests.readers.snapshots import NUMBERS, number, numbers, published
 from tests.sampling import drawn
+from tests.tfrecord.samples import example_of, flipped, sequence_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -25,7 +25,6 @@ from shardline.hints import Command
 from shardline.log.append_change import Append
 from shardline.schema.schema import Array, Category, Embedding, Feature, Image, Schema, Text
 from tests.errors import raises
-from tests.files.samples import ROOT, example_of, flipped, sequence_of
 from tests.kernel.frames import framed
 from tests.log.versions import source_of
 from tests.readers.snapshots import (
@@ -37,6 +36,7 @@ from tests.readers.snapshots import (
     published,
     write_shard,
 )
+from tests.tfrecord.samples import ROOT, example_of, flipped, sequence_of
 
 if TYPE_CHECKING:
     from pathlib import Path

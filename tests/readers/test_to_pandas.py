@@ -13,9 +13,9 @@ import pytest
 from shardline.errors import DamagedFileError, SchemaMismatchError
 from shardline.schema.schema import Array, Category, Feature, Schema, Text
 from tests.errors import raises
-from tests.files.samples import ROOT, example_of, flipped, sequence_of
 from tests.kernel.frames import framed
 from tests.readers.snapshots import NUMBERS, numbers, overwrite, published
+from tests.tfrecord.samples import ROOT, example_of, flipped, sequence_of
 
 if TYPE_CHECKING:
     from pathlib import Path

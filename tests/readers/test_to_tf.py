@@ -25,10 +25,10 @@ from shardline.operations.check import check_version
 from shardline.schema.logical_types import ITEM_BYTES
 from shardline.schema.schema import Array, Feature, Image, Schema, Text
 from tests.errors import raises
-from tests.files.samples import example_of, flipped, sequence_of
 from tests.kernel.frames import framed
 from tests.readers.forms import plain
 from tests.readers.snapshots import NUMBERS, make_version, numbers, overwrite, published
+from tests.tfrecord.samples import example_of, flipped, sequence_of
 
 if TYPE_CHECKING:
     from pathlib import Path

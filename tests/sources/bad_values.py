@@ -8,8 +8,8 @@ from typing import Any
 import pyarrow as pa
 
 from shardline.schema.schema import Array, Category, Feature, Image, Text
-from tests.files.samples import example_of
 from tests.log.schemas import PNG
+from tests.tfrecord.samples import example_of
 
 NAN = float("nan")
 YES = True

@@ -12,7 +12,7 @@ from shardline import kernel
 from shardline.kernel.columns import decode_columns
 from shardline.kernel.types import Column
 from shardline.sources.mismatch import SourceSchemaError
-from tests.files.samples import made, read_by_tensorflow
+from tests.tfrecord.samples import made, read_by_tensorflow
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

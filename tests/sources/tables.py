@@ -17,8 +17,8 @@ import tensorflow as tf
 
 from shardline.schema.schema import Array, Category, Feature, Image, Schema, Text
 from shardline.sources import as_source
-from tests.files.samples import example_of, made, write_by_tensorflow
 from tests.log.schemas import PNG
+from tests.tfrecord.samples import example_of, made, write_by_tensorflow
 
 if TYPE_CHECKING:
     from collections.abc import Callable

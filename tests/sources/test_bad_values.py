@@ -11,10 +11,10 @@ import pytest
 from shardline.schema.schema import Feature, Schema, Text
 from shardline.sources import as_source
 from shardline.tfrecord.reader import Limits
-from tests.files.samples import made
 from tests.kernel.frames import framed
 from tests.sources.bad_values import CASES, Case
 from tests.sources.reading import take
+from tests.tfrecord.samples import made
 
 if TYPE_CHECKING:
     from pathlib import Path

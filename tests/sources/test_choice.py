@@ -21,8 +21,8 @@ from shardline.sources.choose import Format
 from shardline.storage.store import open_store
 from shardline.tfrecord.open_file import StoredFile
 from tests.errors import raises
-from tests.files.samples import example_of, made, write_by_tensorflow
 from tests.sources.reading import changes_in, take
+from tests.tfrecord.samples import example_of, made, write_by_tensorflow
 
 if TYPE_CHECKING:
     from pathlib import Path

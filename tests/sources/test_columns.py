@@ -18,8 +18,8 @@ from shardline.schema.conversion import NULL_IN_LIST
 from shardline.schema.schema import Array, Category, Feature, Schema, Text
 from shardline.sources import as_source
 from tests.errors import raises
-from tests.files.samples import made
 from tests.sources.reading import changes_in, read_back, take
+from tests.tfrecord.samples import made
 
 if TYPE_CHECKING:
     from pathlib import Path

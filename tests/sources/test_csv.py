@@ -18,9 +18,9 @@ from shardline.sources.csv_cells import NO_NUMBER
 from shardline.sources.csv_text import cells, row_ends
 from shardline.tfrecord.reader import Limits
 from tests.errors import raises
-from tests.files.samples import made
 from tests.sampling import drawn
 from tests.sources.reading import changes_in, read_back, take
+from tests.tfrecord.samples import made
 
 SCHEMA = Schema(
     (

@@ -21,8 +21,8 @@ from shardline.schema.schema import Feature, Schema, Text
 from shardline.sources import as_source, infer_schema_of
 from shardline.udf import joined_fields
 from tests.errors import raises
-from tests.files.samples import made
 from tests.sources.reading import read_back, take
+from tests.tfrecord.samples import made
 
 if TYPE_CHECKING:
     from collections.abc import Callable

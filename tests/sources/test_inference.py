@@ -17,9 +17,9 @@ from shardline.errors import SchemaMismatchError
 from shardline.schema.schema import Category, Feature, Schema, Text
 from shardline.sources import as_source, infer_schema_of
 from tests.errors import raises
-from tests.files.samples import made
 from tests.sources.reading import take
 from tests.sources.tables import SOURCES
+from tests.tfrecord.samples import made
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -20,9 +20,9 @@ from shardline.sources import as_source
 from shardline.sources.json_lines import LineChunk, Lines
 from shardline.tfrecord.reader import Limits
 from tests.errors import raises
-from tests.files.samples import made
 from tests.sampling import drawn
 from tests.sources.reading import take, taken
+from tests.tfrecord.samples import made
 
 SCHEMA = Schema(
     (

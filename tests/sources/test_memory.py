@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.files.samples import ROOT, bulk_needs_the_compiled_kernel
+from tests.tfrecord.samples import ROOT, bulk_needs_the_compiled_kernel
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -12,7 +12,10 @@ from shardline.operations.salvage import salvage
 from shardline.schema.schema import Feature, Schema
 from shardline.sources import as_source
 from tests.errors import raises
-from tests.files.samples import (
+from tests.kernel import examples
+from tests.kernel.frames import framed
+from tests.sources.reading import changes_in, take
+from tests.tfrecord.samples import (
     example_of,
     flipped,
     gzip_member,
@@ -22,9 +25,6 @@ from tests.files.samples import (
     records_of,
     sequence_of,
 )
-from tests.kernel import examples
-from tests.kernel.frames import framed
-from tests.sources.reading import changes_in, take
 
 if TYPE_CHECKING:
     from pathlib import Path

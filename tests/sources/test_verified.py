@@ -19,9 +19,9 @@ from shardline.storage.store import open_store
 from shardline.tfrecord.hashing import BLOCK_BYTES, BlockChecksums, VerifiedFile
 from shardline.tfrecord.open_file import open_regular
 from tests.errors import raises
-from tests.files.samples import example_of
 from tests.kernel.frames import framed
 from tests.sources.reading import take
+from tests.tfrecord.samples import example_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable

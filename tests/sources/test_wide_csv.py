@@ -14,8 +14,8 @@ from shardline.sources import as_source
 from shardline.sources.csv_cells import Cells, CellTally, fit_cells, fit_columns
 from shardline.sources.csv_rows import CellRows
 from shardline.sources.csv_text import split_plain_cells
-from tests.files.samples import made
 from tests.sources.reading import take
+from tests.tfrecord.samples import made
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from shardline.api import Version
-from tests.files.samples import flipped
 from tests.kernel.frames import framed
+from tests.tfrecord.samples import flipped
 from tests.torture.data_cases import (
     OLD,
     A,

@@ -13,8 +13,8 @@ from shardline.api import Version
 from shardline.operations.append import append
 from shardline.operations.verify_log import verify_log
 from shardline.operations.verify_version import verify_version
-from tests.files.samples import example_of
 from tests.kernel.frames import framed
+from tests.tfrecord.samples import example_of
 from tests.torture.data_cases import payloads
 from tests.torture.derive_commands import BASE, DERIVED, VERBS, extend_overlay
 from tests.torture.sweep import (

@@ -1,0 +1,1 @@
+"""Automation: sensors, schedules, jobs, and the reconciler."""

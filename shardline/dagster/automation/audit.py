@@ -1,0 +1,130 @@
+"""The audit: each night the history is proved anew, told on a page, and by a check."""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import dagster as dg
+from pydantic import Field
+
+from shardline.dagster.naming import asset_key
+from shardline.dagster.resources import ShardlineResource
+from shardline.dagster.web.report_pages import page_link
+
+if TYPE_CHECKING:
+    from shardline.lineage.audit import AuditReport
+    from shardline.lineage.findings import Finding
+
+AUDIT = "lineage_audit"
+CHECK = "no_findings"
+DAILY = "30 3 * * *"
+_PAGE = "audit.html"
+_SHOWN = 50
+
+
+class AuditConfig(dg.Config):
+    """What can be set in the launchpad."""
+
+    read_shards: bool = Field(
+        default=False,
+        description="Read every byte of shards and sources; else only that they are there.",
+    )
+
+
+def audit_asset(versions: Sequence[str]) -> dg.AssetsDefinition:
+    """The report page of all versions, with a check that passes if the audit found nothing."""
+    key = dg.AssetKey(AUDIT)
+
+    @dg.asset(
+        key=key,
+        group_name="audit",
+        deps=[asset_key(name) for name in versions],
+        kinds={"html"},
+        description="The history of every dataset, proved anew, on a page.",
+        check_specs=[
+            dg.AssetCheckSpec(
+                CHECK, asset=key, description="The audit found nothing that is not as it should be."
+            )
+        ],
+    )
+    def lineage_audit(
+        context: dg.AssetExecutionContext, config: AuditConfig, shardline: ShardlineResource
+    ) -> Iterator[dg.MaterializeResult[None]]:
+        from shardline.lineage.audit import audit  # noqa: PLC0415 - it loads Arrow
+        from shardline.lineage.page import write_page  # noqa: PLC0415 - as above
+        from shardline.provenance.catalog import Catalog  # noqa: PLC0415 - as above
+
+        catalog = Catalog(shardline.root)
+        read = config.read_shards
+        report = audit(catalog, shards=read, sources=read, instance=context.instance)
+        for finding in report.findings[:_SHOWN]:
+            context.log.warning("%s %s: %s", finding.version, finding.place, finding.detail)
+        reports = Path(shardline.reports)
+        reports.mkdir(parents=True, exist_ok=True)
+        page = write_page(catalog, reports / _PAGE, findings=report.findings)
+        told = {
+            "report": dg.MetadataValue.url(page_link(page, reports)),
+            "file": dg.MetadataValue.path(str(page.resolve())),
+        }
+        yield dg.MaterializeResult(
+            metadata={**told, **_counts(report)}, check_results=[_verdict(report, told)]
+        )
+
+    return lineage_audit
+
+
+def _counts(report: "AuditReport") -> dict[str, int]:
+    found = Counter(finding.severity for finding in report.findings)
+    return {
+        "versions": len(report.versions),
+        "entries": int(report.entries),
+        "shards": int(report.shards),
+        "errors": found["error"],
+        "warnings": found["warning"],
+        "notes": found["note"],
+    }
+
+
+def _verdict(report: "AuditReport", told: dict[str, dg.MetadataValue[str]]) -> dg.AssetCheckResult:
+    if not report.findings:
+        description = "The audit found nothing that is not as it should be."
+        return dg.AssetCheckResult(
+            passed=True, check_name=CHECK, description=description, metadata=dict(told)
+        )
+    errors = any(finding.severity == "error" for finding in report.findings)
+    return dg.AssetCheckResult(
+        passed=bool(report.ok),
+        check_name=CHECK,
+        severity=dg.AssetCheckSeverity.ERROR if errors else dg.AssetCheckSeverity.WARN,
+        description=f"{len(report.findings)} findings; the report page tells all of them.",
+        metadata={**told, "findings": _table(report.findings)},
+    )
+
+
+def _table(findings: Sequence["Finding"]) -> dg.TableMetadataValue:
+    columns = ("severity", "version", "place", "detail", "advice")
+    records = [
+        dg.TableRecord({name: str(getattr(finding, name)) for name in columns})
+        for finding in findings[:_SHOWN]
+    ]
+    return dg.MetadataValue.table(records, dg.TableSchema([dg.TableColumn(c) for c in columns]))
+
+
+AUDIT_JOB = dg.define_asset_job(
+    "audit",
+    selection=dg.AssetSelection.assets(AUDIT),
+    description="Prove the history of every dataset anew. Nothing is changed.",
+)
+"""Audits, whatever else runs."""
+
+
+def audit_schedule() -> dg.ScheduleDefinition:
+    """Every night."""
+    return dg.ScheduleDefinition(
+        name="nightly_audit",
+        job=AUDIT_JOB,
+        cron_schedule=DAILY,
+        default_status=dg.DefaultScheduleStatus.RUNNING,
+        description="Proves the history every night: what was changed behind our backs shows here.",
+    )

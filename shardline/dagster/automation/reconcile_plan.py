@@ -1,0 +1,321 @@
+"""What to request so that Dagster agrees with the logs: decided from plain data, without Dagster.
+
+Every decision follows from what the logs and Dagster's records say now. A tick that is repeated, or
+that starts with an empty cursor, decides the same.
+"""
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from shardline.dagster.records import CheckResult, CheckState
+
+PUBLISHED = "published"
+TRIES = 3
+REQUESTS_AT_ONCE = 10
+REPORTS_AT_ONCE = 50
+_MISSING = CheckResult(CheckState.MISSING)
+
+
+@dataclass(frozen=True, slots=True)
+class VersionView:
+    """A declared version, by its log and by Dagster's records of its asset.
+
+    Attributes:
+        name: The version.
+        asset: The name of its asset.
+        checks: The names of its declared checks.
+        blocking: The blocking checks of the asset, also those of a user, on its latest
+            materialization.
+        latest: The latest snapshot, 0 if there is none.
+        is_open: Whether the log lets downstream read the latest snapshot.
+        unchecked: The checks without a result on the latest snapshot.
+        published: The published snapshot, 0 if there is none.
+        content: The content digest of the published snapshot.
+        materialization: Identifies the latest materialization that Dagster knows.
+        is_reported: Whether this tick reports the latest snapshot.
+        is_waiting: Why the version is left alone in this tick, empty if it is not.
+        corruption: Identifies what is wrong with the log, empty if it can be read.
+    """
+
+    name: str
+    asset: str
+    checks: tuple[str, ...]
+    blocking: Mapping[str, CheckResult] = field(default_factory=dict)
+    latest: int = 0
+    is_open: bool = False
+    unchecked: tuple[str, ...] = ()
+    published: int = 0
+    content: str = ""
+    materialization: int = 0
+    is_reported: bool = False
+    is_waiting: str = ""
+    corruption: str = ""
+
+    def result(self, check: str) -> CheckResult:
+        """Return what Dagster knows of a blocking check on what it knows after this tick."""
+        known = self.blocking.get(check, _MISSING)
+        return _MISSING if self.is_reported and known.state is not CheckState.RUNNING else known
+
+    @property
+    def is_green(self) -> bool:
+        """Whether all blocking checks passed on the latest snapshot, for Dagster and by the log."""
+        states = [self.result(check).state for check in self.blocking]
+        passed = bool(states) and all(state is CheckState.PASSED for state in states)
+        return passed and self.is_open and not (self.corruption or self.is_waiting)
+
+
+@dataclass(frozen=True, slots=True)
+class FollowerView:
+    """An asset that is derived from versions: a derived version, or an exported file.
+
+    `made_of` has the content digest of each input that the asset was made of. `attempted` is when
+    the latest run started the asset's step, 0 if that step did not end.
+    """
+
+    asset: str
+    inputs: tuple[str, ...]
+    is_missing: bool = False
+    is_broken: bool = False
+    made_of: Mapping[str, str] = field(default_factory=dict)
+    attempted: float = 0.0
+    is_waiting: str = ""
+
+
+class Request(NamedTuple):
+    """A run to request: an asset with its checks, or some checks of an asset alone.
+
+    `subject` names what the run is about. The same subject is requested a limited number of times.
+    """
+
+    asset: str
+    checks: tuple[str, ...]
+    subject: str
+    attempt: int = 1
+
+    @property
+    def run_key(self) -> str:
+        """The run key: the same for the same subject and attempt."""
+        return f"{self.subject} #{self.attempt}"
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The requests of a tick, the followers that the next tick may request, and what was seen."""
+
+    requests: tuple[Request, ...]
+    seen: Mapping[str, str]
+    notes: tuple[str, ...]
+
+
+def make_plan(
+    versions: Sequence[VersionView],
+    followers: Sequence[FollowerView],
+    seen: Mapping[str, str],
+    attempts: Callable[[str], int],
+) -> Plan:
+    """Decide what to request.
+
+    Args:
+        versions: Every declared version that could be looked at.
+        followers: Every asset that is derived from versions.
+        seen: The followers that the tick before found to be behind, with the subject of the
+            request. A follower is requested at the second look: automation comes first.
+        attempts: Returns how many runs were requested for a subject.
+    """
+    requests: list[Request] = []
+    notes: list[str] = []
+    behind: dict[str, str] = {}
+    for version in versions:
+        _plan_checks(version, requests, notes, attempts)
+    by_name = {version.name: version for version in versions}
+    for follower in followers:
+        subject = _needed_from(follower, by_name, notes)
+        if not subject:
+            continue
+        if attempts(subject):
+            notes.append(f"{follower.asset}: requested once, see that run")
+            continue
+        behind[follower.asset] = subject
+        if seen.get(follower.asset) == subject:
+            requests.append(Request(follower.asset, (), subject))
+        else:
+            notes.append(f"{follower.asset}: behind its input, left to automation first")
+    if len(requests) > REQUESTS_AT_ONCE:
+        notes.append(f"{len(requests) - REQUESTS_AT_ONCE} requests left for the next tick")
+    return Plan(tuple(requests[:REQUESTS_AT_ONCE]), behind, tuple(notes))
+
+
+def _plan_checks(
+    version: VersionView,
+    requests: list[Request],
+    notes: list[str],
+    attempts: Callable[[str], int],
+) -> None:
+    """Request the checks of a version that Dagster or the log lacks, or that they disagree on."""
+    shown = f"{version.name}@{version.latest}"
+    if version.is_waiting:
+        notes.append(f"{version.name}: {version.is_waiting}")
+        return
+    if not version.latest and not version.corruption:
+        notes.append(f"{version.name}: no snapshot yet")
+        return
+    if any(version.result(check).state is CheckState.RUNNING for check in version.blocking):
+        notes.append(f"{shown}: a run is at its checks")
+        return
+    checks, subject, tries = _lacking(version)
+    if not checks:
+        notes.append(f"{shown}: {'published' if version.is_open else 'not published'}")
+        return
+    made = attempts(subject)
+    if made >= tries:
+        notes.append(f"{shown}: {made} runs of its checks gave no result, execute them by hand")
+        return
+    requests.append(Request(version.asset, checks, subject, made + 1))
+
+
+def _lacking(version: VersionView) -> tuple[tuple[str, ...], str, int]:
+    """Return the checks to request, what for, and how often at most; no checks if all is well."""
+    states = {check: version.result(check).state for check in version.blocking}
+    stale = tuple(check for check, state in states.items() if state is CheckState.MISSING)
+    everything = tuple(dict.fromkeys((*version.checks, *stale)))
+    if version.corruption:
+        ours = [states.get(check) for check in version.checks if check in states]
+        red = all(state is CheckState.FAILED for state in ours)
+        return () if red else everything, f"{version.name} corrupt {version.corruption}", 1
+    shown = f"{version.name}@{version.latest}"
+    if version.unchecked:
+        return everything, f"{shown} unchecked", TRIES
+    differs = (states.get(PUBLISHED) is CheckState.PASSED) != version.is_open
+    if not stale and not differs:
+        return (), "", 0
+    what = "open" if version.is_open else "closed"
+    after = "after" if version.is_reported else "at"
+    subject = f"{shown} {what} {after} {version.materialization}"
+    # A result that is missing for one of ours is missing for those that do not block as well.
+    if any(check in version.checks for check in stale):
+        return everything, subject, TRIES
+    return tuple(dict.fromkeys((*stale, PUBLISHED))), subject, TRIES
+
+
+def _needed_from(
+    follower: FollowerView, versions: Mapping[str, VersionView], notes: list[str]
+) -> str:
+    """Return the subject of a request for a follower, or nothing if it needs none now."""
+    if follower.is_waiting:
+        notes.append(f"{follower.asset}: {follower.is_waiting}")
+        return ""
+    inputs = [versions.get(name) for name in follower.inputs]
+    known = [version for version in inputs if version is not None]
+    if len(known) < len(inputs) or not all(version.is_green for version in known):
+        notes.append(f"{follower.asset}: an input is not published")
+        return ""
+    outdated = any(follower.made_of.get(version.name) != version.content for version in known)
+    if not (follower.is_missing or follower.is_broken or outdated):
+        notes.append(f"{follower.asset}: up to date")
+        return ""
+    if follower.attempted > max(version.result(PUBLISHED).time for version in known):
+        notes.append(f"{follower.asset}: its run ended after its input was published, see there")
+        return ""
+    return f"{follower.asset} from " + ", ".join(f"{one.name}@{one.published}" for one in known)
+
+
+class EntryView(NamedTuple):
+    """A log entry that made a snapshot: what tells whether it has to be reported, and by whom."""
+
+    number: int
+    snapshot: int
+    digest: str
+    is_rejection: bool = False
+    run: str = ""
+
+
+class Reports(NamedTuple):
+    """The entries to report, the entry up to which all is reported, and who is still at work.
+
+    `new` are those of the entries that Dagster does not know. `unfinished` is a run that committed
+    the entry after those. `is_complete` says that nothing is left to report after this tick.
+    """
+
+    entries: tuple[EntryView, ...]
+    looked_at: int
+    new: tuple[EntryView, ...] = ()
+    unfinished: str = ""
+    is_complete: bool = True
+
+
+def plan_reports(
+    entries: Sequence[EntryView],
+    head: int,
+    latest: EntryView,
+    *,
+    reported: tuple[int, str] | None,
+    known: Callable[[], set[tuple[int, str]]],
+    is_unfinished: Callable[[str], bool],
+) -> Reports:
+    """Decide which commits to report.
+
+    A commit is reported if Dagster does not know it, in order. Rejections are reported only as the
+    latest snapshot, which then is what readers get. At the end the latest snapshot is the latest
+    materialization. An unfinished run reports its commit by itself: nothing after it is reported.
+
+    Args:
+        entries: The entries that made snapshots, from the first that was not looked at.
+        head: The last entry that was read, whatever it did.
+        latest: The entry of the latest snapshot.
+        reported: Snapshot and entry digest of the latest materialization.
+        known: Returns snapshot and entry digest of the materializations that Dagster knows.
+        is_unfinished: Returns True for a run of this instance that has not ended.
+    """
+    told = known() if entries else set()
+    new: list[EntryView] = []
+    for entry in entries:
+        if entry.is_rejection or (entry.snapshot, entry.digest) in told:
+            continue
+        if is_unfinished(entry.run):
+            return Reports(tuple(new), entry.number - 1, tuple(new), entry.run, is_complete=False)
+        if len(new) == REPORTS_AT_ONCE:
+            return Reports(tuple(new), new[-1].number, tuple(new), is_complete=False)
+        new.append(entry)
+    found = Reports(tuple(new), head, tuple(new))
+    if head < latest.number:
+        return found._replace(is_complete=False)
+    if latest in new or (not new and reported == (latest.snapshot, latest.digest)):
+        return found
+    if is_unfinished(latest.run):
+        return found._replace(unfinished=latest.run, is_complete=False)
+    return found._replace(entries=(*new, latest))
+
+
+@dataclass(frozen=True, slots=True)
+class Cursor:
+    """What the reconciler remembers: how far each log was reported, and who was behind."""
+
+    entries: dict[str, int] = field(default_factory=dict)
+    seen: dict[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def parse(cls, text: str | None) -> "Cursor":
+        """Read a cursor. One that is empty or not ours is an empty one."""
+        try:
+            told = json.loads(text or "{}")
+            entries = {str(name): int(number) for name, number in told["entries"].items()}
+            return cls(entries, {str(asset): str(subject) for asset, subject in told["seen"]})
+        except (ValueError, TypeError, KeyError, AttributeError):
+            return cls()
+
+    def encode(self) -> str:
+        """Return the cursor as text."""
+        return json.dumps({"entries": self.entries, "seen": sorted(self.seen.items())})
+
+
+def notes_text(notes: Sequence[str], shown: int = 20) -> str:
+    """Return the skip reason of a tick: what was looked at."""
+    return "; ".join(_shortened(notes, shown)) or "no version is declared"
+
+
+def _shortened(notes: Sequence[str], shown: int) -> Iterator[str]:
+    yield from notes[:shown]
+    if len(notes) > shown:
+        yield f"and {len(notes) - shown} more"

@@ -1,0 +1,316 @@
+"""The sensor that makes Dagster agree with the logs, whatever ran, failed or was killed.
+
+It looks at every declared version, and a fault of one does not keep it from the others:
+
+- It reports commits that no run of this instance reported, such as those of the command line.
+- It requests the checks of a latest snapshot that lacks them.
+- It requests checks again if Dagster has no result for the latest materialization, or another one
+  than the log.
+- It requests a derived version that is missing, broken or behind its inputs, once for each of their
+  snapshots. Automation comes first, and a run that failed is not requested again.
+
+No tick reads a shard. Its cursor only saves work: without it, the same is decided.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import islice
+from typing import Any
+
+import dagster as dg
+
+from shardline.api import Version
+from shardline.dagster.automation.conditions import follow_seconds
+from shardline.dagster.automation.reconcile_plan import (
+    REPORTS_AT_ONCE,
+    Cursor,
+    EntryView,
+    FollowerView,
+    Reports,
+    Request,
+    VersionView,
+    make_plan,
+    notes_text,
+    plan_reports,
+)
+from shardline.dagster.checks.gate import required_checks
+from shardline.dagster.checks.publication import publication_of
+from shardline.dagster.naming import asset_key
+from shardline.dagster.records import (
+    AssetEvents,
+    CheckResult,
+    asset_events,
+    blocking_checks,
+    check_results,
+    count_runs,
+    is_unfinished,
+    step_time,
+)
+from shardline.dagster.resources import ShardlineResource
+from shardline.dagster.versions.materialization import materialization
+from shardline.errors import DamagedLogError, ShardlineError
+from shardline.log.entry import Entry
+from shardline.provenance.broken_dependencies import broken_dependencies
+from shardline.provenance.commands import made_by
+
+RECONCILER = "reconciler"
+REQUEST_TAG = "shardline/reconciles"
+_ENTRIES_AT_ONCE = 2000
+_EVENTS_AT_ONCE = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Reconciled:
+    """A declared version: the names of its checks, its inputs, and the assets of its exports."""
+
+    name: str
+    checks: tuple[str, ...]
+    inputs: tuple[str, ...] = ()
+    exports: tuple[dg.AssetKey, ...] = ()
+
+    @property
+    def key(self) -> dg.AssetKey:
+        """The key of its asset."""
+        return asset_key(self.name)
+
+
+def reconciler_sensor(declared: Sequence[Reconciled]) -> dg.SensorDefinition:
+    """Return the sensor for some versions; it is on unless someone turns it off."""
+    keys = [key for version in declared for key in (version.key, *version.exports)]
+
+    @dg.sensor(
+        name=RECONCILER,
+        target=dg.AssetSelection.assets(*keys),
+        minimum_interval_seconds=follow_seconds(),
+        default_status=dg.DefaultSensorStatus.RUNNING,
+        description="Reports commits that Dagster does not know, and requests checks and derived "
+        "versions where Dagster and the logs differ.",
+    )
+    def sensor(
+        context: dg.SensorEvaluationContext, shardline: ShardlineResource
+    ) -> dg.SensorResult:
+        return _Tick(context, shardline, declared).run()
+
+    return sensor
+
+
+class _Tick:
+    """One look at all versions."""
+
+    def __init__(
+        self,
+        context: dg.SensorEvaluationContext,
+        shardline: ShardlineResource,
+        declared: Sequence[Reconciled],
+    ) -> None:
+        repository = context.repository_def
+        if repository is None:
+            raise dg.DagsterInvariantViolationError("the reconciler needs its repository")
+        self._context, self._declared = context, declared
+        self._instance = context.instance
+        self._shardline = shardline
+        self._cursor = Cursor.parse(context.cursor)
+        self._opened: dict[str, Version] = {}
+        self._blocking = {
+            check: together
+            for version in declared
+            for check, together in blocking_checks(repository, version.key).items()
+        }
+        self._results = check_results(self._instance, list(self._blocking))
+        keys = [key for version in declared for key in (version.key, *version.exports)]
+        self._events = asset_events(self._instance, keys)
+        self._reports: list[dg.AssetMaterialization] = []
+
+    def run(self) -> dg.SensorResult:
+        versions = [self._version_view(version) for version in self._declared]
+        followers = list(self._follower_views())
+        plan = make_plan(versions, followers, self._cursor.seen, self._attempts)
+        cursor = Cursor(self._cursor.entries, dict(plan.seen))
+        idle = not plan.requests
+        return dg.SensorResult(
+            asset_events=self._reports,
+            run_requests=[self._run_request(request) for request in plan.requests],
+            skip_reason=notes_text(plan.notes) if idle else None,
+            cursor=cursor.encode(),
+        )
+
+    def _open(self, name: str) -> Version:
+        """Open a version once in a tick."""
+        if name not in self._opened:
+            self._opened[name] = self._shardline.version(name)
+        return self._opened[name]
+
+    def _attempts(self, subject: str) -> int:
+        return count_runs(self._instance, REQUEST_TAG, subject)
+
+    def _run_request(self, request: Request) -> dg.RunRequest:
+        key = dg.AssetKey(request.asset)
+        tags = {REQUEST_TAG: request.subject}
+        if not request.checks:
+            return dg.RunRequest(run_key=request.run_key, asset_selection=[key], tags=tags)
+        checks: set[dg.AssetCheckKey] = set()
+        for name in request.checks:
+            check = dg.AssetCheckKey(key, name)
+            checks |= self._blocking.get(check, frozenset({check}))
+        return dg.RunRequest(
+            run_key=request.run_key, asset_selection=[], asset_check_keys=sorted(checks), tags=tags
+        )
+
+    def _version_view(self, declared: Reconciled) -> VersionView:
+        """Look at a version. What is wrong with it is logged, and does not concern the others."""
+        events = self._events[declared.key]
+        blocking: dict[str, CheckResult] = {
+            check.name: result
+            for check, result in self._results.items()
+            if check.asset_key == declared.key
+        }
+        view = VersionView(
+            declared.name,
+            declared.key.to_user_string(),
+            declared.checks,
+            blocking,
+            materialization=events.storage_id,
+        )
+        try:
+            return self._looked_at(declared, view, events)
+        except DamagedLogError as error:
+            self._log_fault(declared.name, error.describe())
+            return replace(view, corruption=f"{error.entry} {error.kind}")
+        except Exception as error:  # noqa: BLE001 - whatever it is, the others go on
+            why = error.describe() if isinstance(error, ShardlineError) else repr(error)
+            self._log_fault(declared.name, why)
+            return replace(view, is_waiting=f"cannot be read ({type(error).__name__})")
+
+    def _log_fault(self, name: str, why: str) -> None:
+        self._context.log.error("%s: %s", name, why)
+
+    def _looked_at(
+        self, declared: Reconciled, view: VersionView, events: AssetEvents
+    ) -> VersionView:
+        version = self._open(declared.name)
+        state = version.state
+        if not version.exists or not state.snapshot:
+            return view
+        reports = self._report(version, declared.key, events)
+        if reports.unfinished:
+            return replace(view, is_waiting=f"run {reports.unfinished} is at work")
+        if not reports.is_complete:
+            return replace(view, is_waiting="more commits are reported in the next tick")
+        declared_checks = required_checks(declared.checks)
+        publication = publication_of(version, state.snapshot, declared_checks, self._open)
+        published = publication.published
+        return replace(
+            view,
+            latest=state.snapshot,
+            is_open=publication.is_open,
+            unchecked=publication.unchecked,
+            published=published,
+            content=state.timeline.moment(published).content if published else "",
+            is_reported=bool(reports.entries),
+        )
+
+    def _report(self, version: Version, key: dg.AssetKey, events: AssetEvents) -> Reports:
+        """Report the commits of a version that Dagster does not know."""
+        since = self._cursor.entries.get(version.name)
+        first = 1 if since is None else min(since, version.state.number) + 1
+        read = list(islice(version.log.entries(first), _ENTRIES_AT_ONCE))
+        latest = version.log.entry(version.state.snapshot_entry)
+        reports = plan_reports(
+            [_entry_view(entry) for entry in read if entry.changes_data],
+            read[-1].number if read else version.state.number,
+            _entry_view(latest),
+            reported=_reported(events.metadata),
+            known=lambda: self._known(key, everything=since is None),
+            is_unfinished=lambda run: is_unfinished(self._instance, run),
+        )
+        for entry in reports.entries:
+            snapshot = version.snapshot(entry.snapshot)
+            before = version.snapshot(entry.snapshot - 1).records if entry.snapshot > 1 else 0
+            added = max(0, snapshot.records - before) if entry in reports.new else 0
+            self._reports.append(materialization(key, version, snapshot, added_rows=added))
+        self._cursor.entries[version.name] = reports.looked_at
+        return reports
+
+    def _known(self, key: dg.AssetKey, *, everything: bool) -> set[tuple[int, str]]:
+        """Return the snapshots that Dagster knows: all of them, or those reported lately."""
+        known: set[tuple[int, str]] = set()
+        limit = _EVENTS_AT_ONCE if everything else 2 * REPORTS_AT_ONCE
+        cursor: str | None = None
+        while True:
+            page = self._instance.fetch_materializations(key, limit=limit, cursor=cursor)
+            for record in page.records:
+                made = record.asset_materialization
+                reported = None if made is None else _reported(made.metadata)
+                known |= set() if reported is None else {reported}
+            if not everything or not page.has_more:
+                return known
+            cursor = page.cursor
+
+    def _follower_views(self) -> Iterator[FollowerView]:
+        for declared in self._declared:
+            if declared.inputs:
+                yield self._follower_view(
+                    declared.key, declared.inputs, partial(self._made, declared)
+                )
+            for export in declared.exports:
+                yield self._follower_view(
+                    export,
+                    (declared.name,),
+                    partial(self._exported, declared, export),
+                )
+
+    def _follower_view(
+        self,
+        key: dg.AssetKey,
+        inputs: tuple[str, ...],
+        look: Callable[[FollowerView], FollowerView],
+    ) -> FollowerView:
+        view = FollowerView(key.to_user_string(), inputs)
+        run = self._events[key].run_id
+        if is_unfinished(self._instance, run):
+            return replace(view, is_waiting=f"run {run} is at work")
+        try:
+            return look(replace(view, attempted=step_time(self._instance, run, key)))
+        except Exception as error:  # noqa: BLE001 - the version's own view has logged it
+            return replace(view, is_waiting=f"cannot be read ({type(error).__name__})")
+
+    def _made(self, declared: Reconciled, view: FollowerView) -> FollowerView:
+        """Look at a derived version: what its log says that it was made of."""
+        version = self._open(declared.name)
+        if not version.exists or not version.state.snapshot:
+            return replace(view, is_missing=True)
+        number = version.state.snapshot
+        broken = broken_dependencies(version, number, self._open)
+        entry = made_by(version, number)
+        made_of = {
+            given.shown: self._content(given.shown, given.snapshot)
+            for given in (() if entry is None else entry.inputs)
+        }
+        return replace(view, is_broken=bool(broken), made_of=made_of)
+
+    def _content(self, name: str, snapshot: int) -> str:
+        state = self._open(name).state
+        known = 1 <= snapshot <= state.snapshot
+        return state.timeline.moment(snapshot).content if known else ""
+
+    def _exported(self, declared: Reconciled, key: dg.AssetKey, view: FollowerView) -> FollowerView:
+        """Look at an exported file: what its latest materialization says that it holds."""
+        events = self._events[key]
+        made_of = {declared.name: str(events.told("digest") or "")}
+        return replace(view, is_missing=not events.storage_id, made_of=made_of)
+
+
+def _entry_view(entry: Entry) -> EntryView:
+    return EntryView(
+        entry.number, entry.snapshot, entry.digest, entry.operation == "reject", entry.maker.run
+    )
+
+
+def _reported(metadata: Mapping[str, dg.MetadataValue[Any]] | None) -> tuple[int, str] | None:
+    """Return snapshot and entry digest of a materialization, None if it has none."""
+    told = {} if metadata is None else {name: value.value for name, value in metadata.items()}
+    snapshot, digest = told.get("snapshot"), told.get("entry_digest")
+    if not isinstance(snapshot, int) or not isinstance(digest, str):
+        return None
+    return snapshot, digest

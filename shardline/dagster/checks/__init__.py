@@ -1,0 +1,1 @@
+"""Asset checks: what must pass before a downstream asset may read."""

@@ -1,0 +1,233 @@
+"""One look at one snapshot: the verdict of each check, and its attestation in the log."""
+
+import traceback
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from shardline.api import Snapshot, Version
+from shardline.dagster.checks.outcome import Verdict
+from shardline.dagster.checks.publication import PUBLISHED, publication_of, published_verdict
+from shardline.dagster.checks.shards import shard_verdict
+from shardline.dagster.checks.sources import SOURCES, sources_verdict
+from shardline.dagster.checks.volume import volume
+from shardline.dagster.expectations.attested import EXPECTATIONS, not_judged, suite_detail
+from shardline.dagster.expectations.suite import read_suite
+from shardline.errors import DamagedLogError, InvalidArgumentError, ShardlineError
+from shardline.log.model import INTEGRITY, SCHEMA, Attestation, Checks, Shard
+from shardline.log.publication import is_in
+from shardline.operations.check import (
+    SHARD_CHECKS,
+    CheckReport,
+    brought_in_by,
+    check_version,
+    not_passed,
+)
+from shardline.operations.verify_log import verify_log
+
+DRIFT, VOLUME = "drift", "volume"
+REPORTING = (DRIFT, VOLUME)
+"""The checks that warn at most, and gate nothing."""
+_MAX_DETAIL = 500
+
+
+@dataclass
+class Examination:
+    """One look at a snapshot. The `selected` checks share what they read.
+
+    A check writes its own attestation and no other. With `reread`, every shard is read, whatever
+    was attested earlier, and every entry of the log. `declared` are the checks that the version's
+    declaration requires; `tell` logs what went wrong in a check.
+    """
+
+    version: Version
+    snapshot: Snapshot
+    suite: Path | None
+    reports: Path
+    sample_rows: int
+    selected: Collection[str]
+    declared: Checks = Checks()
+    reread: bool = False
+    tell: Callable[[str], None] = lambda _: None
+    _last: Snapshot | None = field(init=False)
+    _report: CheckReport | None = field(init=False, default=None)
+    _notes: list[Attestation] = field(init=False, default_factory=list)
+
+    def __post_init__(self) -> None:
+        """Note what was published before any verdict of ours."""
+        self._last = last_published(self.version, self.snapshot)
+
+    def verdict(self, check: str) -> Verdict:
+        """Run a check, and attest what it found. A check that cannot be run has failed."""
+        runs: dict[str, Callable[[], Verdict]] = {
+            INTEGRITY: self._integrity,
+            SCHEMA: self._schema,
+            EXPECTATIONS: self._expectations,
+            DRIFT: self._drift,
+            VOLUME: self._volume,
+            PUBLISHED: self._published,
+            SOURCES: lambda: sources_verdict(self.version),
+        }
+        try:
+            return runs[check]()
+        except Exception as error:  # noqa: BLE001 - a check that raises would leave no trace
+            self.tell("".join(traceback.format_exception(error)))
+            return failed_verdict(check, f"{self.snapshot} could not be checked", error)
+
+    def finish(self) -> None:
+        """Attest what the checks found that gate nothing."""
+        if self._notes:
+            self.version.attest(self._notes)
+            self._notes = []
+
+    def _check_shards(self) -> CheckReport:
+        """Run the selected checks of shards in one pass, once; it attests and rejects."""
+        if self._report is None:
+            self._report = check_version(
+                self.version,
+                str(self.snapshot.number),
+                again=self.reread,
+                look=True,
+                only=[check for check in SHARD_CHECKS if check in self.selected],
+            )
+        return self._report
+
+    def _integrity(self) -> Verdict:
+        if self.reread:
+            problems = verify_log(self.version.log).problems
+            if problems:
+                first = problems[0]
+                raise DamagedLogError(self.version.name, first.entry, first.detail, first.kind)
+        return shard_verdict(INTEGRITY, self.version, self._check_shards(), reread=self.reread)
+
+    def _schema(self) -> Verdict:
+        return shard_verdict(SCHEMA, self.version, self._check_shards(), reread=self.reread)
+
+    def _published(self) -> Verdict:
+        self.version.refresh()
+        number = self.snapshot.number
+        return published_verdict(self.version, publication_of(self.version, number, self.declared))
+
+    def _not_passed(self) -> str:
+        """Return the first check of shards that has not passed on the snapshot, or nothing."""
+        missing = not_passed(self.version, self.snapshot)
+        return next((check for check in SHARD_CHECKS if check in missing), "")
+
+    def _expectations(self) -> Verdict:
+        from shardline.dagster.expectations.check import judge  # noqa: PLC0415 - loads Great Expectations
+
+        if self._not_passed():
+            return _not_evaluated(self.snapshot, self._not_passed(), warns=False)
+        if self.suite is None:
+            raise InvalidArgumentError(
+                f"{self.version.name}: no suite of expectations", version=self.version.name
+            )
+        digest = read_suite(self.suite, self.version.name).digest
+        added = not_judged(self.version, self.snapshot, digest)
+        verdict = judge(self.snapshot, self.suite, docs=self.reports / "expectations", added=added)
+        # The file may have been edited in between: what was judged counts.
+        passed = verdict.passed or verdict.warns
+        detail = suite_detail(
+            str(verdict.metadata["suite_digest"]), "" if passed else verdict.description
+        )
+        told = Attestation(EXPECTATIONS, passed, content=self.snapshot.content, detail=detail)
+        rejected = [] if passed else self._to_reject(self.suite, added)
+        if not rejected:
+            self.version.attest([told])
+        for number in rejected:
+            attestations = [told] if number == rejected[0] else []
+            self.version.reject(number, attestations, reason="expectations failed")
+        return verdict
+
+    def _to_reject(self, suite: Path, added: Sequence[Shard]) -> list[int]:
+        """Return the snapshots that brought in what fails the suite, and never passed it.
+
+        Rows that were published before stay, whatever a new suite says: they would be missed.
+        """
+        from shardline.dagster.expectations.check import rows_fail  # noqa: PLC0415 - loads Great Expectations
+
+        number = self.snapshot.number
+        moment = self.version.state.timeline.moment(number)
+        if is_in(self.version, moment.passed, EXPECTATIONS) or self.snapshot.rejected:
+            return []
+        known = {shard.name for shard in self._last.shards} if self._last is not None else set()
+        names = {shard.name for shard in added}
+        brought: dict[int, list[Shard]] = {}
+        for stay in self.version.state.stays.at(number):
+            if stay.shard.name in names:
+                by = 0 if stay.shard.name in known else brought_in_by(self.version, stay)
+                brought.setdefault(by, []).append(stay.shard)
+        if set(brought) <= {number}:
+            return [number]
+        found = [
+            by for by, part in sorted(brought.items()) if rows_fail(self.snapshot, suite, part)
+        ]
+        return [by for by in found if by] if found else [number]
+
+    def _noted(self, check: str, verdict: Verdict) -> Verdict:
+        """Note a verdict that gates nothing, for one entry with all of them."""
+        detail = "" if verdict.passed else verdict.description[:_MAX_DETAIL]
+        content = self.snapshot.content
+        self._notes.append(Attestation(check, verdict.passed, content=content, detail=detail))
+        return verdict
+
+    def _drift(self) -> Verdict:
+        if self._not_passed():
+            return _not_evaluated(self.snapshot, self._not_passed(), warns=True)
+        return self._noted(DRIFT, self._compare_with_last())
+
+    def _compare_with_last(self) -> Verdict:
+        from shardline.dagster.checks.drift import drift  # noqa: PLC0415 - loads pandas
+        from shardline.dagster.expectations.sample import sample  # noqa: PLC0415 - loads pandas
+
+        if self._last is None:
+            return Verdict(passed=True, description="nothing was published before to compare with")
+        before = {shard.name for shard in self._last.shards}
+        new = [shard for shard in self.snapshot.shards if shard.name not in before]
+        if not new:
+            return Verdict(passed=True, description=f"no rows are new since {self._last}")
+        limit = self.sample_rows
+        return drift(
+            sample(self.snapshot, shards=new, limit=limit), sample(self._last, limit=limit)
+        )
+
+    def _volume(self) -> Verdict:
+        return self._noted(VOLUME, volume(self.version, self.snapshot))
+
+
+def last_published(version: Version, snapshot: Snapshot) -> Snapshot | None:
+    """The newest published snapshot before one."""
+    newest = version.state.published
+    if newest is not None and newest < snapshot.number:
+        return version.snapshot(newest)
+    for number in range(snapshot.number - 1, 0, -1):
+        older = version.snapshot(number)
+        if older.published:
+            return older
+    return None
+
+
+def failed_verdict(check: str, what: str, error: Exception) -> Verdict:
+    """Return the verdict of a check that an error kept from a result."""
+    # Only our own messages are known to hold no value of the data.
+    why = f"{type(error).__name__}, see the log of the step"
+    metadata = {}
+    if isinstance(error, ShardlineError):
+        why, metadata = error.describe(), {"error_code": error.code}
+    elif isinstance(error, OSError):
+        why = str(error)
+    return Verdict(
+        passed=False,
+        description=f"{what}: {why}",
+        metadata=metadata,
+        warns=check in REPORTING,
+    )
+
+
+def _not_evaluated(snapshot: Snapshot, missing: str, *, warns: bool) -> Verdict:
+    return Verdict(
+        passed=False,
+        description=f"{snapshot}: not evaluated, {missing} has not passed",
+        metadata={"not_evaluated": missing},
+        warns=warns,
+    )

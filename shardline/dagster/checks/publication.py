@@ -1,0 +1,138 @@
+"""Whether the log lets downstream read a snapshot: what the check `published` reports."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from shardline.api import Version
+from shardline.dagster.checks.outcome import Verdict
+from shardline.dagster.expectations.attested import strip_suite
+from shardline.log.model import Checks
+from shardline.log.publication import is_in
+from shardline.operations.status import obstacles_of
+from shardline.provenance.broken_dependencies import broken_dependencies
+from shardline.text import counted
+
+PUBLISHED = "published"
+_NAMED = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Publication:
+    """A snapshot as its log sees it, and the snapshot that readers get.
+
+    `reasons` are empty if downstream may read the snapshot. `unchecked` are the checks that have no
+    result on it yet, if those are all that it lacks. `broken` counts the shards of other versions
+    that it needs and that are no longer sound. `published` and `rows` are 0 if the version has no
+    published snapshot.
+    """
+
+    snapshot: int
+    reasons: tuple[str, ...]
+    unchecked: tuple[str, ...]
+    broken: int
+    published: int
+    rows: int
+
+    @property
+    def is_open(self) -> bool:
+        """Whether downstream may read the snapshot."""
+        return not self.reasons
+
+
+def publication_of(
+    version: Version,
+    number: int,
+    declared: Checks,
+    open_version: Callable[[str], Version] | None = None,
+) -> Publication:
+    """Return what the logs say of a snapshot; no shard is read.
+
+    `declared` are the checks that its declaration requires. A log that was made elsewhere may
+    require fewer.
+    """
+    reasons: list[str] = []
+    unchecked: dict[str, None] = {}
+    is_final = False
+    if not version.snapshot(number).published:
+        rejection = ""
+        for found in obstacles_of(version, number):
+            detail = strip_suite(found.detail)
+            if found.what == "rejected":
+                rejection = detail
+            # A rejection names the failure that caused it.
+            if found.what != "failed" or not detail or detail not in rejection:
+                said = f": {detail}" if detail else ""
+                reasons.append(f"{found.check or 'snapshot'} {found.what}{said}")
+            if found.what == "missing":
+                unchecked[found.check] = None
+            else:
+                is_final = True
+    for check, has_failed in _declared_only(version, number, declared):
+        reasons.append(f"{check} has {'failed' if has_failed else 'not passed'}")
+        if has_failed:
+            is_final = True
+        else:
+            unchecked[check] = None
+    broken = broken_dependencies(version, number, open_version)
+    reasons += [str(found) for found in broken]
+    published = version.state.published or 0
+    return Publication(
+        number,
+        tuple(reasons),
+        () if is_final else tuple(unchecked),
+        len(broken),
+        published,
+        version.snapshot(published).records if published else 0,
+    )
+
+
+def published_verdict(version: Version, publication: Publication) -> Verdict:
+    """Return the verdict of the check `published`."""
+    name = f"{version.name}@{publication.snapshot}"
+    numbers = {
+        "snapshot": publication.snapshot,
+        "published_snapshot": publication.published,
+        "published_rows": publication.rows,
+    }
+    if publication.is_open:
+        rows = counted(version.snapshot(publication.snapshot).records, "row")
+        rejected = _rejected_before(version, publication.snapshot)
+        return Verdict(passed=True, description=f"{name}: {rows}{rejected}", metadata=numbers)
+    readable = (
+        f"readers get snapshot {publication.published} ({counted(publication.rows, 'row')})"
+        if publication.published
+        else "readers get nothing yet"
+    )
+    named = "; ".join(publication.reasons[:_NAMED])
+    more = len(publication.reasons) - _NAMED
+    named += f"; and {more} more" if more > 0 else ""
+    return Verdict(
+        passed=False,
+        description=f"{name} is not published, {readable}: {named}",
+        metadata={**numbers, "obstacles": len(publication.reasons)},
+    )
+
+
+def _rejected_before(version: Version, number: int) -> str:
+    """Say which snapshot the entry of this one rejected, if it did."""
+    entry = version.log.entry(version.snapshot(number).entry)
+    return "" if entry.rejects is None else f", without rejected snapshot {entry.rejects}"
+
+
+def _declared_only(version: Version, number: int, declared: Checks) -> Iterator[tuple[str, bool]]:
+    """Yield the declared checks that the log does not require and that have not passed.
+
+    Each comes with whether it has failed.
+    """
+    state = version.state
+    needed = state.checks_of(number)
+    of_shards = [check for check in declared.shard if check not in needed.shard]
+    of_snapshots = [check for check in declared.snapshot if check not in needed.snapshot]
+    stays = state.stays.at(number) if of_shards else []
+    for check in of_shards:
+        if not all(is_in(version, stay.passed, check) for stay in stays):
+            yield check, any(is_in(version, stay.failed, check) for stay in stays)
+    for check in of_snapshots:
+        moment = state.timeline.moment(number)
+        if not is_in(version, moment.passed, check):
+            yield check, is_in(version, moment.failed, check)

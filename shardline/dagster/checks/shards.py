@@ -1,0 +1,141 @@
+"""What the integrity and the schema check report: shard by shard.
+
+Selected together, both are one pass over the shards that have not passed before. Sources that could
+not land are not in the snapshot, and neither check is about them.
+"""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import dagster as dg
+
+from shardline.api import Version
+from shardline.dagster.checks.outcome import Verdict
+from shardline.log.entry import Entry
+from shardline.log.model import INTEGRITY, SCHEMA
+from shardline.log.publication import is_in
+from shardline.operations.check import CheckReport
+from shardline.text import counted, human_bytes
+
+SHOWN = 20
+_LOOKED_BACK = 200
+_SHARD = dg.TableColumn("shard", description="the shard, or the source that could not land")
+_RECORD, _OFFSET = dg.TableColumn("record", "int"), dg.TableColumn("offset", "int")
+_FIELD, _PROBLEM = dg.TableColumn("field"), dg.TableColumn("problem")
+_COLUMNS = {
+    INTEGRITY: dg.TableSchema([_SHARD, _RECORD, _OFFSET, _PROBLEM]),
+    SCHEMA: dg.TableSchema([_SHARD, _RECORD, _FIELD, _PROBLEM]),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that is wrong. `why` tells it in full, where `problem` and the place do not."""
+
+    shard: str
+    problem: str
+    record: int | None = None
+    offset: int | None = None
+    field: str | None = None
+    why: str = ""
+
+    def __str__(self) -> str:
+        if self.why:
+            return self.why
+        place = [
+            f"record {self.record}" if self.record is not None else "",
+            f"offset {self.offset}" if self.offset is not None else "",
+            f"field {self.field!r}" if self.field is not None else "",
+        ]
+        where = ", ".join(part for part in place if part)
+        return f"{self.shard}{f' at {where}' if where else ''}: {self.problem}"
+
+
+def shard_findings(report: CheckReport, check: str) -> list[Finding]:
+    """What a check found in the shards of a snapshot."""
+    findings = []
+    for shard in report.shards:
+        if check == INTEGRITY:
+            if shard.problems:
+                at = shard.damaged_at or (None, None)
+                findings.append(Finding(shard.shard.name, "; ".join(shard.problems), *at))
+        else:
+            findings += [
+                Finding(shard.shard.name, one.detail, one.record, None, one.feature)
+                for one in shard.violations
+            ]
+    return findings
+
+
+def shard_verdict(
+    check: str, version: Version, report: CheckReport, *, reread: bool = False
+) -> Verdict:
+    """Return the verdict of the integrity or the schema check: what was read, and what was not.
+
+    A shard that was not read has an attestation in the log, whose entry and time are given.
+    """
+    snapshot = report.snapshot
+    found = shard_findings(report, check)
+    unread = _unread(version, report) if check == SCHEMA else []
+    read = len(report.shards)
+    read_bytes = sum(shard.shard.bytes for shard in report.shards)
+    metadata: dict[str, Any] = {
+        "snapshot": snapshot.number,
+        "shards": snapshot.totals.shards,
+        "shards_read": read,
+        "bytes_read": read_bytes,
+        "shards_attested": snapshot.totals.shards - read,
+        "problems": len(found) + len(unread),
+    }
+    extent = f"{counted(read, 'shard')} ({human_bytes(read_bytes)}) {'re' if reread else ''}read"
+    if read < snapshot.totals.shards:
+        rest = counted(snapshot.totals.shards - read, "shard")
+        entry = last_attestation(version, check, {shard.name for shard in snapshot.shards})
+        extent += f", {rest} attested earlier"
+        if entry is not None:
+            extent += f" (latest in entry {entry.number}, {entry.time:%Y-%m-%d %H:%M} UTC)"
+            metadata["attested_entry"] = entry.number
+            metadata["attested_time"] = dg.MetadataValue.timestamp(entry.time)
+    problems = [*found, *unread]
+    if problems:
+        metadata["first_problems"] = _table(check, problems)
+        more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
+        description = f"{snapshot}: {problems[0]}{more}; {extent}"
+        return Verdict(passed=False, description=description, metadata=metadata)
+    held = "match the log" if check == INTEGRITY else "fit the schema"
+    amount = f"{counted(snapshot.records, 'record')} in {counted(snapshot.totals.shards, 'shard')}"
+    return Verdict(
+        passed=True, description=f"{snapshot}: {amount} {held}; {extent}", metadata=metadata
+    )
+
+
+def _unread(version: Version, report: CheckReport) -> list[Finding]:
+    """List the shards whose schema is unknown: they were not read to their end, now or earlier."""
+    names = [one.shard.name for one in report.shards if not one.read and not one.violations]
+    known = version.state.stays.named(names) if names else {}
+    return [
+        Finding(name, "not evaluated: the shard cannot be read")
+        for name in names
+        if not is_in(version, known[name].passed, SCHEMA)
+    ]
+
+
+def last_attestation(version: Version, check: str, shards: Collection[str]) -> Entry | None:
+    """Return the latest of the newest entries that attests that one of these shards passed."""
+    latest = version.state.number
+    for number in range(latest, max(0, latest - _LOOKED_BACK), -1):
+        entry = version.log.entry(number)
+        for told in entry.attestations:
+            if told.check == check and told.passed and not set(told.shards).isdisjoint(shards):
+                return entry
+    return None
+
+
+def _table(check: str, findings: Sequence[Finding]) -> dg.TableMetadataValue:
+    columns = _COLUMNS[check]
+    rows = [
+        dg.TableRecord({column.name: getattr(one, column.name) for column in columns.columns})
+        for one in findings[:SHOWN]
+    ]
+    return dg.MetadataValue.table(rows, columns)

@@ -1,0 +1,91 @@
+"""The versions of a platform, wired together; a mistake in a declaration is told here, at load."""
+
+from collections.abc import Mapping
+
+import dagster as dg
+
+from shardline.dagster.automation.audit import AUDIT, AUDIT_JOB, audit_asset, audit_schedule
+from shardline.dagster.automation.conditions import follow_sensor
+from shardline.dagster.automation.dry_run import dry_run_job
+from shardline.dagster.automation.maintenance import vacuum_job, verify_job, verify_schedule
+from shardline.dagster.automation.reconciler import Reconciled, reconciler_sensor
+from shardline.dagster.resources import ShardlineResource, shardline_resource
+from shardline.dagster.validation import validate_exports, validate_schemas
+from shardline.dagster.versions.definition import DeclarationError, DeclaredVersion
+from shardline.hints import Hint
+
+
+def platform(
+    *declared: DeclaredVersion,
+    shardline: ShardlineResource | None = None,
+    resources: Mapping[str, object] | None = None,
+) -> dg.Definitions:
+    """Everything that Dagster needs to run the declared versions."""
+    refuse_mistakes(declared)
+    names = [version.name for version in declared]
+    verify = verify_job(names)
+    return dg.Definitions(
+        assets=[
+            *(asset for version in declared for asset in version.assets),
+            audit_asset(names),
+        ],
+        asset_checks=[version.checks for version in declared],
+        schedules=[
+            *(schedule for version in declared for schedule in version.schedules),
+            verify_schedule(verify),
+            audit_schedule(),
+        ],
+        sensors=[
+            *(sensor for version in declared for sensor in version.sensors),
+            follow_sensor(),
+            reconciler_sensor([reconciled(version) for version in declared]),
+        ],
+        jobs=[dry_run_job(declared), verify, vacuum_job(names), AUDIT_JOB],
+        resources={**(resources or {}), "shardline": (shardline or shardline_resource()).fixed()},
+        # Few, large steps: the engine runs shards side by side, so a process per step buys nothing.
+        executor=dg.in_process_executor,
+    )
+
+
+def reconciled(version: DeclaredVersion) -> Reconciled:
+    """Return what the reconciler has to know of a declared version."""
+    return Reconciled(
+        version.name,
+        tuple(spec.name for spec in version.checks.check_specs),
+        version.inputs,
+        tuple(asset.key for asset in version.assets[1:]),
+    )
+
+
+def refuse_mistakes(declared: tuple[DeclaredVersion, ...]) -> None:
+    """Refuse names that collide, inputs that nobody declares, and what schemas contradict."""
+    known: dict[dg.AssetKey, str] = {dg.AssetKey(AUDIT): "the audit"}
+    for version in declared:
+        for asset in version.assets:
+            other = known.setdefault(asset.key, version.name)
+            if other != version.name:
+                raise DeclarationError(
+                    f"{version.name}: same asset as {other} ({asset.key.to_user_string()})",
+                    code="duplicate-asset",
+                    hint=Hint.of("rename one of them"),
+                    version=version.name,
+                )
+    names = [version.name for version in declared]
+    for name in sorted({name for name in names if names.count(name) > 1}):
+        raise DeclarationError(
+            f"{name}: declared twice",
+            code="duplicate-version",
+            hint=Hint.of("remove one of the declarations"),
+            version=name,
+        )
+    for version in declared:
+        for given in version.inputs:
+            if given not in names:
+                raise DeclarationError(
+                    f"{version.name}: its input {given} is not declared",
+                    code="undeclared-input",
+                    hint=Hint.of(f"declare {given}, or name one of {', '.join(sorted(names))}"),
+                    version=version.name,
+                )
+    validate_exports(declared)
+    validate_schemas(declared)

@@ -1,0 +1,1 @@
+"""Great Expectations suites on the rows of a snapshot."""

@@ -1,0 +1,221 @@
+"""Great Expectations, as far as this project uses it: rules on a frame, and rules on metrics.
+
+Only one thread works with it at a time: it keeps its context in a global.
+"""
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from threading import Lock
+from typing import TYPE_CHECKING, Any
+
+from shardline.dagster.expectations.deferred_import import deferred_imports
+from shardline.dagster.expectations.suite import Expected, SuiteError
+from shardline.hints import Hint
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from great_expectations.core.expectation_validation_result import (
+        ExpectationSuiteValidationResult,
+        ExpectationValidationResult,
+    )
+    from great_expectations.expectations.expectation import Expectation
+
+PLACE = "shardline_place"
+"""The key in the meta of an expectation that tells its place in the suite."""
+
+_FORMAT = {"result_format": "SUMMARY", "partial_unexpected_count": 0}
+_ONE_AT_A_TIME = Lock()
+
+
+class Engine:
+    """Evaluates the rules of one suite. `path` is named in errors."""
+
+    def __init__(self, path: Path, expectations: Sequence[Expected]) -> None:
+        # Read when Great Expectations is loaded: nothing is to leave this machine.
+        os.environ.setdefault("GX_ANALYTICS_ENABLED", "false")
+        with deferred_imports("altair", "scipy.stats"):  # only two expectations use them
+            import great_expectations as gx  # noqa: PLC0415 - takes seconds to load
+            from great_expectations.data_context.types.base import (  # noqa: PLC0415
+                ProgressBarsConfig,
+            )
+
+        self._path = path
+        self._rules = [_rule(path, place, one) for place, one in enumerate(expectations)]
+        self._context = gx.get_context(mode="ephemeral")
+        self._context.enable_analytics(enable=False)
+        self._context.variables.progress_bars = ProgressBarsConfig(globally=False)
+
+    def run(
+        self, frame: "pd.DataFrame", places: Sequence[int]
+    ) -> dict[int, "ExpectationValidationResult"]:
+        """Evaluate the rules at these places of the suite on a frame, by their places."""
+        import great_expectations as gx  # noqa: PLC0415 - takes seconds to load
+
+        if not places:
+            return {}
+        suite = gx.ExpectationSuite(name="rules")
+        suite.expectations = [self._rules[place] for place in places]
+        try:
+            batch = self._context.data_sources.pandas_default.read_dataframe(frame)
+            result = batch.validate(suite, result_format=dict(_FORMAT))
+        except Exception as error:
+            # What it says may hold values of the data.
+            raise SuiteError(
+                f"Great Expectations cannot validate it: {type(error).__name__}",
+                path=self._path,
+                hint=Hint.of("remove expectations one by one to find the one that fails"),
+            ) from error
+        return {
+            one.expectation_config.meta[PLACE]: one
+            for one in result.results
+            if one.expectation_config is not None
+        }
+
+    def decide(self, place: int, metrics: Mapping[str, Any]) -> "ExpectationValidationResult":
+        """Let the rule at a place decide on metrics that were computed elsewhere."""
+        from great_expectations.core.expectation_validation_result import (  # noqa: PLC0415
+            ExpectationValidationResult,
+        )
+
+        rule = self._rules[place]
+        # The method that Great Expectations itself calls with the metrics that it computed.
+        told = rule._validate(  # noqa: SLF001
+            metrics=dict(metrics), runtime_configuration={"result_format": dict(_FORMAT)}
+        )
+        if isinstance(told, ExpectationValidationResult):
+            told.expectation_config = rule.configuration
+            return told
+        return ExpectationValidationResult(
+            success=told["success"],
+            result=told.get("result", {}),
+            expectation_config=rule.configuration,
+            meta={},
+            exception_info=_exception_info(""),
+        )
+
+    def add_up(
+        self, place: int, results: Sequence["ExpectationValidationResult"]
+    ) -> "ExpectationValidationResult":
+        """Decide a rule on rows from its results on chunks: counts add up, others must all hold."""
+        for one in results:
+            if _has_raised(one.exception_info):
+                return one
+        told = [one.result or {} for one in results]
+        if any(one.get("element_count") is None for one in told):
+            return next((one for one in results if not one.success), results[0])
+        elements, missing, unexpected = (
+            sum(int(one.get(name) or 0) for one in told)
+            for name in ("element_count", "missing_count", "unexpected_count")
+        )
+        name = getattr(self._rules[place], "map_metric", "")
+        metrics = {
+            "table.row_count": elements,
+            "column_values.nonnull.unexpected_count": missing,
+            f"{name}.filtered_row_count": elements - missing,
+            f"{name}.unexpected_count": unexpected,
+        }
+        return self.decide(place, metrics)
+
+    def raised(self, place: int, error: Exception) -> "ExpectationValidationResult":
+        """Return the result of a rule that could not be evaluated."""
+        from great_expectations.core.expectation_validation_result import (  # noqa: PLC0415
+            ExpectationValidationResult,
+        )
+
+        return ExpectationValidationResult(
+            success=False,
+            result={},
+            expectation_config=self._rules[place].configuration,
+            meta={},
+            exception_info=_exception_info(type(error).__name__),
+        )
+
+
+@contextmanager
+def engine_of(path: Path, expectations: Sequence[Expected]) -> Iterator[Engine]:
+    """Yield an engine for a suite, that no other thread disturbs."""
+    with _ONE_AT_A_TIME:
+        yield Engine(path, expectations)
+
+
+def suite_result(
+    name: str, results: Sequence["ExpectationValidationResult"]
+) -> "ExpectationSuiteValidationResult":
+    """Return the results of all rules as Great Expectations would, for a page."""
+    import great_expectations as gx  # noqa: PLC0415 - takes seconds to load
+    from great_expectations.core.expectation_validation_result import (  # noqa: PLC0415
+        ExpectationSuiteValidationResult,
+    )
+
+    passed = sum(bool(one.success) for one in results)
+    return ExpectationSuiteValidationResult(
+        success=passed == len(results),
+        results=list(results),
+        suite_name=name,
+        statistics={
+            "evaluated_expectations": len(results),
+            "successful_expectations": passed,
+            "unsuccessful_expectations": len(results) - passed,
+            "success_percent": 100 * passed / len(results) if results else None,
+        },
+        meta={"great_expectations_version": gx.__version__},
+    )
+
+
+def raised_class(info: Mapping[str, Any] | None) -> str:
+    """Return the class of what was raised; it is told of one metric, or of several."""
+    told = info or {}
+    for one in (told, *told.values()):
+        if isinstance(one, Mapping) and one.get("raised_exception"):
+            last = str(one.get("exception_traceback") or "").strip().split("\n")[-1]
+            return last.partition(":")[0].rpartition(".")[2] or "an error"
+    return ""
+
+
+def _has_raised(info: Mapping[str, Any] | None) -> bool:
+    return bool(raised_class(info))
+
+
+def _exception_info(name: str) -> dict[str, Any]:
+    return {
+        "raised_exception": bool(name),
+        "exception_message": name or None,
+        "exception_traceback": name or None,
+    }
+
+
+def _rule(path: Path, place: int, expected: Expected) -> "Expectation":
+    """Return a rule as Great Expectations knows it. Raises SuiteError if it does not."""
+    from great_expectations.exceptions.exceptions import (  # noqa: PLC0415 - takes seconds to load
+        ExpectationNotFoundError,
+        GreatExpectationsError,
+    )
+    from great_expectations.expectations.expectation_configuration import (  # noqa: PLC0415
+        ExpectationConfiguration,
+    )
+
+    what = f"expectation {place + 1} ({expected.type})"
+    told = expected.to_json()
+    told["meta"] = {**(told.get("meta") or {}), PLACE: place}
+    try:
+        return ExpectationConfiguration(**told).to_domain_obj()
+    except ExpectationNotFoundError:
+        raise SuiteError(
+            f"{what}: unknown type",
+            path=path,
+            code="unknown-expectation",
+            hint=Hint.of("correct its name, or remove it"),
+            expectation=place + 1,
+            rule=expected.type,
+        ) from None
+    except (GreatExpectationsError, TypeError, ValueError) as error:
+        why = "; ".join(str(error).split("\n")[1:]) or str(error)
+        raise SuiteError(
+            f"{what}: Great Expectations rejects it: {why}",
+            path=path,
+            code="invalid-expectation",
+            expectation=place + 1,
+            rule=expected.type,
+        ) from None

@@ -1,0 +1,183 @@
+"""The evaluation of a suite: rules on rows see each added row, other rules the whole snapshot.
+
+Memory holds one chunk of rows, and what the rules add up. `rules` describes how each type of
+rule is evaluated.
+"""
+
+import tempfile
+import time
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from shardline.api import Snapshot
+from shardline.dagster.expectations.chunks import CHUNK_ROWS, columns_of, empty_frame, read_chunks
+from shardline.dagster.expectations.engine import Engine
+from shardline.dagster.expectations.rules import Evaluation, condition_text, evaluation_of
+from shardline.dagster.expectations.suite import Expected
+from shardline.dagster.expectations.tallies import Tally, tally_of
+from shardline.errors import ShardlineError
+from shardline.log.model import Shard
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from great_expectations.core.expectation_validation_result import ExpectationValidationResult
+
+
+_NO_VERDICT = (OSError, MemoryError, ShardlineError)
+"""Says nothing about the rows: a full disk is no reason to reject them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """How many rows were judged: `added` by rules on rows, all `rows` by the others.
+
+    `rows_read` were decoded for that, in `seconds`.
+    """
+
+    rows: int
+    added: int
+    rows_read: int
+    seconds: float
+
+    @property
+    def rate(self) -> float:
+        """Rows per second."""
+        return self.rows_read / self.seconds if self.seconds > 0 else 0.0
+
+    def __str__(self) -> str:
+        noun = "row" if self.rows == 1 else "rows"
+        if self.added == self.rows:
+            return f"all {self.rows:,} {noun}" if self.rows > 1 else f"{self.rows} {noun}"
+        return f"{self.added:,} added of {self.rows:,} {noun}"
+
+
+@dataclass(slots=True)
+class _Whole:
+    """A rule on the whole snapshot. `error` is what its tally raised: from then on it rests."""
+
+    place: int
+    tally: Tally
+    error: Exception | None = None
+
+
+@dataclass
+class Evaluator:
+    """Evaluates a suite on a snapshot whose `added` shards it has not judged yet."""
+
+    engine: Engine
+    expectations: Sequence[Expected]
+    snapshot: Snapshot
+    added: Collection[Shard]
+    chunk_rows: int = CHUNK_ROWS
+    _partial: dict[int, list["ExpectationValidationResult"]] = field(default_factory=dict)
+    _read: int = 0
+
+    def run(self) -> tuple[list["ExpectationValidationResult"], Extent]:
+        """Return the results of all rules in the order of the suite, and what was looked at."""
+        start = time.perf_counter()
+        with tempfile.TemporaryDirectory(prefix="shardline-expectations-") as folder:
+            results = self._results(Path(folder))
+        added = sum(shard.records for shard in self.added)
+        took = time.perf_counter() - start
+        extent = Extent(self.snapshot.records, added, self._read, took)
+        return [results[place] for place in range(len(self.expectations))], extent
+
+    def _results(self, folder: Path) -> dict[int, "ExpectationValidationResult"]:
+        empty = empty_frame(self.snapshot.schema)
+        known = set(empty.columns)
+        by_kind = self._places(known)
+        on_rows = by_kind.get(Evaluation.ROWS, [])
+        whole = [
+            _Whole(place, tally_of(self.expectations[place], folder, str(place)))
+            for kind, places in by_kind.items()
+            if kind not in {Evaluation.ROWS, Evaluation.COLUMNS, Evaluation.TOTAL}
+            for place in places
+        ]
+        # An empty frame tells what needs no rows, and each rule that names a missing column.
+        absent = [p for p, one in enumerate(self.expectations) if set(one.columns) - known]
+        without_rows = dict.fromkeys([*by_kind.get(Evaluation.COLUMNS, []), *absent])
+        results = self.engine.run(empty, list(without_rows))
+        self._read_rows(on_rows, whole)
+        for place in by_kind.get(Evaluation.TOTAL, []):
+            results[place] = self._decide(place, {"table.row_count": self.snapshot.records})
+        for rule in whole:
+            results[rule.place] = self._finish(rule)
+        missing = [place for place in on_rows if place not in self._partial]
+        results |= self.engine.run(empty[self._needed(missing)], missing) if missing else {}
+        for place, partial in self._partial.items():
+            results[place] = self.engine.add_up(place, partial)
+        return results
+
+    def _places(self, known: set[str]) -> dict[Evaluation, list[int]]:
+        """Return the places of rules by how they are evaluated, without those on missing columns.
+
+        Rules on columns do not miss any: a missing column is what they are about.
+        """
+        found: dict[Evaluation, list[int]] = {}
+        for place, one in enumerate(self.expectations):
+            kind = evaluation_of(one.type)
+            if kind is not Evaluation.COLUMNS and set(one.columns) - known:
+                continue
+            found.setdefault(kind, []).append(place)
+        return found
+
+    def _read_rows(self, on_rows: Sequence[int], whole: Sequence[_Whole]) -> None:
+        """Show all added rows to all rules, and the other rows to those on the whole snapshot."""
+        everywhere = self._needed([rule.place for rule in whole])
+        new = {shard.name for shard in self.added}
+        older = [shard for shard in self.snapshot.shards if shard.name not in new]
+        needed = [*dict.fromkeys([*everywhere, *self._needed(on_rows)])]
+        for frame in self._frames(self.added, needed):
+            for place, result in self.engine.run(frame, on_rows).items():
+                self._keep(place, result)
+            _add(whole, frame)
+        for frame in self._frames(older if whole else (), everywhere):
+            _add(whole, frame)
+
+    def _frames(self, shards: Collection[Shard], needed: Sequence[str]) -> Iterator["pd.DataFrame"]:
+        for frame in read_chunks(self.snapshot, shards, needed, chunk_rows=self.chunk_rows):
+            self._read += len(frame)
+            yield frame
+
+    def _needed(self, places: Sequence[int]) -> list[str]:
+        """Return the columns that rules are about, in the order of the schema."""
+        named = {name for place in places for name in self.expectations[place].columns}
+        texts = [condition_text(self.expectations[place].kwargs) for place in places]
+        return [
+            column.name
+            for column in columns_of(self.snapshot.schema)
+            if column.name in named or any(column.name in text for text in texts)
+        ]
+
+    def _keep(self, place: int, result: "ExpectationValidationResult") -> None:
+        """Keep a result on a chunk; what is kept of a rule does not grow with the chunks."""
+        partial = self._partial.setdefault(place, [])
+        partial.append(result)
+        if len(partial) > 1:
+            self._partial[place] = [self.engine.add_up(place, partial)]
+
+    def _decide(self, place: int, metrics: Mapping[str, Any]) -> "ExpectationValidationResult":
+        try:
+            return self.engine.decide(place, metrics)
+        except _NO_VERDICT:
+            raise
+        except Exception as error:  # noqa: BLE001 - whatever a rule raises, it does not hold
+            return self.engine.raised(place, error)
+
+    def _finish(self, rule: _Whole) -> "ExpectationValidationResult":
+        if rule.error is not None:
+            return self.engine.raised(rule.place, rule.error)
+        return self._decide(rule.place, rule.tally.metrics())
+
+
+def _add(whole: Sequence[_Whole], frame: "pd.DataFrame") -> None:
+    for rule in whole:
+        if rule.error is None:
+            try:
+                rule.tally.add(frame)
+            except _NO_VERDICT:
+                raise
+            except Exception as error:  # noqa: BLE001 - whatever a rule raises, it does not hold
+                rule.error = error

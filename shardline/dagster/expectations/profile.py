@@ -1,0 +1,105 @@
+"""What the columns of a sample hold: presence, ranges, means and how often each value occurs."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
+from shardline.dagster.expectations.columns import FlatColumn
+from shardline.dagster.expectations.sample import Sample
+from shardline.schema.logical_types import Category
+
+Kind: TypeAlias = Literal["whole", "real", "text"]
+
+_MAX_DECLARED = 1000
+_MAX_SEEN = {"whole": 20, "real": 0, "text": 100}
+_TIMES = 5
+"""How often a value that is no declared category comes up, on average: else it is a name or id."""
+
+
+@dataclass(frozen=True, slots=True)
+class Numbers:
+    """The numbers of a column that are neither missing nor infinite; of a text, its lengths."""
+
+    count: int
+    low: float
+    high: float
+    mean: float
+    spread: float
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnProfile:
+    """One column. `present` is the number of rows that have a value, `counts` those of each value.
+
+    Reals are not counted, nor what is derived from a feature, such as a length.
+    """
+
+    column: FlatColumn
+    kind: Kind
+    rows: int
+    present: int
+    numbers: Numbers | None
+    counts: Mapping[Any, int]
+
+    @property
+    def presence(self) -> float:
+        """The share of the rows that have a value."""
+        return self.present / self.rows if self.rows else 0.0
+
+    @property
+    def is_declared(self) -> bool:
+        """Whether the schema says that its values are categories."""
+        return isinstance(self.column.feature.meaning, Category) and not self.column.tells
+
+    @property
+    def is_category(self) -> bool:
+        """Whether its values are categories by the schema, or few of which each comes up often."""
+        if self.is_declared:
+            return 0 < len(self.counts) <= _MAX_DECLARED
+        return 0 < len(self.counts) <= min(_MAX_SEEN[self.kind], self.present // _TIMES)
+
+    @property
+    def shares(self) -> dict[Any, float]:
+        """The share that each value has in those that are there."""
+        return {value: count / self.present for value, count in self.counts.items()}
+
+
+def profile(taken: Sample) -> dict[str, ColumnProfile]:
+    """What each column holds, by its name."""
+    return {column.name: _column(column, taken.frame[column.name]) for column in taken.columns}
+
+
+def _column(column: FlatColumn, series: Any) -> ColumnProfile:  # noqa: ANN401 - pandas has no types
+    import pandas as pd  # noqa: PLC0415 - takes a second to load
+
+    there = series.dropna()
+    kind: Kind = "text"
+    if pd.api.types.is_float_dtype(series.dtype):
+        kind = "real"
+    elif pd.api.types.is_integer_dtype(series.dtype):
+        kind = "whole"
+    counted = kind != "real" and not column.tells
+    return ColumnProfile(
+        column,
+        kind,
+        len(series),
+        len(there),
+        _numbers(there.str.len() if kind == "text" else there),
+        there.value_counts(sort=False).to_dict() if counted else {},
+    )
+
+
+def _numbers(values: Any) -> Numbers | None:  # noqa: ANN401 - pandas has no types
+    import numpy as np  # noqa: PLC0415 - only when data is read
+
+    numbers = values.to_numpy(dtype=np.float64)
+    numbers = numbers[np.isfinite(numbers)]
+    if not len(numbers):
+        return None
+    return Numbers(
+        len(numbers),
+        float(numbers.min()),
+        float(numbers.max()),
+        float(numbers.mean()),
+        float(numbers.std()),
+    )

@@ -1,0 +1,218 @@
+"""The rows that checks of content look at: all of a snapshot, or of a large one a seeded sample.
+
+What a sample costs does not grow with the snapshot. Some shards are chosen, each record's as likely
+as any other's, and in each of them some records: in a plain shard here and there, in a packed one
+in runs, since each jump costs the unpacking of a member. `shardline.readers.picked` tells how they
+are read. The same seed and the same shards give the same rows. Overlays are joined with their
+bases, as far as those hold what is wanted.
+
+The rows are told in flat columns, friendly to Great Expectations: numbers and texts as they are,
+`<feature>__len` for a list (and `__min`, `__max`, `__mean` if it is one of numbers), and
+`<feature>__bytes` for bytes that are no text. `columns` has the details.
+"""
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from shardline.dagster.expectations import columns as flat
+from shardline.dagster.expectations.columns import FlatColumn
+from shardline.errors import InvalidArgumentError
+from shardline.hints import Hint
+from shardline.log.model import Shard, Totals
+from shardline.log.snapshot import StoredSnapshot
+from shardline.readers.arrow import to_arrow
+from shardline.schema.schema import Feature
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pandas as pd
+    import pyarrow as pa
+    from numpy.typing import NDArray
+
+    from shardline.readers.records import Records
+
+LIMIT = 200_000
+LIMIT_BYTES = 2 * 1024**3
+_SHARDS = 64
+_RUN = 64
+_BLOCK_BYTES = 1024 * 1024
+_RAW = Hint.of("leave out the columns: only sizes of opaque records can be checked")
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """Rows of a snapshot: `rows` of the `of` that there are. `columns` are what `frame` has."""
+
+    frame: "pd.DataFrame"
+    rows: int
+    of: int
+    columns: tuple[FlatColumn, ...]
+
+    @property
+    def whole(self) -> bool:
+        """Whether these are all the rows."""
+        return self.rows == self.of
+
+    @property
+    def said(self) -> str:
+        """How many rows these are, as `all 1,797 rows`."""
+        noun = "row" if self.of == 1 else "rows"
+        if self.whole:
+            return f"all {self.of:,} {noun}" if self.of > 1 else f"{self.of} {noun}"
+        return f"a seeded sample of {self.rows:,} of {self.of:,} {noun}"
+
+
+def sample(
+    snapshot: StoredSnapshot,
+    *,
+    columns: Sequence[str] | None = None,
+    shards: Collection[Shard] | None = None,
+    limit: int = LIMIT,
+    limit_bytes: int = LIMIT_BYTES,
+    seed: int = 0,
+) -> Sample:
+    """All rows of a snapshot, or so many of them at random if they are more than `limit`.
+
+    `columns` are the features wanted, `shards` restricts it to some of the snapshot's, such as
+    those that were added. Where records are large, so many are taken that they have `limit_bytes`
+    or so. Raises what the readers of snapshots raise at a damaged or missing shard.
+    """
+    from shardline.readers.chosen import chosen_features  # noqa: PLC0415 - only when data is read
+    from shardline.readers.records import records_of  # noqa: PLC0415 - only when data is read
+
+    if limit < 1:
+        raise InvalidArgumentError(
+            f"invalid limit {limit}: expected 1 or more", code="out-of-range"
+        )
+    part = snapshot if shards is None else only_shards(snapshot, shards)
+    features: list[Feature] = []
+    if snapshot.schema.payload != "opaque" or columns is not None:
+        features = chosen_features(snapshot.schema, columns, _RAW)
+    records = records_of(part, features or None)
+    wanted = _affordable(records, limit, limit_bytes)
+    batches = [no_rows(features)]
+    if wanted < part.records:
+        batches += _some(records, features, wanted, seed)
+    elif features:
+        batches += (flat.flatten(features, batch) for batch in to_arrow(part, columns))
+    else:
+        batches += read_sizes(records)
+    frame = flat.to_frame(batches)
+    return Sample(frame, len(frame), part.records, tuple(flat.flat_columns(features)))
+
+
+def only_shards(snapshot: StoredSnapshot, shards: Collection[Shard]) -> StoredSnapshot:
+    """Return the snapshot as if it had these shards only, in its own order."""
+    names = {shard.name for shard in shards}
+    kept = tuple(shard for shard in snapshot.shards if shard.name in names)
+    if len(kept) < len(names):
+        foreign = min(names - {shard.name for shard in kept})
+        raise InvalidArgumentError(
+            f"{snapshot}: does not contain the shard {foreign}",
+            code="shard-not-found",
+            path=foreign,
+            version=snapshot.version,
+            snapshot=snapshot.number,
+        )
+    return replace(snapshot, list_shards=lambda: kept, totals=Totals.of(kept))
+
+
+def _affordable(records: Sequence["Records"], limit: int, limit_bytes: int) -> int:
+    from shardline.readers.records import bytes_read  # noqa: PLC0415 - only when data is read
+
+    count, size = sum(one.shard.records for one in records), bytes_read(records)
+    wanted = min(count, limit)
+    if wanted * size > limit_bytes * count:
+        return max(limit_bytes * count // size, 1)
+    return wanted
+
+
+def no_rows(features: Sequence[Feature]) -> "pa.RecordBatch":
+    """Return a flat batch without rows, so that there are columns even then."""
+    import numpy as np  # noqa: PLC0415 - only when data is read
+    import pyarrow as pa  # noqa: PLC0415 - only when data is read
+
+    from shardline.schema.arrow_columns import schema_of  # noqa: PLC0415 - only when data is read
+
+    if not features:
+        return flat.sizes(np.zeros(0, np.int64))
+    return flat.flatten(features, pa.RecordBatch.from_pylist([], schema=schema_of(features)))
+
+
+def read_sizes(records: Sequence["Records"]) -> Iterator["pa.RecordBatch"]:
+    """Yield the sizes of opaque records."""
+    from shardline.tfrecord.reader import DEFAULT_LIMITS  # noqa: PLC0415 - only when data is read
+
+    for one in records:
+        for block in one.blocks(limits=DEFAULT_LIMITS, block_bytes=_BLOCK_BYTES):
+            yield flat.sizes(block.lengths)
+
+
+def _some(
+    records: Sequence["Records"], features: Sequence[Feature], wanted: int, seed: int
+) -> Iterator["pa.RecordBatch"]:
+    import numpy as np  # noqa: PLC0415 - only when data is read
+
+    from shardline.readers.batches import Batches  # noqa: PLC0415 - only when data is read
+
+    rng = np.random.default_rng(seed)
+    batches = Batches(features)
+    counts = [one.shard.records for one in records]
+    for place, count in _choose_shards(counts, wanted, rng).items():
+        one = records[place]
+        for picked in one.pick(_choose_records(one, count, rng)):
+            if features:
+                yield flat.flatten(features, batches.of(one, picked))
+            else:
+                yield flat.sizes(picked.lengths)
+
+
+def _choose_shards(
+    records: Sequence[int], wanted: int, rng: "np.random.Generator"
+) -> dict[int, int]:
+    """The places of some shards, in order, and how many records to take of each.
+
+    Points are set at even distances in all records laid end to end. A shard is chosen if one falls
+    into it, and each point stands for as many rows: so it makes no difference to a record whether
+    its shard is large or small. Where shards are small, more of them are needed.
+    """
+    import numpy as np  # noqa: PLC0415 - only when data is read
+
+    counts = np.array(records, np.int64)
+    ends = np.cumsum(counts)
+    points = min(_SHARDS, wanted)
+    while True:
+        at = (np.arange(points) + rng.random()) * (int(ends[-1]) / points)
+        hit = np.searchsorted(ends, np.minimum(at.astype(np.int64), ends[-1] - 1), "right")
+        places, hits = np.unique(hit, return_counts=True)
+        if counts[places].sum() >= wanted:
+            break
+        points *= 2
+    taken = {}
+    left, hits_left = wanted, points
+    # Those with the least room for each point come first, and others take what they cannot give.
+    for one in np.argsort(counts[places] / hits, kind="stable").tolist():
+        share = left * int(hits[one]) // hits_left
+        taken[int(places[one])] = min(int(counts[places[one]]), share)
+        left -= taken[int(places[one])]
+        hits_left -= int(hits[one])
+    return {place: taken[place] for place in sorted(taken)}
+
+
+def _choose_records(
+    records: "Records", count: int, rng: "np.random.Generator"
+) -> "NDArray[np.int64]":
+    """Numbers of records, in order: any of a plain shard, runs of them of a packed one."""
+    import numpy as np  # noqa: PLC0415 - only when data is read
+
+    from shardline.readers.records import is_packed  # noqa: PLC0415 - only when data is read
+
+    total = records.shard.records
+    if not is_packed(records):
+        return np.sort(rng.choice(total, count, replace=False, shuffle=False))
+    runs = -(-total // _RUN)
+    # The last run may be a short one, so one more than needed.
+    chosen = np.sort(rng.choice(runs, min(-(-count // _RUN) + 1, runs), replace=False))
+    numbers = (chosen[:, np.newaxis] * _RUN + np.arange(_RUN)).ravel()
+    return numbers[numbers < total][:count]

@@ -1,0 +1,213 @@
+"""Expectation suites in files. The `draft` command writes them, people edit them, checks read them.
+
+A file has one expectation on each line and no ids, so that a change of one shows as one line.
+"""
+
+import hashlib
+import json
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from shardline.dagster.expectations.rules import EVALUATIONS, refusal_of
+from shardline.errors import ShardlineError
+from shardline.hints import Hint
+
+SEVERITIES = ("critical", "warning", "info")
+SUITES = Path("checks", "expectations")
+"""The folder of suites, below the working directory."""
+_KEYS = ("type", "kwargs", "severity", "meta", "notes", "description")
+
+
+class SuiteError(ShardlineError, ValueError):
+    """A suite that is missing or invalid.
+
+    `expectation` is the number of the bad expectation, from 1, and `rule` is its type.
+    `alternatives` are types of expectations to use instead.
+    """
+
+    code = "invalid-suite"
+    _DETAILS = ("expectation", "rule", "alternatives")
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        path: Path,
+        code: str | None = None,
+        hint: Hint | None = None,
+        expectation: int | None = None,
+        rule: str | None = None,
+        alternatives: tuple[str, ...] = (),
+    ) -> None:
+        super().__init__(f"{path}: {message}", code=code, hint=hint, path=path)
+        self.expectation = expectation
+        self.rule = rule
+        self.alternatives = alternatives
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """One expectation, as Great Expectations takes it. What fails at `critical` blocks."""
+
+    type: str
+    kwargs: Mapping[str, Any] = field(default_factory=dict)
+    severity: str = "critical"
+    more: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns that it is about; none if it is about the table."""
+        named = (self.kwargs.get(name) for name in ("column", "column_A", "column_B"))
+        listed = self.kwargs.get("column_list") or ()
+        return tuple(str(name) for name in (*named, *listed) if name is not None)
+
+    def to_json(self) -> dict[str, Any]:
+        """The expectation as it stands in a file."""
+        told = {"type": self.type, "kwargs": dict(self.kwargs), "severity": self.severity}
+        return {**told, **self.more}
+
+
+@dataclass(frozen=True, slots=True)
+class Suite:
+    """The expectations on a version, in order."""
+
+    name: str
+    expectations: tuple[Expected, ...]
+    meta: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def digest(self) -> str:
+        """The SHA-256 of what the suite demands: types, arguments and severities, in order."""
+        rules = [[one.type, dict(one.kwargs), one.severity] for one in self.expectations]
+        return hashlib.sha256(json.dumps(rules, sort_keys=True).encode()).hexdigest()
+
+    def to_text(self) -> str:
+        """The suite as its file has it."""
+        lines = ",\n".join(f"    {json.dumps(one.to_json())}" for one in self.expectations)
+        head = f'  "name": {json.dumps(self.name)},\n  "meta": {json.dumps(dict(self.meta))},\n'
+        return f'{{\n{head}  "expectations": [\n{lines}\n  ]\n}}\n'
+
+
+def suite_path(version: str, folder: Path = SUITES) -> Path:
+    """Where the suite of a version lies: `checks/expectations/digits_v1.json`."""
+    return folder / f"{version.replace('/', '_')}.json"
+
+
+def read_suite(path: Path, version: str = "DATASET/VERSION") -> Suite:
+    """The suite in a file; SuiteError says what is wrong with it, and where.
+
+    A rule that cannot be evaluated on every row in bounded memory is refused here (see `rules`).
+    Whether Great Expectations accepts the arguments shows when the suite is used. `version` is
+    named in the command that drafts a suite which is not there.
+    """
+    drafts = Hint.of(
+        f"to draft one, run `python -m shardline.dagster.draft {version} --output {path}`"
+    )
+    try:
+        told = json.loads(path.read_bytes())
+    except FileNotFoundError:
+        raise SuiteError("no such suite", path=path, code="suite-not-found", hint=drafts) from None
+    except json.JSONDecodeError as error:
+        where = f"line {error.lineno}, column {error.colno}"
+        raise SuiteError(
+            f"invalid JSON at {where}: {error.msg}", path=path, code="invalid-json"
+        ) from None
+    except (UnicodeDecodeError, RecursionError):
+        raise SuiteError(
+            "invalid JSON, or nested too deeply", path=path, code="invalid-json", hint=drafts
+        ) from None
+    except OSError as error:
+        raise SuiteError(
+            f"cannot be read: {error.strerror}", path=path, code="system-error"
+        ) from None
+    if not isinstance(told, dict) or not isinstance(told.get("expectations"), list):
+        raise SuiteError(
+            "expected an object with 'name' and a list of 'expectations'", path=path, hint=drafts
+        )
+    if not told["expectations"]:
+        raise SuiteError("no expectations", path=path, code="suite-empty", hint=drafts)
+    name, meta = told.get("name", path.stem), told.get("meta") or {}
+    if not isinstance(name, str) or not name or not isinstance(meta, dict):
+        raise SuiteError("'name' must be a text and 'meta' an object", path=path)
+    read = [_expected(path, place, one) for place, one in enumerate(told["expectations"], 1)]
+    return Suite(name, tuple(read), meta)
+
+
+def validate_columns(path: Path, suite: Suite, columns: Collection[str]) -> None:
+    """Raise SuiteError for an expectation on a column that the version does not have."""
+    for place, expected in enumerate(suite.expectations, 1):
+        for column in expected.columns:
+            if column not in columns:
+                raise SuiteError(
+                    f"expectation {place} ({expected.type}): unknown column {column!r}",
+                    path=path,
+                    code="unknown-column",
+                    hint=Hint.nearest(column, columns, "columns"),
+                    expectation=place,
+                    rule=expected.type,
+                )
+
+
+def _expected(path: Path, place: int, told: object) -> Expected:
+    if not isinstance(told, dict) or not isinstance(told.get("type"), str):
+        raise SuiteError(
+            f"expectation {place}: missing 'type'",
+            path=path,
+            code="invalid-expectation",
+            hint=Hint.of("add a type such as expect_column_to_exist"),
+            expectation=place,
+        )
+    unknown = sorted(set(told) - {*_KEYS, "id", "rendered_content"})
+    kwargs, severity = told.get("kwargs", {}), told.get("severity", SEVERITIES[0])
+    hint = None
+    if unknown:
+        problem, hint = f"unknown key {unknown[0]!r}", Hint.of(f"the keys are {_listed(_KEYS)}")
+    elif not isinstance(kwargs, dict):
+        problem, hint = "'kwargs' must be an object", Hint.of('write {"column": "label"}')
+    elif severity not in SEVERITIES:
+        problem = f"invalid severity: expected {_listed(SEVERITIES)}"
+    else:
+        more = {key: told[key] for key in _KEYS[3:] if told.get(key)}
+        expected = Expected(told["type"], kwargs, severity, more)
+        _refuse_unsupported(path, place, expected)
+        return expected
+    raise SuiteError(
+        f"expectation {place} ({told['type']}): {problem}",
+        path=path,
+        code="invalid-expectation",
+        hint=hint,
+        expectation=place,
+    )
+
+
+def _refuse_unsupported(path: Path, place: int, expected: Expected) -> None:
+    """Raise SuiteError for a rule that is unknown, or cannot be evaluated on all rows."""
+    what = f"expectation {place} ({expected.type})"
+    if expected.type not in EVALUATIONS:
+        raise SuiteError(
+            f"{what}: unknown type",
+            path=path,
+            code="unknown-expectation",
+            hint=Hint.nearest(expected.type, EVALUATIONS, "types"),
+            expectation=place,
+            rule=expected.type,
+        )
+    refusal = refusal_of(expected.type, expected.kwargs)
+    if refusal is None:
+        return
+    advice = f"use {' or '.join(refusal.alternatives)}" if refusal.alternatives else "remove it"
+    raise SuiteError(
+        f"{what}: {refusal.reason}",
+        path=path,
+        code="unsupported-expectation",
+        hint=Hint.of(advice),
+        expectation=place,
+        rule=expected.type,
+        alternatives=refusal.alternatives,
+    )
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(names)

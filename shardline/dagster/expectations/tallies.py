@@ -1,0 +1,404 @@
+"""What rules on a whole snapshot need to know, added up chunk by chunk.
+
+A tally sees every row once. `metrics` gives what Great Expectations would have computed from all
+rows at once, under the names that it uses, so that its own code decides whether a rule holds.
+Values are only passed on where the rule itself names them.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+from shardline.dagster.expectations.rules import Evaluation, evaluation_of
+from shardline.dagster.expectations.spool import (
+    BUDGET_BYTES,
+    KeyCounts,
+    NumberSpool,
+    is_number,
+    numbers_of,
+)
+from shardline.dagster.expectations.suite import Expected
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pandas as pd
+    from numpy.typing import NDArray
+
+_OTHER = "\0other"
+"""Stands for all values that a rule does not name."""
+
+_SIDES: tuple[Literal["left"], Literal["right"]] = ("left", "right")
+_ALL_MISSING, _ANY_MISSING = "all_values_are_missing", "any_value_is_missing"
+
+
+class NotNumbersError(TypeError):
+    """A column of texts, in which a rule looks for numbers."""
+
+    def __init__(self, column: str) -> None:
+        super().__init__(f"column {column!r} contains text, not numbers")
+
+
+class Tally(Protocol):
+    """Sums up the rows of a snapshot for one rule."""
+
+    def add(self, frame: "pd.DataFrame") -> None:
+        """Take in the next rows."""
+
+    def metrics(self) -> dict[str, Any]:
+        """Return what all rows amount to, as Great Expectations names it."""
+
+
+def tally_of(
+    expected: Expected, folder: Path, name: str, budget_bytes: int = BUDGET_BYTES
+) -> Tally:
+    """Return the tally that a rule on a whole snapshot needs.
+
+    What does not fit into `budget_bytes` is in files of `folder` that start with `name`.
+    """
+    kwargs, evaluation = expected.kwargs, evaluation_of(expected.type)
+    column = str(kwargs.get("column", ""))
+    if evaluation is Evaluation.NUMBERS:
+        return NumberTally(column, numeric=not _fits_text(expected.type))
+    if evaluation is Evaluation.ORDER:
+        return RankTally(column, kwargs, NumberSpool(folder, name, budget_bytes=budget_bytes))
+    if evaluation is Evaluation.VALUES:
+        return ValueTally(column, _listed(kwargs.get("value_set")))
+    if evaluation is Evaluation.SHARES:
+        return _share_tally(column, kwargs["partition_object"])
+    keys = KeyCounts(folder, name, budget_bytes=budget_bytes)
+    if expected.type == "expect_compound_columns_to_be_unique":
+        ignored = str(kwargs.get("ignore_row_if", _ALL_MISSING))
+        return RowTally(expected.columns, ignored, keys)
+    return CountTally(column, _listed(kwargs.get("value_set")), keys)
+
+
+def _share_tally(column: str, partition: Mapping[str, Any]) -> Tally:
+    if "values" in partition:
+        return CategoryTally(column, _listed(partition["values"]))
+    return BinTally(column, _listed(partition["bins"]))
+
+
+def _fits_text(kind: str) -> bool:
+    """Return True for rules that make sense for texts too."""
+    return kind in {
+        "expect_column_min_to_be_between",
+        "expect_column_max_to_be_between",
+        "expect_column_proportion_of_non_null_values_to_be_between",
+    }
+
+
+def _listed(values: object) -> list[Any]:
+    return list(values) if isinstance(values, list | tuple) else []
+
+
+class NumberTally:
+    """Presence, least, most, sum, mean and standard deviation of a column.
+
+    Sums of integers are exact, those of floats are rounded once for each chunk.
+    """
+
+    def __init__(self, column: str, *, numeric: bool) -> None:
+        self._column, self._numeric = column, numeric
+        self._rows = self._present = 0
+        self._least: Any = None
+        self._most: Any = None
+        self._whole = 0
+        self._sums: list[float] = []
+        self._is_float = False
+        self._mean = self._squares = 0.0
+
+    def add(self, frame: "pd.DataFrame") -> None:
+        """Take in the next rows."""
+        series = frame[self._column]
+        there = series.dropna()
+        self._rows += len(series)
+        if len(there):
+            least, most = there.min(), there.max()
+            self._least = least if self._least is None else min(self._least, least)
+            self._most = most if self._most is None else max(self._most, most)
+        if is_number(series):
+            self._add_numbers(numbers_of(there))
+        elif self._numeric:
+            raise NotNumbersError(self._column)
+        self._present += len(there)
+
+    def _add_numbers(self, values: "NDArray[Any]") -> None:
+        import numpy as np  # noqa: PLC0415 - only when data is read
+
+        self._is_float = values.dtype.kind == "f"
+        if not len(values):
+            return
+        if self._is_float:
+            self._sums.append(_float_sum(values))
+        else:
+            high = int((values >> 32).sum(dtype=np.int64))
+            low = int((values & 0xFFFFFFFF).sum(dtype=np.int64))
+            self._whole += (high << 32) + low
+        with np.errstate(invalid="ignore", over="ignore"):
+            mean = float(values.mean(dtype=np.float64))
+            squares = float(np.square(values.astype(np.float64) - mean).sum())
+        before, added = self._present, len(values)
+        shift = mean - self._mean
+        self._mean += shift * added / (before + added)
+        self._squares += squares + shift * shift * before * added / (before + added)
+
+    def metrics(self) -> dict[str, Any]:
+        """Return the numbers."""
+        total = _float_sum(self._sums) if self._is_float else self._whole
+        deviation = math.nan
+        if self._present > 1 and not math.isnan(self._squares):
+            deviation = math.sqrt(self._squares / (self._present - 1))
+        return {
+            "column.min": self._least,
+            "column.max": self._most,
+            "column.sum": total,
+            "column.mean": total / self._present if self._present else None,
+            "column.standard_deviation": deviation,
+            "column.non_null_proportion": self._present / self._rows if self._rows else 0,
+        }
+
+
+class RankTally:
+    """The median and quantiles of a column."""
+
+    def __init__(self, column: str, kwargs: Mapping[str, Any], spool: NumberSpool) -> None:
+        ranges = kwargs.get("quantile_ranges")
+        self._column, self._spool = column, spool
+        self._quantiles = _listed(ranges.get("quantiles")) if isinstance(ranges, Mapping) else []
+        self._how = str(kwargs.get("allow_relative_error") or "nearest")
+
+    def add(self, frame: "pd.DataFrame") -> None:
+        """Take in the next rows."""
+        series = frame[self._column]
+        if not is_number(series):
+            raise NotNumbersError(self._column)
+        self._spool.add(numbers_of(series.dropna()))
+
+    def metrics(self) -> dict[str, Any]:
+        """Return the numbers."""
+        if not self._spool.count:
+            empty = [math.nan] * len(self._quantiles)
+            return {"column.median": None, "column.quantile_values": empty}
+        if self._quantiles:
+            values = [self._quantile(float(share)) for share in self._quantiles]
+            return {"column.quantile_values": values}
+        middle = self._spool.count - 1
+        low, high = (self._spool.at_rank(rank) for rank in (middle // 2, (middle + 1) // 2))
+        return {"column.median": (float(low) + float(high)) / 2 if low != high else float(low)}
+
+    def _quantile(self, share: float) -> float:
+        import numpy as np  # noqa: PLC0415 - only when data is read
+
+        place = (self._spool.count - 1) * (share * 100 / 100)
+        below, above = math.floor(place), math.ceil(place)
+        if self._how == "nearest":
+            return float(self._spool.at_rank(round(place)))
+        ends = [float(self._spool.at_rank(rank)) for rank in (below, above)]
+        method: Any = self._how
+        return float(np.quantile(ends, place - below if above > below else 0.0, method=method))
+
+
+class ValueTally:
+    """Which of the values that a rule names occur, and whether there are others."""
+
+    def __init__(self, column: str, named: Sequence[Any]) -> None:
+        self._column, self._named = column, set(named)
+        self._seen: set[Any] = set()
+        self._others = 0
+
+    def add(self, frame: "pd.DataFrame") -> None:
+        """Take in the next rows."""
+        values = set(frame[self._column].dropna().unique())
+        self._seen |= values & self._named
+        self._others = max(self._others, len(values - self._named))
+
+    def metrics(self) -> dict[str, Any]:
+        """Return the numbers of values. Of those that are not named, at least how many."""
+        return {
+            "column.distinct_values.not_in_set.count": self._others,
+            "column.distinct_values.not_in_set": [],
+            "column.distinct_values.missing_from_column.count": len(self._named - self._seen),
+            "column.distinct_values.missing_from_column": [],
+        }
+
+
+class CategoryTally:
+    """How often each value of a partition occurs, and all others together."""
+
+    def __init__(self, column: str, named: Sequence[Any]) -> None:
+        self._column, self._named = column, list(dict.fromkeys(named))
+        self._counts: dict[Any, int] = {}
+        self._present = 0
+
+    def add(self, frame: "pd.DataFrame") -> None:
+        """Take in the next rows."""
+        counts = frame[self._column].value_counts()
+        present = int(counts.sum())
+        for value, count in counts[counts.index.isin(self._named)].items():
+            self._counts[value] = self._counts.get(value, 0) + int(count)
+        self._present += present
+
+    def metrics(self) -> dict[str, Any]:
+        """Return the counts."""
+        import pandas as pd  # noqa: PLC0415 - takes a second to load
+
+        counts = {value: self._counts[value] for value in self._named if value in self._counts}
+        others = self._present - sum(counts.values())
+        if others:
+            counts[_OTHER] = others
+        index = pd.Index(list(counts), dtype=object)
+        return {
+            "column.value_counts": pd.Series(list(counts.values()), index, name="count"),
+            "column_values.nonnull.count": self._present,
+        }
+
+
+class BinTally:
+    """How many numbers are in each bin of a partition, below it and above it."""
+
+    def __init__(self, column: str, bins: Sequence[float]) -> None:
+        self._column, self._bins = column, bins
+        self._counts: Any = 0
+        self._below = self._above = self._present = 0
+
+    def add(self, frame: "pd.DataFrame") -> None:
+        """Take in the next rows."""
+        import numpy as np  # noqa: PLC0415 - only when data is read
+
+        series = frame[self._column]
+        if not is_number(series):
+            raise NotNumbersError(self._column)
+        values = numbers_of(series.dropna())
+        counts, _ = np.histogram(values, self._bins)
+        self._counts = self._counts + counts
+        self._below += int((values < self._bins[0]).sum())
+        self._above += int((values > self._bins[-1]).sum())
+        self._present += len(values)
+
+    def metrics(self) -> dict[str, Any]:
+        """Return the counts."""
+        return {
+            "column.histogram": list(self._counts),
+            "below_partition": self._below,
+            "above_partition": self._above,
+            "column_values.nonnull.count": self._present,
+        }
+
+
+class CountTally:
+    """How many values of a column are distinct, occur twice or more, or are the most common."""
+
+    def __init__(self, column: str, named: Sequence[Any], keys: KeyCounts) -> None:
+        self._column, self._named, self._keys = column, named, keys
+        self._rows = self._present = 0
+        self._is_text = True
+        self._is_float = False
+
+    def add(self, frame: "pd.DataFrame") -> None:
+        """Take in the next rows."""
+        present = frame[[self._column]].dropna()
+        dtype = frame[self._column].dtype
+        self._is_text, self._is_float = not is_number(present[self._column]), dtype.kind == "f"
+        self._rows += len(frame)
+        self._present += len(present)
+        if len(present):
+            self._keys.add(present)
+
+    def metrics(self) -> dict[str, Any]:
+        """Return the counts. Of the most common values, those that the rule names."""
+        named = self._named_keys()
+        distinct = duplicated = highest = winners = 0
+        modes: list[Any] = []
+        for part in self._keys.sum_up():
+            counts = part["count"]
+            distinct += len(counts)
+            duplicated += int(counts[counts > 1].sum())
+            top = int(counts.max())
+            if top > highest:
+                highest, winners, modes = top, 0, []
+            if top == highest:
+                tops = part[counts == top]
+                winners += len(tops)
+                modes += [value for key, value in named.items() if _has(tops, key)]
+        return {
+            "table.row_count": self._rows,
+            "column_values.nonnull.unexpected_count": self._rows - self._present,
+            "column_values.unique.unexpected_count": duplicated,
+            "column.distinct_values.count": distinct,
+            "column.unique_proportion": distinct / self._present if self._present else 0,
+            "column.most_common_value": modes + [_OTHER] * min(winners - len(modes), 2),
+        }
+
+    def _named_keys(self) -> dict[tuple[int, int], Any]:
+        """Return the values that the rule names, as far as they fit the column, by their keys."""
+        import pandas as pd  # noqa: PLC0415 - takes a second to load
+
+        fitting = [value for value in self._named if self._fits(value)]
+        if not fitting:
+            return {}
+        kind = object if self._is_text else "float64" if self._is_float else "int64"
+        keys = self._keys.keys_of(pd.Series(fitting, dtype=kind))
+        return {
+            (int(key["high"]), int(key["low"])): value
+            for key, value in zip(keys, fitting, strict=True)
+        }
+
+    def _fits(self, value: object) -> bool:
+        if self._is_text:
+            return isinstance(value, str)
+        if not isinstance(value, int | float) or not math.isfinite(value):
+            return False
+        if self._is_float:
+            return abs(value) < 2**1023 and float(value) == value
+        return value == int(value) and -(2**63) <= value < 2**63
+
+
+class RowTally:
+    """How many rows have the same values in several columns as another row."""
+
+    def __init__(self, columns: Sequence[str], ignored: str, keys: KeyCounts) -> None:
+        self._columns, self._ignored, self._keys = list(columns), ignored, keys
+        self._rows = self._looked_at = 0
+
+    def add(self, frame: "pd.DataFrame") -> None:
+        """Take in the next rows."""
+        rows = frame[self._columns]
+        if self._ignored == _ALL_MISSING:
+            rows = rows.dropna(how="all")
+        elif self._ignored == _ANY_MISSING:
+            rows = rows.dropna(how="any")
+        self._rows += len(frame)
+        self._looked_at += len(rows)
+        if len(rows):
+            self._keys.add(rows)
+
+    def metrics(self) -> dict[str, Any]:
+        """Return the counts."""
+        parts = (part["count"] for part in self._keys.sum_up())
+        return {
+            "table.row_count": self._rows,
+            "compound_columns.unique.filtered_row_count": self._looked_at,
+            "compound_columns.unique.unexpected_count": sum(
+                int(counts[counts > 1].sum()) for counts in parts
+            ),
+        }
+
+
+def _has(keys: "NDArray[Any]", key: tuple[int, int]) -> bool:
+    """Return True if sorted keys contain one."""
+    import numpy as np  # noqa: PLC0415 - only when data is read
+
+    high, low = map(np.uint64, key)
+    first, last = (int(np.searchsorted(keys["high"], high, side)) for side in _SIDES)
+    lows = keys["low"][first:last]
+    at = int(np.searchsorted(lows, low))
+    return at < len(lows) and bool(lows[at] == low)
+
+
+def _float_sum(values: "Sequence[float] | NDArray[np.float64]") -> float:
+    """Add floats, rounded once. What is not finite is added as floats do."""
+    try:
+        return math.fsum(values)
+    except (OverflowError, ValueError):
+        return float(sum(map(float, values)))

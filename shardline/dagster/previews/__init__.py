@@ -1,0 +1,1 @@
+"""Previews: small plots and pictures of a snapshot."""

@@ -1,0 +1,1 @@
+"""Version factories: one for each way to make a version."""

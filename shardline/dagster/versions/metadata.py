@@ -1,0 +1,220 @@
+"""What the UI shows of a materialization: how much there is, what came, and how to read it.
+
+Numbers are told under the same keys each time, also where they are zero: the UI plots them.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import dagster as dg
+
+from shardline.dagster.previews.pictures import picture
+from shardline.dagster.versions.column_schema import column_lineage, lineage_table, schema_metadata
+from shardline.dagster.versions.snippets import command, fenced, read_it
+from shardline.errors import ShardlineError
+
+if TYPE_CHECKING:
+    from shardline import Snapshot, Store, Version
+    from shardline.log.entry import Entry
+    from shardline.log.model import Input, Source
+
+Metadata: TypeAlias = dict[str, dg.MetadataValue[Any] | bool | int | float | str]
+
+_SHOWN = 20
+_SHORT_DIGEST = 12
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """What a step did to a version, and the snapshot that it reports.
+
+    `quarantine` are files of the store with the rows that gave no record, `set_aside` the sources
+    that could not be landed, `duplicates` those whose content was there. `counts` are more numbers,
+    which only some kinds of version have; each of a kind tells the same. `seconds` is how long the
+    work took, 0 if nothing was done. `adopted` says that another run committed the snapshot and
+    could not report it. `is_known` says that nothing is new: the snapshot was reported before.
+    """
+
+    snapshot: "Snapshot"
+    added_rows: int = 0
+    added_bytes: int = 0
+    added_shards: int = 0
+    quarantined_rows: int = 0
+    quarantine: tuple[str, ...] = ()
+    set_aside: int = 0
+    duplicates: int = 0
+    counts: Mapping[str, int] = field(default_factory=dict)
+    seconds: float = 0.0
+    adopted: bool = False
+    is_known: bool = False
+
+
+def brief_metadata(version: "Version", made: Made) -> Metadata:
+    """The numbers and digests of a snapshot, for an event that brings nothing new.
+
+    No shard is read, and no other log.
+    """
+    snapshot = made.snapshot
+    given = {"set_aside": made.set_aside, "duplicates": made.duplicates}
+    return {
+        "dagster/row_count": int(snapshot.records),
+        **published_numbers(version),
+        "snapshot": int(snapshot.number),
+        "bytes": int(snapshot.bytes),
+        "shards": int(snapshot.totals.shards),
+        "added_rows": int(made.added_rows),
+        **{name: int(count) for name, count in made.counts.items()},
+        **{name: int(count) for name, count in given.items() if count},
+        "dagster/uri": _place(snapshot.store, version.name),
+        "digest": snapshot.content,
+        "entry_digest": version.log.entry(snapshot.entry).digest,
+    }
+
+
+def published_numbers(version: "Version") -> dict[str, int]:
+    """The published snapshot and its rows, 0 if there is none."""
+    published = version.state.published or 0
+    rows = version.snapshot(published).records if published else 0
+    return {"published_snapshot": int(published), "published_rows": int(rows)}
+
+
+def snapshot_metadata(version: "Version", made: Made) -> Metadata:
+    """All that is shown of a snapshot."""
+    snapshot = made.snapshot
+    entry = version.log.entry(snapshot.entry)
+    told: Metadata = {
+        "dagster/row_count": int(snapshot.records),
+        **published_numbers(version),
+        "picture": dg.MetadataValue.md(picture(version, snapshot, entry)),
+        **_numbers(made),
+        **schema_metadata(snapshot.schema),
+        "dagster/uri": _place(snapshot.store, version.name),
+        "dagster/storage_kind": "tfrecord",
+        "digest": snapshot.content,
+        "entry_digest": entry.digest,
+        "read_it": dg.MetadataValue.md(read_it(snapshot)),
+        "log": dg.MetadataValue.md(_commands(snapshot)),
+    }
+    told |= _columns_made_of(snapshot)
+    if entry.inputs:
+        told["parents"] = parents_table(snapshot.store, entry)
+    if entry.sources and entry.rejects is None:  # a rejection names those that it takes out
+        told["sources"] = _sources(entry)
+    if made.quarantine:
+        told["quarantine"] = _quarantine(snapshot.store, made.quarantine)
+    if made.adopted:
+        told["adopted"] = True
+    return told
+
+
+def _numbers(made: Made) -> Metadata:
+    """The numbers, as plain ones: Dagster refuses those of NumPy."""
+    snapshot, seconds = made.snapshot, float(made.seconds)
+    return {
+        "snapshot": int(snapshot.number),
+        "entry": int(snapshot.entry),
+        "bytes": int(snapshot.bytes),
+        "shards": int(snapshot.totals.shards),
+        "added_rows": int(made.added_rows),
+        "added_bytes": int(made.added_bytes),
+        "added_shards": int(made.added_shards),
+        "quarantined_rows": int(made.quarantined_rows),
+        "set_aside": int(made.set_aside),
+        "duplicates": int(made.duplicates),
+        **{name: int(count) for name, count in made.counts.items()},
+        "rows_per_second": round(float(made.added_rows) / seconds, 1) if seconds > 0 else 0.0,
+        "bytes_per_second": round(float(made.added_bytes) / seconds, 1) if seconds > 0 else 0.0,
+    }
+
+
+def _columns_made_of(snapshot: "Snapshot") -> Metadata:
+    """What the columns of a derived version are made of; nothing if a log cannot tell."""
+    from shardline.provenance.catalog import Catalog  # noqa: PLC0415 - it loads Arrow
+
+    try:
+        origins = Catalog(snapshot.store).origins_of(snapshot)
+    except ShardlineError:
+        return {}
+    if not origins:
+        return {}
+    lineage = column_lineage(origins)
+    return {
+        "dagster/column_lineage": dg.MetadataValue.column_lineage(lineage),
+        "made_of": lineage_table(lineage),
+    }
+
+
+def _place(store: "Store", name: str) -> str:
+    from shardline.storage import object_uri  # noqa: PLC0415 - only where it is used
+
+    return object_uri(store, name)
+
+
+def _commands(snapshot: "Snapshot") -> str:
+    lines = [command(snapshot, "log", snapshot.version), command(snapshot, "verify", str(snapshot))]
+    return fenced("\n".join(lines), "sh")
+
+
+def parents_table(store: "Store", entry: "Entry") -> dg.TableMetadataValue:
+    """The snapshots that an entry was made of."""
+    columns = [
+        dg.TableColumn("version"),
+        dg.TableColumn("snapshot", "int"),
+        dg.TableColumn("entry", "int", description="the entry of its log that made it"),
+        dg.TableColumn("digest", description="the digest of that entry"),
+    ]
+    records = [
+        dg.TableRecord(
+            {
+                "version": one.shown,
+                "snapshot": int(one.snapshot),
+                "entry": _entry_of(store, one),
+                "digest": one.entry,
+            }
+        )
+        for one in dict.fromkeys(entry.inputs)  # of a version that is paired with itself: once
+    ]
+    return dg.MetadataValue.table(records, dg.TableSchema(columns))
+
+
+def _entry_of(store: "Store", parent: "Input") -> int | None:
+    """The number of a parent's entry; None if its log cannot tell, which is for others to say."""
+    from shardline import Version  # noqa: PLC0415 - it loads Arrow
+
+    try:
+        found = Version(store, parent.shown).snapshot(parent.snapshot)
+    except ShardlineError:
+        return None
+    return int(found.entry)
+
+
+def _sources(entry: "Entry") -> dg.TableMetadataValue:
+    columns = [
+        dg.TableColumn("source", description="its path, or the name of the batch"),
+        dg.TableColumn("bytes", "int"),
+        dg.TableColumn("sha256", description=f"the first {_SHORT_DIGEST} digits"),
+    ]
+    records = [dg.TableRecord(_source(source)) for source in entry.sources[:_SHOWN]]
+    more = entry.sources[_SHOWN:]
+    if more:
+        size = sum(int(source.size or 0) for source in more)
+        rest = f"and {len(more):,} more"
+        records.append(dg.TableRecord({"source": rest, "bytes": size, "sha256": None}))
+    return dg.MetadataValue.table(records, dg.TableSchema(columns))
+
+
+def _source(source: "Source") -> dict[str, str | int | float | bool | None]:
+    size = None if source.size is None else int(source.size)
+    digest = None if source.sha256 is None else source.sha256[:_SHORT_DIGEST]
+    return {"source": source.shown, "bytes": size, "sha256": digest}
+
+
+def _quarantine(store: "Store", names: tuple[str, ...]) -> dg.MetadataValue[Any]:
+    """The files by their paths or URIs: one to copy by a click, several as a list."""
+    paths = [str(store.local_path(name) or _place(store, name)) for name in names]
+    if len(paths) == 1:
+        return dg.MetadataValue.path(paths[0])
+    lines = [f"- `{path}`" for path in paths[:_SHOWN]]
+    more = len(paths) - _SHOWN
+    return dg.MetadataValue.md("\n".join([*lines, *([f"- and {more:,} more"] if more > 0 else [])]))

@@ -1,0 +1,167 @@
+"""The guarded Dagster web page with all that it needs: `python -m shardline.dagster.web.ui`.
+
+This process only watches: what it starts is a process group of its own, so that Ctrl-C reaches
+nobody else, and so that whatever is left of the group at the end can be found and ended.
+"""
+
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+
+from shardline.dagster.command_error import CommandError, CommandUsageError
+from shardline.dagster.web.guard import LOOPBACK, parse_origin
+from shardline.dagster.web.process_group import end_group, handle_signals
+from shardline.errors import InvalidArgumentError, ShardlineError
+from shardline.hints import Hint
+
+
+def listen(port: int) -> socket.socket:
+    """A socket that listens on loopback: from here on nobody else can take the port."""
+    listener = socket.socket()
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((LOOPBACK, port))
+        listener.listen()
+    except OSError as error:
+        listener.close()
+        problem = ShardlineError(
+            f"port {port} of {LOOPBACK} cannot be used: {error.strerror}",
+            code="port-unavailable",
+            hint=Hint.of(
+                f"end the program that uses it, or choose another port: `make ui PORT={port + 1}` "
+                f"or `--port {port + 1}`"
+            ),
+        )
+        raise CommandError(problem) from error
+    return listener
+
+
+def require_dagster_home() -> None:
+    """Refuse to start without a folder that keeps the history of runs."""
+    home = os.environ.get("DAGSTER_HOME", "")
+    if not home:
+        problem = "is not set"
+    elif not Path(home).is_absolute():
+        problem = f"is {home!r}, which is not absolute"
+    elif not Path(home).is_dir():
+        problem = f"is {home!r}, which is not a folder"
+    else:
+        return
+    invalid = ShardlineError(
+        f"DAGSTER_HOME {problem}",
+        code="invalid-dagster-home",
+        hint=Hint.of(
+            "set it to the absolute path of a folder for dagster.yaml and the history of runs; "
+            "`make ui` sets it to .dagster_home next to the Makefile"
+        ),
+        path=home or None,
+    )
+    raise CommandUsageError(invalid)
+
+
+def run_group(command: Sequence[str], listener: socket.socket, grace: int) -> int:
+    """Run a command until it ends (its code, never 0) or until this process is asked to end (0)."""
+    handle_signals()
+    leader = None
+    try:
+        leader = subprocess.Popen(  # noqa: S603 - our own command
+            command,
+            stdin=subprocess.PIPE,  # never written to: it ends when this process does
+            pass_fds=[listener.fileno()],
+            start_new_session=True,
+        )
+        listener.close()
+        code = leader.wait()
+    except KeyboardInterrupt:
+        return 0
+    finally:
+        if leader is not None:
+            _end(leader, grace)
+    click.echo(f"The web server has ended, with code {code}; all is stopped.", err=True)
+    return max(code, 1)
+
+
+def _end(leader: subprocess.Popen[bytes], grace: int) -> None:
+    """End a process and its group."""
+    if end_group(
+        leader.pid,
+        lambda: leader.poll() is not None,
+        leader_seconds=grace,
+        rest_seconds=grace,
+    ):
+        click.echo("Some processes did not end when asked, and were killed.", err=True)
+
+
+def _origins(_: click.Context, __: click.Parameter, told: tuple[str, ...]) -> list[str]:
+    try:
+        return [parse_origin(one) for one in told]
+    except InvalidArgumentError as error:
+        raise CommandUsageError(error) from error
+
+
+@click.command()
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=3000,
+    show_default=True,
+    help=f"Port of {LOOPBACK}; 0 takes a free one.",
+)
+@click.option(
+    "--host",
+    "origins",
+    metavar="NAME",
+    multiple=True,
+    envvar="SHARDLINE_UI_HOSTS",
+    callback=_origins,
+    help=(
+        "Address under which a proxy or a tunnel shows this server, if one does: NAME[:PORT] for"
+        " https, http://NAME[:PORT] otherwise. Can be given more than once; in SHARDLINE_UI_HOSTS"
+        " with spaces between."
+    ),
+)
+@click.option("--read-only", is_flag=True, help="Show everything, and let nobody change anything.")
+@click.option(
+    "--daemon/--no-daemon",
+    default=True,
+    help="Leave the daemon out where another process runs it: there must be only one.",
+)
+@click.option(
+    "--grace",
+    type=click.IntRange(1),
+    default=10,
+    show_default=True,
+    metavar="SECONDS",
+    help="How long the servers, and then the runs, may take to end before they are killed.",
+)
+@click.option(
+    "--workspace",
+    type=click.Path(exists=True, dir_okay=False),
+    default="workspace.yaml",
+    show_default=True,
+    help="File that lists the code locations.",
+)
+def main(
+    port: int, origins: list[str], grace: int, workspace: str, *, read_only: bool, daemon: bool
+) -> None:
+    """Start the Dagster web page on loopback, with its code servers and its daemon."""
+    require_dagster_home()
+    listener = listen(port)
+    command = [
+        *(sys.executable, "-m", "shardline.dagster.web.server"),
+        *("--listener", str(listener.fileno()), "--workspace", workspace),
+        *("--grace", str(grace)),
+        *(word for origin in origins for word in ("--origin", origin)),
+        *(["--read-only"] if read_only else []),
+        *([] if daemon else ["--no-daemon"]),
+    ]
+    raise SystemExit(run_group(command, listener, grace))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,35 @@
+"""An audit of what real runs made: the logs and Dagster's own record agree."""
+
+import shutil
+from pathlib import Path
+
+import dagster as dg
+
+from shardline.lineage.audit import audit
+from shardline.provenance.catalog import Catalog
+from tests.dagster.platforms import GROWING, REBUILT, Platform
+
+
+def test_what_runs_made_agrees_with_what_dagster_recorded(
+    notes: Platform, instance: dg.DagsterInstance
+) -> None:
+    notes.land("monday", range(5))
+    assert notes.run(instance).success
+    notes.land("tuesday", range(5, 9))
+    assert notes.run(instance, GROWING).success
+    assert notes.run(instance, REBUILT).success
+    root = notes.folder / "root"
+    report = audit(Catalog(root), instance=instance)
+    assert (report.findings, report.versions) == ((), ("notes/single", "notes/v1"))
+    _cut_off(root / "notes/single/log", notes.version("notes/single").newest().entry)
+    (found,) = audit(Catalog(root), instance=instance).findings
+    assert (found.kind, found.place) == ("event-without-snapshot", "snapshot 2")
+    shutil.rmtree(root / "notes/single")
+    (gone,) = audit(Catalog(root), instance=instance).findings
+    assert (gone.kind, gone.version) == ("event-without-snapshot", "notes/single")
+
+
+def _cut_off(log: Path, first: int) -> None:
+    for path in log.glob("*.json"):
+        if path.stem.isdigit() and int(path.stem) >= first:
+            path.unlink()

@@ -1,0 +1,157 @@
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+from click.testing import CliRunner, Result
+from hypothesis import given
+from hypothesis import strategies as st
+
+import shardline
+from shardline.dagster.draft import main
+from shardline.dagster.expectations.check import judge
+from shardline.dagster.expectations.profile import Numbers
+from shardline.dagster.expectations.sample import sample
+from shardline.dagster.expectations.suite import read_suite
+from shardline.dagster.expectations.suite_draft import _outward, _range, draft_suite
+from tests.dagster.rows import NAME, append_rows, digit, digits, snapshot_of
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def draft(tmp_path: Path, *arguments: str, reference: str = NAME) -> Result:
+    return CliRunner().invoke(main, [reference, "--root", str(tmp_path / "root"), *arguments])
+
+
+def test_a_drafted_suite_passes_on_its_snapshot_and_fails_on_shifted_data(tmp_path: Path) -> None:
+    version = append_rows(tmp_path / "root", digits(0, 200))
+    path = tmp_path / "suite.json"
+    assert draft(tmp_path, "--output", str(path)).exit_code == 0
+    verdict = judge(version.newest(), path, docs=None)
+    assert verdict.passed, verdict.description
+    shifted = [digit(number, weight=5.0, writer="eve", scan=b"x" * 99) for number in range(200)]
+    append_rows(tmp_path / "root", shifted)
+    verdict = judge(shardline.Version(tmp_path / "root", NAME).newest(), path, docs=None)
+    assert (verdict.passed, verdict.warns) == (False, True)
+    failed = [one for one in verdict.metadata["results"].records if not one.data["passed"]]  # type: ignore[union-attr]
+    assert sorted({str(one.data["column"]) for one in failed}) == [
+        "scan__bytes",
+        "weight",
+        "writer",
+    ]
+
+
+def test_what_the_schema_promises_is_critical_and_what_was_seen_a_warning(tmp_path: Path) -> None:
+    snapshot = snapshot_of(tmp_path, digits(0, 200))
+    suite = draft_suite(snapshot, sample(snapshot))
+    told = [(one.columns, one.type, one.severity) for one in suite.expectations]
+    assert told[0] == ((), "expect_table_row_count_to_be_between", "critical")
+    assert {severity for _, kind, severity in told if kind == "expect_column_to_exist"} == {
+        "critical"
+    }
+    assert ((("label",), "expect_column_values_to_be_in_set", "critical")) in told
+    assert ((("pixels__len",), "expect_column_values_to_be_between", "critical")) in told
+    assert ((("strokes__len",), "expect_column_values_to_not_be_null", "critical")) in told
+    assert ((("age",), "expect_column_values_to_not_be_null", "warning")) in told
+    assert ((("writer",), "expect_column_values_to_be_in_set", "warning")) in told
+    assert ((("weight",), "expect_column_mean_to_be_between", "warning")) in told
+    assert {severity for _, kind, severity in told if "mean" in kind} == {"warning"}
+
+
+def test_a_suite_is_one_line_for_each_expectation_and_always_the_same(tmp_path: Path) -> None:
+    append_rows(tmp_path / "root", digits(0, 100))
+    paths = [tmp_path / "a.json", tmp_path / "b.json"]
+    for path in paths:
+        draft(tmp_path, "--output", str(path))
+    assert paths[0].read_bytes() == paths[1].read_bytes()
+    suite = read_suite(paths[0])
+    assert suite.name == "digits_v1"
+    assert suite.meta["drafted_from"].split(", ") == ["digits/v1@1", "all 100 rows"]
+    lines = [line for line in paths[0].read_text().splitlines() if '"type"' in line]
+    assert len(lines) == len(suite.expectations) > 20
+    assert suite.to_text() == paths[0].read_text()
+    assert '"id"' not in paths[0].read_text()
+
+
+def test_the_command_tells_what_it_drafted_and_to_edit_it(tmp_path: Path) -> None:
+    append_rows(tmp_path / "root", digits(0, 100), digits(100, 150))
+    path = tmp_path / "new" / "suite.json"
+    result = draft(tmp_path, "--snapshot", "1", "--output", str(path))
+    assert result.exit_code == 0, result.output
+    (label,) = (line for line in result.output.splitlines() if line.startswith("label "))
+    assert label.strip().endswith(", one of 10")
+    assert "digits/v1@1, all 100" in result.output
+    assert str(path) in result.output
+    assert "ada" not in result.output
+
+
+def test_a_suite_that_is_there_is_not_overwritten_unless_forced(tmp_path: Path) -> None:
+    append_rows(tmp_path / "root", digits(0, 50))
+    path = tmp_path / "suite.json"
+    path.write_text("edited by hand")
+    result = draft(tmp_path, "--output", str(path))
+    assert result.exit_code == 2
+    assert str(path) in result.output
+    assert "`--force`" in result.output
+    assert path.read_text() == "edited by hand"
+    assert draft(tmp_path, "--output", str(path), "--force").exit_code == 0
+    assert json.loads(path.read_text())["name"] == "digits_v1"
+
+
+def test_a_version_that_is_not_there_is_a_clear_error(tmp_path: Path) -> None:
+    append_rows(tmp_path / "root", digits(0, 5))
+    result = draft(tmp_path, "--output", str(tmp_path / "x"), reference="digits/v2")
+    assert result.exit_code == 1
+    assert result.output.startswith("error: ")
+    assert "digits/v2" in result.output
+    assert not (tmp_path / "x").exists()
+
+
+def test_the_help_teaches() -> None:
+    text = CliRunner().invoke(main, ["--help"]).output
+    for taught in (
+        "python -m shardline.dagster.draft digits/v1",
+        "critical",
+        "warning",
+        "NAME__len",
+        "edit",
+    ):
+        assert taught in text
+
+
+def test_opaque_records_get_a_suite_on_their_sizes(tmp_path: Path) -> None:
+    source = tmp_path / "some.tfrecord"
+    shardline.write_records(source, [bytes(size) for size in range(20, 90)])
+    version = shardline.Version(tmp_path / "root", NAME)
+    shardline.append(version, source, schema=shardline.Schema.opaque())
+    snapshot = version.newest()
+    suite = draft_suite(snapshot, sample(snapshot))
+    assert {name for one in suite.expectations for name in one.columns} == {"record__bytes"}
+    assert suite.expectations[-1].kwargs["min_value"] == 10
+    assert suite.expectations[-1].kwargs["max_value"] == 178
+
+
+@given(
+    one=st.floats(-1e30, 1e30, allow_subnormal=False),
+    other=st.floats(-1e30, 1e30, allow_subnormal=False),
+    whole=st.booleans(),
+)
+def test_a_drafted_range_holds_what_was_seen(one: float, other: float, *, whole: bool) -> None:
+    low, high = sorted((float(int(one)), float(int(other))) if whole else (one, other))
+    least, most = _range(Numbers(2, low, high, (low + high) / 2, 1.0), whole=whole)
+    assert least <= low <= high <= most
+    assert not (low >= 0 > least)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "told"),
+    [
+        (0.876543, 1.723456, (0.87, 1.73)),
+        (-1234.5, 98765.4, (-2000.0, 99000.0)),
+        (1e18, 1e18, (1e18, 1e18)),
+    ],
+)
+def test_bounds_are_rounded_outward(low: float, high: float, told: tuple[float, float]) -> None:
+    assert _outward(low, high) == told

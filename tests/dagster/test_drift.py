@@ -1,0 +1,172 @@
+from __future__ import annotations
+
+import re
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+import dagster as dg
+import pytest
+
+import shardline
+from shardline.dagster.checks.drift import Thresholds, drift
+from shardline.dagster.expectations.sample import Sample, sample
+from tests.dagster.rows import append_rows, digit, digits
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from shardline.dagster.checks.outcome import Verdict
+
+MANY = shardline.Schema(
+    (
+        shardline.Feature("class", "int64", meaning=shardline.Category()),
+        shardline.Feature("size", "float", required=False),
+        shardline.Feature("text", "bytes", meaning=shardline.Text()),
+    )
+)
+
+
+def random_rows(count: int, seed: int, **other: object) -> list[dict[str, Any]]:
+    rng = Random(seed)
+    return [
+        {
+            "class": int(rng.betavariate(1, 3) * 40),
+            "size": rng.gauss(10, 2) if rng.random() < 0.7 else None,
+            "text": "x" * int(rng.expovariate(0.05)) + str(rng.random()),
+            **other,
+        }
+        for _ in range(count)
+    ]
+
+
+def samples(
+    root: Path,
+    old: list[dict[str, Any]],
+    new: list[dict[str, Any]],
+    **options: Any,  # noqa: ANN401
+) -> tuple[Sample, Sample]:
+    """The rows that were added, and those before."""
+    version = append_rows(root, old, new, **options)
+    added = [one.shard for one in version.log.entry(version.newest().entry).added]
+    return sample(version.newest(), shards=added), sample(version.snapshot(1))
+
+
+def found_in(verdict: Verdict) -> dict[str, str]:
+    table = verdict.metadata["columns"]
+    assert isinstance(table, dg.TableMetadataValue)
+    return {
+        str(one.data["column"]): str(one.data["what moved"])
+        for one in table.records
+        if one.data["what moved"]
+    }
+
+
+def test_rows_like_those_before_have_not_drifted(tmp_path: Path) -> None:
+    verdict = drift(*samples(tmp_path, digits(0, 300), digits(300, 400)))
+    assert (verdict.passed, verdict.warns) == (True, False)
+    assert re.findall(r"\d+", verdict.description) == ["13", "100", "300"]
+    assert verdict.metadata["drift_max"] == pytest.approx(0, abs=0.2)
+    assert verdict.metadata["columns_drifted"] == 0
+    assert (verdict.metadata["rows_new"], verdict.metadata["rows_last"]) == (100, 300)
+
+
+@pytest.mark.parametrize("count", [1, 5, 40, 1000])
+def test_chance_alone_is_no_drift(tmp_path: Path, count: int) -> None:
+    for seed in range(3):
+        taken = samples(
+            tmp_path / str(seed),
+            random_rows(2000, seed),
+            random_rows(count, 100 + seed),
+            schema=MANY,
+        )
+        verdict = drift(*taken)
+        assert verdict.passed, verdict.description
+
+
+@pytest.mark.parametrize(
+    ("other", "column", "told"),
+    [
+        ({"weight": 1.9}, "weight", "mean"),
+        ({"weight": 9.0}, "weight", "12.33"),
+        ({"label": 3}, "label", "90%"),
+        ({"writer": "eve"}, "writer", "100.0%"),
+        ({"age": None}, "age", "80.0%"),
+        ({"strokes": [1] * 50}, "strokes__len", "mean"),
+        ({"scan": b"x" * 500}, "scan__bytes", "outside"),
+    ],
+)
+def test_what_moved_is_told_and_warns_only(
+    tmp_path: Path, other: dict[str, object], column: str, told: str
+) -> None:
+    verdict = drift(*samples(tmp_path, digits(0, 300), digits(300, 400, **other)))
+    assert (verdict.passed, verdict.warns) == (False, True)
+    assert told in found_in(verdict)[column]
+    assert float(str(verdict.metadata["drift_max"])) > 1
+    assert verdict.metadata["columns_drifted"] == len(found_in(verdict))
+    assert verdict.result(dg.AssetKey("a"), "drift").severity == dg.AssetCheckSeverity.WARN
+
+
+def test_lengths_of_texts_that_are_no_categories_are_compared(tmp_path: Path) -> None:
+    new = [{**row, "text": "y" * 900 + str(row["text"])} for row in random_rows(200, 2)]
+    verdict = drift(*samples(tmp_path, random_rows(1000, 1), new, schema=MANY))
+    assert "length" in found_in(verdict)["text"]
+
+
+def test_a_value_that_never_differed_and_now_does_is_drift(tmp_path: Path) -> None:
+    old = [digit(number, weight=2.5) for number in range(100)]
+    verdict = drift(*samples(tmp_path, old, digits(0, 50)))
+    assert "weight" in found_in(verdict)
+    assert verdict.metadata["drift_max"] == 100.0, "as far as it is told"
+
+
+def test_the_thresholds_can_be_set(tmp_path: Path) -> None:
+    taken = samples(tmp_path, digits(0, 300), digits(300, 400, writer="ada"))
+    assert not drift(*taken).passed
+    assert drift(*taken, thresholds=Thresholds(shares=0.8)).passed
+    shifted = samples(tmp_path / "b", digits(0, 300), digits(300, 400, weight=1.4))
+    assert drift(*shifted, thresholds=Thresholds(mean=1.0)).passed
+    assert not drift(*shifted, thresholds=Thresholds(mean=0.05)).passed
+
+
+def test_no_category_is_named(tmp_path: Path) -> None:
+    old, new = (
+        [digit(number, writer=f"canary-{side}") for number in range(100)] for side in ("a", "b")
+    )
+    verdict = drift(*samples(tmp_path, old, new))
+    assert "writer" in found_in(verdict)
+    assert "canary" not in verdict.description + repr(dict(verdict.metadata))
+
+
+def test_without_a_published_snapshot_there_is_nothing_to_compare_with(tmp_path: Path) -> None:
+    new, _ = samples(tmp_path, digits(0, 10), digits(10, 30))
+    verdict = drift(new, None)
+    assert (verdict.passed, verdict.warns) == (True, False)
+    assert "rows_last" not in verdict.metadata
+    assert verdict.metadata["drift_max"] == 0.0
+    assert verdict.metadata["rows_new"] == 20
+
+
+def test_nor_without_new_rows(tmp_path: Path) -> None:
+    version = append_rows(tmp_path, digits(0, 10))
+    verdict = drift(sample(version.newest(), shards=[]), sample(version.newest()))
+    assert verdict.passed
+    assert (verdict.metadata["rows_new"], verdict.metadata["rows_last"]) == (0, 10)
+    assert "columns" not in verdict.metadata
+
+
+def test_a_column_that_only_one_side_has_is_drift(tmp_path: Path) -> None:
+    snapshot = append_rows(tmp_path, digits(0, 50)).newest()
+    verdict = drift(sample(snapshot), sample(snapshot, columns=["label", "weight"]))
+    assert "only the added" in found_in(verdict)["age"]
+    verdict = drift(sample(snapshot, columns=["label"]), sample(snapshot))
+    assert "only the published" in found_in(verdict)["weight"]
+
+
+def test_constant_that_moves_has_no_standard_deviations(tmp_path: Path) -> None:
+    old, new = (
+        [{**row, "text": f"{i:0{n}}"} for i, row in enumerate(random_rows(500, n))] for n in (3, 5)
+    )
+    verdict = drift(*samples(tmp_path, old, new, schema=MANY))
+    assert verdict.warns
+    assert "always 3" in found_in(verdict)["text"]
+    assert "standard deviations" not in found_in(verdict)["text"]

@@ -1,0 +1,231 @@
+"""The gate: what fails its checks goes nowhere, in this run, in another one, or outside Dagster."""
+
+from pathlib import Path
+
+import dagster as dg
+import pytest
+
+from shardline.errors import SnapshotMissingError
+from shardline.operations.arrivals import LandingFolder, look
+from tests.dagster.platforms import (
+    GROWING,
+    REBUILT,
+    Platform,
+    make_platform,
+    reported,
+    verdicts,
+)
+from tests.dagster.suites import at_most, write_suite
+
+
+@pytest.fixture
+def expecting(tmp_path: Path) -> Platform:
+    """A platform whose suite wants no id above 1,000."""
+    return make_platform(tmp_path, suite=write_suite(tmp_path / "notes.json", at_most("id", 1000)))
+
+
+def test_what_passes_is_published_and_goes_on_in_the_same_run(
+    notes: Platform, instance: dg.DagsterInstance
+) -> None:
+    notes.land("a", range(5))
+    result = notes.run(instance)
+    assert result.success
+    assert all(one.passed for one in verdicts(result).values())
+    assert notes.version().published().records == 5
+    assert notes.version("notes/single").published().records == 5
+    assert (notes.folder / "notes.tfrecord").is_file()
+
+
+def test_every_check_says_in_the_log_what_it_found(
+    expecting: Platform, instance: dg.DagsterInstance
+) -> None:
+    expecting.land("a", range(5))
+    expecting.run(instance, GROWING)
+    told = {
+        one.check: one.passed
+        for entry in expecting.version().log.entries(1)
+        for one in entry.attestations
+    }
+    names = ("integrity", "schema", "expectations", "drift", "volume")
+    assert told == dict.fromkeys(names, True)
+
+
+def test_rejected_source_leaves_the_snapshot_and_its_checks_alone(
+    notes: Platform, instance: dg.DagsterInstance
+) -> None:
+    notes.land("a", range(5))
+    notes.run(instance)
+    before = notes.version("notes/single").published().content
+    notes.land_damaged()
+    notes.land("b", range(5, 9), weight=1.5)
+    result = notes.run(instance)
+    found = verdicts(result)
+    for check in ("integrity", "schema", "published"):
+        assert found[f"notes_v1:{check}"].passed
+    (event,) = result.asset_materializations_for_node("notes_v1")
+    assert event.metadata["set_aside"].value == 2
+    assert notes.version().published().number == 1
+    assert notes.version("notes/single").published().content == before
+
+
+def test_the_next_good_file_is_not_held_up_by_a_damaged_one(
+    notes: Platform, instance: dg.DagsterInstance
+) -> None:
+    notes.land("a", range(5))
+    notes.run(instance)
+    notes.land_damaged()
+    notes.run(instance)
+    notes.land("b", range(5, 9))
+    result = notes.run(instance)
+    assert result.success
+    assert notes.version("notes/single").published().records == 9
+
+
+def test_a_snapshot_that_fails_its_suite_is_rejected_and_the_next_one_goes_on(
+    expecting: Platform, instance: dg.DagsterInstance
+) -> None:
+    expecting.land("a", range(5))
+    assert expecting.run(instance).success
+    expecting.land("b", [7, 2000])
+    result = expecting.run(instance)
+    assert not result.success
+    for check in ("expectations", "published"):
+        failed = verdicts(result)[f"notes_v1:{check}"]
+        assert (failed.passed, failed.severity) == (False, dg.AssetCheckSeverity.ERROR)
+    published = verdicts(result)["notes_v1:published"]
+    assert published.metadata["obstacles"].value == 1, "a rejection names the failure once"
+    assert "sha256" not in str(published.description)
+    version = expecting.version()
+    assert version.snapshot(2).rejected
+    assert version.published().records == 5
+    assert expecting.version("notes/single").published().records == 5
+    expecting.land("c", range(5, 8))
+    assert expecting.run(instance).success
+    assert expecting.version().published().records == 8, "the rejected batch stays out"
+    assert expecting.version("notes/single").published().records == 8
+
+
+def test_what_was_rejected_comes_in_again_when_someone_says_so(
+    expecting: Platform, instance: dg.DagsterInstance
+) -> None:
+    expecting.land("a", [2000])
+    assert not expecting.run(instance, GROWING).success
+    write_suite(expecting.folder / "notes.json", at_most("id", 3000))
+    assert not expecting.run(instance, GROWING).success, "nothing is published"
+    assert expecting.version().newest().records == 0, "it stays out by itself"
+    assert expecting.run(instance, GROWING, config={"reland": True}).success
+    assert expecting.version().published().records == 1
+
+
+def test_what_fails_again_when_it_is_relanded_is_counted_again(
+    notes: Platform, instance: dg.DagsterInstance
+) -> None:
+    notes.land("a", range(5))
+    notes.run(instance)
+    notes.land("b", range(5, 9), weight=1.5)
+    (notes.landing / "README").write_text("no data")
+    notes.run(instance, GROWING)
+    assert notes.run(instance, GROWING).success, "it is known, and nothing is new"
+    again = notes.run(instance, GROWING, config={"reland": True})
+    (event,) = again.asset_materializations_for_node("notes_v1")
+    assert event.metadata["set_aside"].value == 2
+
+
+def test_a_first_file_that_cannot_be_appended_fails_the_run(
+    notes: Platform, instance: dg.DagsterInstance
+) -> None:
+    path = notes.land_damaged()
+    result = notes.run(instance)
+    assert not result.success
+    failure = result.failure_data_for_node("notes_v1")
+    assert failure is not None
+    assert failure.error is not None
+    where = f"{path}: data-crc at record 2, offset"
+    assert where in failure.error.to_string()
+    notes.land("a", range(5))
+    assert notes.run(instance).success
+
+
+def test_a_known_file_that_is_named_by_hand_stays_known(
+    notes: Platform, instance: dg.DagsterInstance
+) -> None:
+    path = notes.land("a", range(5))
+    notes.run(instance, GROWING)
+    notes.run(instance, GROWING, config={"files": [str(path)]})
+    assert look(notes.version(), [LandingFolder(str(notes.landing))]).known == 1
+
+
+def test_another_run_reads_the_published_snapshot_and_not_the_rejected_one(
+    expecting: Platform, instance: dg.DagsterInstance
+) -> None:
+    expecting.land("a", range(5))
+    expecting.run(instance, GROWING)
+    expecting.land("b", [2000])
+    assert not expecting.run(instance, GROWING).success
+    assert expecting.run(instance, REBUILT).success
+    assert expecting.version("notes/single").published().records == 5
+
+
+def test_without_anything_published_downstream_is_refused(
+    expecting: Platform, instance: dg.DagsterInstance
+) -> None:
+    expecting.land("a", [2000])
+    assert not expecting.run(instance, GROWING).success
+    with pytest.raises(SnapshotMissingError, match="no published snapshot"):
+        expecting.run(instance, REBUILT, raise_on_error=True)
+
+
+def test_a_check_that_raises_counts_as_failed(
+    expecting: Platform, instance: dg.DagsterInstance
+) -> None:
+    (expecting.folder / "notes.json").write_text("no JSON")
+    expecting.land("a", range(5))
+    result = expecting.run(instance)
+    assert not result.success
+    failed = verdicts(result)["notes_v1:expectations"]
+    assert not failed.passed
+    assert "notes.json" in (failed.description or "")
+    with pytest.raises(SnapshotMissingError):
+        expecting.version().published()
+
+
+def test_checks_that_are_executed_alone_look_at_the_newest_snapshot(
+    expecting: Platform, instance: dg.DagsterInstance
+) -> None:
+    suite = expecting.folder / "notes.json"
+    content = suite.read_text()
+    suite.write_text("no JSON")
+    expecting.land("a", range(5))
+    expecting.run(instance, GROWING)
+    suite.write_text(content)
+    ran = expecting.check(instance)
+    assert all(one.passed for one in verdicts(ran).values())
+    assert expecting.version().published().records == 5
+
+
+def test_materializing_with_nothing_new_reports_the_snapshot_that_stands(
+    notes: Platform, instance: dg.DagsterInstance
+) -> None:
+    notes.land("a", range(5))
+    notes.run(instance)
+    result = notes.run(instance)
+    assert result.success
+    assert reported(instance, GROWING) == [1, 1]
+    first, second = (
+        record.asset_materialization
+        for record in instance.fetch_materializations(GROWING, limit=2).records
+    )
+    assert first is not None
+    assert second is not None
+    assert first.tags == second.tags, "the same data version"
+    assert first.metadata["added_rows"].value == 0
+
+
+def test_files_and_a_limit_can_be_asked_for(notes: Platform, instance: dg.DagsterInstance) -> None:
+    paths = [notes.land(name, range(n, n + 1)) for n, name in enumerate("abc")]
+    notes.run(instance, GROWING, config={"files": [str(paths[1])]})
+    assert notes.version().newest().records == 1
+    notes.run(instance, GROWING, config={"limit": 1})
+    assert notes.version().newest().records == 2
+    notes.run(instance, GROWING)
+    assert notes.version().newest().records == 3

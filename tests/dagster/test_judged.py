@@ -1,0 +1,235 @@
+"""What the check of expectations judges, attests and rejects."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import shardline
+from shardline.dagster.checks.check_run import Examination
+from shardline.dagster.checks.gate import Gate
+from shardline.dagster.expectations.attested import EXPECTATIONS, not_judged
+from shardline.dagster.expectations.suite import read_suite
+from shardline.operations.extend import extend
+from shardline.udf import record_fields
+from tests.dagster.rows import DIGITS, NAME, digits
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from shardline.api import Version
+    from shardline.dagster.checks.outcome import Verdict
+
+
+def expect(kind: str, severity: str = "critical", **kwargs: object) -> dict[str, Any]:
+    return {"type": f"expect_{kind}", "kwargs": kwargs, "severity": severity}
+
+
+LABELS = expect("column_values_to_be_between", column="label", min_value=0, max_value=8)
+WEIGHTS = expect("column_values_to_be_between", column="weight", max_value=2)
+MOSTLY = expect("column_values_to_be_between", column="weight", max_value=2, mostly=0.9)
+UNIQUE = expect("column_values_to_be_unique", column="writer")
+
+
+def suite_of(tmp_path: Path, *rules: dict[str, Any], notes: str = "") -> Path:
+    path = tmp_path / "digits_v1.json"
+    given = [{**one, "notes": notes} if notes else one for one in rules]
+    path.write_text(json.dumps({"expectations": given}))
+    return path
+
+
+def append(tmp_path: Path, name: str, first: int, last: int, **other: object) -> Version:
+    version = shardline.Version(tmp_path / "root", NAME)
+    checks = Gate(NAME, tmp_path / "digits_v1.json").required
+    rows = digits(first, last, **other)
+    shardline.append(version, [rows], schema=DIGITS, batch=name, checks=checks)
+    return version
+
+
+def check(tmp_path: Path, version: Version, number: int | None = None) -> Verdict:
+    version.refresh()
+    snapshot = version.newest() if number is None else version.snapshot(number)
+    suite = tmp_path / "digits_v1.json"
+    no_folder = suite  # so that no time goes into a page
+    selected = ("integrity", "schema", EXPECTATIONS)
+    examination = Examination(version, snapshot, suite, no_folder, 1000, selected)
+    verdict = [examination.verdict(name) for name in selected][-1]
+    version.refresh()
+    return verdict
+
+
+def rows_checked(tmp_path: Path, version: Version, number: int | None = None) -> object:
+    return check(tmp_path, version, number).metadata["rows_checked"]
+
+
+def test_bad_batch_after_good_rows_is_rejected(tmp_path: Path) -> None:
+    suite_of(tmp_path, WEIGHTS)
+    version = append(tmp_path, "good", 0, 300)
+    assert check(tmp_path, version).passed
+    append(tmp_path, "bad", 0, 3, weight=5.0)
+    verdict = check(tmp_path, version)
+    assert (verdict.passed, verdict.warns) == (False, False)
+    assert version.snapshot(2).rejected
+    assert version.published().records == version.newest().records == 300
+    append(tmp_path, "next", 300, 310)
+    assert check(tmp_path, version).passed
+    assert version.state.published == version.newest().number
+
+
+def test_one_bad_row_among_many_is_found(tmp_path: Path) -> None:
+    suite_of(tmp_path, WEIGHTS)
+    version = append(tmp_path, "good", 0, 30)
+    assert check(tmp_path, version).passed
+    rows = digits(0, 500)
+    rows[321]["weight"] = 2.5
+    shardline.append(version, [rows], batch="bad")
+    verdict = check(tmp_path, version)
+    assert not verdict.passed
+    (row,) = verdict.metadata["results"].records  # type: ignore[union-attr]
+    assert row.data["unexpected"] == "0.20%"
+    assert version.published().records == 30
+
+
+@pytest.mark.parametrize(("bad", "passed"), [(1, True), (2, False)])
+def test_mostly_counts_the_rows_that_were_added(tmp_path: Path, bad: int, *, passed: bool) -> None:
+    suite_of(tmp_path, MOSTLY)
+    version = append(tmp_path, "good", 0, 300)
+    assert check(tmp_path, version).passed
+    rows = [*digits(0, 10 - bad), *digits(0, bad, weight=3.0)]
+    shardline.append(version, [rows], batch="mixed")
+    assert check(tmp_path, version).passed is passed
+
+
+def test_unchanged_suite_judges_only_new_rows(tmp_path: Path) -> None:
+    suite = suite_of(tmp_path, WEIGHTS)
+    version = append(tmp_path, "a", 0, 30)
+    assert rows_checked(tmp_path, version) == 30
+    append(tmp_path, "b", 30, 37)
+    assert rows_checked(tmp_path, version) == 7
+    append(tmp_path, "c", 37, 39)
+    assert rows_checked(tmp_path, version) == 2
+    assert rows_checked(tmp_path, version) == 2, "a check that is run again looks again"
+    suite_of(tmp_path, WEIGHTS, notes="why")
+    assert rows_checked(tmp_path, version) == 2
+    assert rows_checked(tmp_path, version, 1) == 30
+    attested = [one for entry in version.log.entries(1) for one in entry.attestations]
+    digests = {one.detail for one in attested if one.check == EXPECTATIONS}
+    assert digests == {f"suite sha256:{read_suite(suite).digest}"}
+
+
+def test_changed_suite_judges_all_rows(tmp_path: Path) -> None:
+    suite_of(tmp_path, WEIGHTS)
+    version = append(tmp_path, "a", 0, 9)
+    assert check(tmp_path, version).passed
+    append(tmp_path, "b", 10, 17)
+    version.refresh()
+    warning = {**WEIGHTS, "severity": "warning"}
+    for changed in ([WEIGHTS], [LABELS], [warning], [WEIGHTS, WEIGHTS], [MOSTLY]):
+        digest = read_suite(suite_of(tmp_path, *changed)).digest
+        shards = not_judged(version, version.newest(), digest)
+        assert len(shards) == (1 if changed == [WEIGHTS] else 2)
+
+
+def test_changed_suite_keeps_published_rows(tmp_path: Path) -> None:
+    suite_of(tmp_path, WEIGHTS)
+    version = append(tmp_path, "a", 0, 30)
+    assert check(tmp_path, version).passed
+    suite_of(tmp_path, WEIGHTS, LABELS)
+    append(tmp_path, "b", 40, 45)
+    assert not check(tmp_path, version).passed
+    assert not version.newest().rejected, "its own rows hold"
+    assert (version.newest().records, version.state.published) == (35, 1)
+    suite_of(tmp_path, WEIGHTS)
+    assert check(tmp_path, version).passed
+    assert version.state.published == 2
+
+
+def test_unjudged_bad_batch_below_is_the_rejected_batch(tmp_path: Path) -> None:
+    suite_of(tmp_path, WEIGHTS)
+    version = append(tmp_path, "a", 0, 30)
+    assert check(tmp_path, version).passed
+    append(tmp_path, "bad", 0, 3, weight=5.0)
+    append(tmp_path, "good", 30, 40)
+    assert not check(tmp_path, version).passed
+    assert [version.snapshot(number).rejected for number in (2, 3)] == [True, False]
+    assert version.newest().records == 40
+    assert check(tmp_path, version).passed
+    assert version.published().records == 40
+
+
+def test_attestation_without_digest_does_not_count(tmp_path: Path) -> None:
+    suite = suite_of(tmp_path, WEIGHTS)
+    version = append(tmp_path, "a", 0, 30)
+    content = version.newest().content
+    version.attest([shardline.Attestation(EXPECTATIONS, passed=True, content=content)])
+    append(tmp_path, "b", 30, 37)
+    version.refresh()
+    digest = read_suite(suite).digest
+    assert sum(one.records for one in not_judged(version, version.newest(), digest)) == 37
+
+
+def test_rebuilt_rows_are_judged_again(tmp_path: Path) -> None:
+    suite_of(tmp_path, WEIGHTS)
+    version = append(tmp_path, "a", 0, 30)
+    append(tmp_path, "b", 30, 40)
+    assert check(tmp_path, version).passed
+    shardline.rebuild(version)
+    assert len(version.newest().shards) == 1
+    assert rows_checked(tmp_path, version) == 40
+
+
+def test_aggregates_see_rows_of_all_batches(tmp_path: Path) -> None:
+    suite_of(tmp_path, UNIQUE, expect("table_row_count_to_be_between", max_value=12))
+    version = append(tmp_path, "a", 0, 4)
+    assert check(tmp_path, version).passed
+    append(tmp_path, "b", 4, 6, writer="ada")
+    verdict = check(tmp_path, version)
+    assert not verdict.passed
+    assert version.snapshot(2).rejected
+    assert verdict.metadata["rows_checked"] == 2
+    table = verdict.metadata["results"]
+    (unique,) = [one.data for one in table.records if not one.data["passed"]]  # type: ignore[union-attr]
+    assert unique["unexpected"] == "50.00%"
+
+
+def test_extended_rows_are_judged_with_their_bases(tmp_path: Path) -> None:
+    suite_of(tmp_path, WEIGHTS)
+    base = append(tmp_path, "a", 0, 30)
+    assert check(tmp_path, base).passed
+    twice = expect("column_pair_values_a_to_be_greater_than_b", column_A="half", column_B="weight")
+    suite_of(tmp_path, {**twice, "kwargs": {**twice["kwargs"], "or_equal": True}})
+    version = shardline.Version(tmp_path / "root", "digits/v2")
+
+    @record_fields(shardline.Feature("half", "float"), reads=["weight"], code="1")
+    def half(record: dict[str, Any]) -> dict[str, Any]:
+        return {"half": record["weight"] / 2}
+
+    checks = Gate("digits/v2", tmp_path / "digits_v1.json").required
+    extend(base, half, version, checks=checks)
+    verdict = check(tmp_path, version)
+    assert not verdict.passed
+    (row,) = verdict.metadata["results"].records  # type: ignore[union-attr]
+    assert (verdict.metadata["rows_checked"], row.data["unexpected"]) == (30, "100.00%")
+    assert version.state.published is None
+
+
+def test_drift_of_small_batch_is_seen_in_large_version(tmp_path: Path) -> None:
+    suite_of(tmp_path, LABELS)
+    version = append(tmp_path, "a", 0, 900)
+    shardline.check_version(version)
+    version.require(shardline.Checks())
+    version = append(tmp_path, "b", 900, 1000)
+    shardline.check_version(version)
+    shardline.append(version, [digits(0, 12, weight=9.0)], batch="c")
+    version.refresh()
+    shardline.check_version(version)
+    snapshot = version.newest()
+    examination = Examination(version, snapshot, None, tmp_path, 50, ("drift", "volume"))
+    verdict = examination.verdict("drift")
+    assert (verdict.passed, verdict.warns) == (False, True)
+    names = ("rows_new", "rows_compared", "rows_last", "rows_last_compared")
+    assert [verdict.metadata[name] for name in names] == [12, 12, 1000, 50]
+    told = examination.verdict("volume").metadata
+    assert (told["added_rows"], told["total_rows"]) == (12, 1012)

@@ -1,0 +1,217 @@
+"""A mistake in a declaration is told when the code location loads, with what to change."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pytest
+
+from shardline.dagster import (
+    DeclarationError,
+    DeclaredVersion,
+    LandingFolder,
+    appended_version,
+    combined_version,
+    extended_version,
+)
+from shardline.dagster.definitions import platform
+from shardline.dagster.versions.rebuilt import rebuilt_version
+from shardline.errors import BadNameError, InvalidArgumentError
+from shardline.schema.schema import Feature
+from shardline.udf import joined_fields, record_fields
+from shardline.udf.join import JoinedFields
+from tests.dagster.platforms import SCHEMA
+from tests.errors import raises
+
+HERE = LandingFolder("landing")
+
+
+@record_fields(Feature("length", "int64"), reads=["name"])
+def length(record: dict[str, Any]) -> dict[str, Any]:
+    return {"length": len(record["name"])}
+
+
+def bare(record: dict[str, Any]) -> dict[str, Any]:
+    return {"length": len(record["name"])}
+
+
+def declared(name: str) -> DeclaredVersion:
+    return appended_version(name, schema=SCHEMA, landing=HERE)
+
+
+def test_versions_of_several_datasets_load_together() -> None:
+    defs = platform(declared("notes/v1"), declared("notes/v2"), declared("faces/v1"))
+    dg.Definitions.validate_loadable(defs)
+    keys = {key.to_user_string() for key in defs.resolve_all_asset_keys()}
+    assert keys == {"notes_v1", "notes_v2", "faces_v1", "lineage_audit"}
+
+
+def test_an_input_that_nobody_declares_is_refused() -> None:
+    with raises(DeclarationError, "undeclared-input", version="notes/single") as caught:
+        platform(declared("notes/v1"), rebuilt_version("notes/single", of="notes/v2"))
+    assert "notes/v2" in str(caught.value)
+
+
+def test_an_input_of_a_combination_that_nobody_declares_is_refused() -> None:
+    pairs = combined_version("pairs/v1", left="notes/v1", right="words/v1")
+    with raises(DeclarationError, "undeclared-input", version="pairs/v1") as caught:
+        platform(declared("notes/v1"), pairs)
+    assert "words/v1" in str(caught.value)
+
+
+def test_a_table_need_not_be_there_and_no_function_be_called_when_it_is_declared() -> None:
+    def late() -> JoinedFields:
+        raise AssertionError("called at load")
+
+    table = joined_fields("no/such/table.csv", "id")
+    given: list[Any] = [table, [table, length], late]
+    for fields in given:
+        extended_version("notes/v2", of="notes/v1", fields=fields)
+        combined_version("pairs/v1", left="notes/v1", right="notes/v2", fields=fields)
+
+
+def test_names_that_become_the_same_asset_are_refused() -> None:
+    with raises(DeclarationError, "duplicate-asset", version="a_b/c") as caught:
+        platform(declared("a/b_c"), declared("a_b/c"))
+    assert "a/b_c" in str(caught.value)
+
+
+def test_a_version_that_is_declared_twice_is_refused() -> None:
+    with raises(DeclarationError, "duplicate-version", version="notes/v1"):
+        platform(declared("notes/v1"), declared("notes/v1"))
+
+
+def test_a_suite_that_is_not_there_is_refused_with_the_command_that_drafts_one() -> None:
+    with raises(DeclarationError, "suite-not-found", version="notes/v1") as caught:
+        appended_version("notes/v1", schema=SCHEMA, landing=HERE, expectations="no_such.json")
+    assert "shardline.dagster.draft notes/v1 --output" in str(caught.value.hint)
+    assert str(caught.value.path).endswith("no_such.json")
+
+
+def test_a_suite_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
+    suite = tmp_path / "suite.json"
+    suite.write_text("no JSON")
+    with raises(DeclarationError, "invalid-json", version="notes/v1", path=str(suite)):
+        appended_version("notes/v1", schema=SCHEMA, landing=HERE, expectations=suite)
+
+
+def test_declare_suite_with_unbounded_rule_raises(tmp_path: Path) -> None:
+    suite = tmp_path / "suite.json"
+    kind = "expect_column_value_z_scores_to_be_less_than"
+    suite.write_text(json.dumps({"expectations": [{"type": kind, "kwargs": {"column": "id"}}]}))
+    code = "unsupported-expectation"
+    with raises(DeclarationError, code, version="notes/v1", path=str(suite)) as caught:
+        appended_version("notes/v1", schema=SCHEMA, landing=HERE, expectations=suite)
+    assert kind in str(caught.value)
+    assert "expect_column_values_to_be_between" in str(caught.value.hint)
+
+
+def test_a_name_that_names_no_version_is_refused() -> None:
+    with pytest.raises(BadNameError, match=r"DATASET/VERSION"):
+        declared("notes")
+
+
+def test_a_version_that_is_made_of_itself_is_refused() -> None:
+    with raises(DeclarationError, "same-version", version="notes/v1"):
+        rebuilt_version("notes/v1", of="notes/v1")
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "code"),
+    [
+        ("quarantine_share", 5.0, "out-of-range"),
+        ("compression", "zip", "unknown-compression"),
+        ("target_bytes", 0, "out-of-range"),
+        ("watch_seconds", -3, "out-of-range"),
+        ("timezone", "Mars", "unknown-timezone"),
+    ],
+)
+def test_an_option_that_would_fail_in_every_run_is_refused(
+    option: str, value: object, code: str
+) -> None:
+    options: dict[str, Any] = {option: value}
+    with pytest.raises(DeclarationError) as caught:
+        appended_version("notes/v1", schema=SCHEMA, landing=HERE, **options)
+    _assert_declaration(caught.value, "notes/v1", code, str(value))
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "named"),
+    [
+        ({"name": "notes/v1"}, "same-version", "notes/v1"),
+        ({"name": "words/v1"}, "dataset-mismatch", "notes"),
+        ({"drop": ["id"]}, "conflicting-arguments", "drop"),
+        ({"replaces": ["id"]}, "conflicting-arguments", "replace"),
+        ({"mode": "beside"}, "invalid-choice", "'beside'"),
+        ({"quarantine_share": 2.0}, "out-of-range", "2.0"),
+        ({"quarantine_share": 0.1}, "conflicting-arguments", "'length'"),
+        ({"compression": "zlib"}, "unsupported-compression", "ZLIB"),
+        ({"fields": []}, "no-features", ""),
+        ({"fields": bare}, "undeclared-udf", "'bare'"),
+        ({"fields": [bare]}, "undeclared-udf", "function"),
+        ({"fields": "length"}, "undeclared-udf", "str"),
+        ({"expectations": "no_such.json"}, "suite-not-found", "no_such.json"),
+    ],
+)
+def test_an_extension_that_would_fail_in_every_run_is_refused(
+    options: dict[str, Any], code: str, named: str
+) -> None:
+    given = {"name": "notes/v2", "of": "notes/v1", "fields": length, **options}
+    with pytest.raises(DeclarationError) as caught:
+        extended_version(**given)
+    _assert_declaration(caught.value, given["name"], code, named)
+
+
+def _assert_declaration(error: DeclarationError, version: str, code: str, named: str) -> None:
+    assert (error.version, error.code) == (version, code)
+    assert named in str(error)
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "named"),
+    [
+        ({"name": "notes/v1"}, "same-version", "notes/v1"),
+        ({"name": "words/v1"}, "same-version", "words/v1"),
+        ({"once": True}, "conflicting-arguments", "notes/v1 and words/v1"),
+        ({"on_collision": "rename"}, "invalid-choice", "'rename'"),
+        ({"on_collision": "prefix"}, "missing-argument", "prefix"),
+        ({"how": "left"}, "missing-argument", "how"),
+        ({"sample": 9, "limit": 9}, "conflicting-arguments", "sample"),
+        ({"where": length, "sample": 9}, "conflicting-arguments", "sample"),
+        ({"mode": "lazy"}, "invalid-choice", "'lazy'"),
+        ({"mode": "virtual", "on": "id", "limit": 9}, "conflicting-arguments", "on, limit"),
+        ({"mode": "virtual", "fields": length}, "conflicting-arguments", "fields"),
+        ({"target_bytes": 0}, "out-of-range", "target_bytes"),
+        ({"budget_bytes": 0}, "out-of-range", "budget_bytes"),
+        ({"compression": "zlib"}, "unsupported-compression", "ZLIB"),
+        ({"fields": bare}, "undeclared-udf", "'bare'"),
+        ({"expectations": "no_such.json"}, "suite-not-found", "no_such.json"),
+    ],
+)
+def test_a_combination_that_would_fail_in_every_run_is_refused(
+    options: dict[str, Any], code: str, named: str
+) -> None:
+    given = {"name": "pairs/v1", "left": "notes/v1", "right": "words/v1", **options}
+    with pytest.raises(DeclarationError) as caught:
+        combined_version(**given)
+    _assert_declaration(caught.value, given["name"], code, named)
+
+
+@pytest.mark.parametrize(
+    ("options", "code"),
+    [
+        ({"format": "xml"}, "invalid-choice"),
+        ({"pattern": "/x/*.csv"}, "invalid-pattern"),
+    ],
+)
+def test_a_landing_folder_that_cannot_be_looked_into_is_refused(
+    options: dict[str, Any], code: str
+) -> None:
+    with raises(InvalidArgumentError, code):
+        LandingFolder("landing", **options)
+
+
+def test_a_schedule_that_never_comes_is_refused() -> None:
+    with pytest.raises(dg.DagsterInvalidDefinitionError, match=r"cron"):
+        appended_version("notes/v1", schema=SCHEMA, landing=HERE, cron="every day")

@@ -1,0 +1,148 @@
+"""Progress in the log of a run: when a line is written, and what it says."""
+
+import json
+import re
+from itertools import count
+from pathlib import Path
+
+import dagster as dg
+
+import shardline
+from shardline import Progress, Threads, Version
+from shardline.dagster.versions.progress import log_progress, logging_engine
+
+MB = 1024 * 1024
+
+
+class Lines:
+    """A log that keeps its lines."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def info(self, line: str, /) -> None:
+        self.lines.append(line)
+
+
+class Clock:
+    """A clock that is set by hand."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_what_is_done_at_once_writes_no_line() -> None:
+    log, clock = Lines(), Clock()
+    hear = log_progress(log, clock=clock)
+    hear(Progress("appending", "a", 0, 10, 0))
+    clock.now += 1.9
+    hear(Progress("appending", "a", 10, 10, 5))
+    assert log.lines == []
+
+
+def test_the_first_line_comes_after_two_seconds_and_the_next_ten_later() -> None:
+    log, clock = Lines(), Clock()
+    hear = log_progress(log, clock=clock)
+    times = []
+    for tick in range(400):
+        clock.now = 100 + tick / 10
+        written = len(log.lines)
+        hear(Progress("appending", "a", tick * MB, 400 * MB, tick))
+        times += [tick / 10] * (len(log.lines) - written)
+    assert times == [2.0, 12.0, 22.0, 32.0]
+
+
+def test_a_line_tells_step_share_rows_rate_and_time_left() -> None:
+    log, clock = Lines(), Clock()
+    hear = log_progress(log, clock=clock)
+    hear(Progress("appending", "a", 0, 100 * MB, 0))
+    hear(Progress("appending", "b", 0, 300 * MB, 0))
+    clock.now += 2
+    hear(Progress("appending", "a", 100 * MB, 100 * MB, 12_000))
+    parts = ["25% of 400.0 MB", "12,000 rows", "6,000 rows/s", "50.0 MB/s"]
+    left = "about 6 s left"
+    assert log.lines == [f"appending: {', '.join([*parts, left])}"]
+    clock.now += 98
+    hear(Progress("appending", "b", MB, 300 * MB, 0))
+    assert log.lines[1].endswith(" 5 min left")
+    clock.now += 20_000
+    hear(Progress("appending", "b", 2 * MB, 300 * MB, 0))
+    assert re.findall(r"(\d+) h (\d+) min", log.lines[2]) == [("16", "19")]
+
+
+def test_where_the_end_is_not_known_neither_share_nor_time_left_is_told() -> None:
+    log, clock = Lines(), Clock()
+    hear = log_progress(log, clock=clock)
+    hear(Progress("appending", "a", 0, None, 0))
+    clock.now += 4
+    hear(Progress("appending", "a", 2 * MB, None, 1))
+    (line,) = log.lines
+    assert line.split(", ") == ["appending: 2.0 MB", "1 row", "0 rows/s", "512.0 KB/s"]
+
+
+def test_a_new_step_is_measured_by_itself_and_does_not_write_more_often() -> None:
+    log, clock = Lines(), Clock()
+    hear = log_progress(log, clock=clock)
+    hear(Progress("identifying", "a", 0, 10 * MB, 0))
+    clock.now += 3
+    hear(Progress("identifying", "a", 9 * MB, 10 * MB, 0))
+    hear(Progress("appending", "a", 0, 10 * MB, 0))
+    clock.now += 9
+    hear(Progress("appending", "a", 1 * MB, 10 * MB, 10))
+    clock.now += 1
+    hear(Progress("appending", "a", 5 * MB, 10 * MB, 10))
+    expected = [
+        "identifying: 90% of 10.0 MB, 3.0 MB/s, about 0 s left",
+        "appending: 50% of 10.0 MB, 10 rows, 1 rows/s, 512.0 KB/s, about 10 s left",
+    ]
+    assert log.lines == expected
+
+
+def rows_files(folder: Path) -> list[Path]:
+    paths = [folder / f"{name}.jsonl" for name in "abcde"]
+    for first, path in enumerate(paths):
+        path.write_text("".join(json.dumps({"x": first + n}) + "\n" for n in range(100)))
+    return paths
+
+
+def test_the_engine_tells_the_share_of_all_files_not_only_of_those_begun(tmp_path: Path) -> None:
+    log, ticks = Lines(), count(0, 3)
+    paths = rows_files(tmp_path)
+    heard: list[Progress] = []
+    report = shardline.append(
+        Version(tmp_path / "root", "digits/v1"),
+        paths,
+        engine=logging_engine(log, Threads(1), clock=lambda: float(next(ticks))),
+        progress=heard.append,
+    )
+    assert report.records == 500
+    total = sum(path.stat().st_size for path in paths)
+    sizes = {line.split(" of ")[1].split(",")[0] for line in log.lines}
+    assert sizes == {f"{total / 1024:.1f} KB"}
+    steps = {line.split(":")[0] for line in log.lines}
+    assert steps <= {"identifying", "appending"}
+    assert len(log.lines) > 1
+    assert {told.step for told in heard} == {"identifying", "appending"}
+
+
+def test_threads_write_into_the_log_of_a_real_run(tmp_path: Path) -> None:
+    paths = rows_files(tmp_path)
+
+    @dg.asset
+    def digits_v1(context: dg.AssetExecutionContext) -> None:
+        ticks = count(0, 11)
+        shardline.append(
+            Version(tmp_path / "root", "digits/v1"),
+            paths,
+            engine=Threads(2),
+            progress=log_progress(context.log, clock=lambda: float(next(ticks))),
+        )
+
+    with dg.DagsterInstance.ephemeral() as instance:
+        result = dg.materialize([digits_v1], instance=instance)
+        assert result.success
+        messages = [event.user_message for event in instance.all_logs(result.run_id)]
+    assert [line for line in messages if line.startswith("appending: ") and line.endswith(" left")]

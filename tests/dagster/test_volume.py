@@ -1,0 +1,90 @@
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import pytest
+
+import shardline
+from shardline.dagster.checks.volume import volume
+from tests.dagster.rows import NAME, append_rows, digits
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from shardline.dagster.checks.outcome import Verdict
+
+
+def volume_of(root: Path, *counts: int) -> Verdict:
+    version = append_rows(root, *[digits(0, count) for count in counts])
+    return volume(version, version.newest())
+
+
+def test_the_first_append_is_as_usual(tmp_path: Path) -> None:
+    verdict = volume_of(tmp_path, 30)
+    assert verdict.passed
+    assert re.findall(r"\d+", verdict.description) == ["30"]
+    assert verdict.metadata == {"added_rows": 30, "total_rows": 30, "appends_compared": 0}
+
+
+def test_an_append_is_held_against_those_before_it(tmp_path: Path) -> None:
+    verdict = volume_of(tmp_path, 20, 30, 50, 45)
+    assert (verdict.passed, verdict.warns) == (True, False)
+    assert re.findall(r"\d+", verdict.description) == ["45", "30", "20", "50", "3"]
+    assert verdict.metadata == {
+        "added_rows": 45,
+        "total_rows": 145,
+        "appends_compared": 3,
+        "usual_rows": 30.0,
+        "usual_spread": 10.0,
+    }
+
+
+@pytest.mark.parametrize(
+    ("added", "told"),
+    [(300, "10 times"), (3, "a tenth"), (1, "a tenth"), (299, ""), (4, "")],
+)
+def test_ten_times_the_usual_and_a_tenth_of_it_warn(tmp_path: Path, added: int, told: str) -> None:
+    verdict = volume_of(tmp_path, 30, 30, 30, added)
+    assert (verdict.passed, verdict.warns) == (not told, bool(told))
+    assert verdict.description.startswith(told)
+    assert verdict.metadata["added_rows"] == added
+
+
+def test_two_appends_are_too_few_to_know_what_is_usual(tmp_path: Path) -> None:
+    assert volume_of(tmp_path, 2, 2, 300).passed
+
+
+def test_twenty_appends_are_looked_at_and_none_after_the_snapshot(tmp_path: Path) -> None:
+    counts = [100, *[5] * 11, *[7] * 11, 9]
+    version = append_rows(tmp_path, *[digits(0, count) for count in counts])
+    verdict = volume(version, version.snapshot(23))
+    assert verdict.metadata["appends_compared"] == 20
+    assert (verdict.metadata["added_rows"], verdict.metadata["usual_rows"]) == (7, 6.0)
+    assert re.findall(r"\d+", verdict.description) == ["7", "6", "5", "7", "20"]
+
+
+def test_what_was_rejected_is_not_usual(tmp_path: Path) -> None:
+    version = append_rows(tmp_path, digits(0, 10), digits(0, 11), digits(0, 12), digits(0, 900))
+    version.reject(4, reason="for this test")
+    append_rows(tmp_path, digits(0, 13))
+    version = shardline.Version(tmp_path, NAME)
+    verdict = volume(version, version.newest())
+    assert (verdict.metadata["appends_compared"], verdict.metadata["usual_rows"]) == (3, 11.0)
+
+
+def test_what_brings_no_rows_is_not_judged(tmp_path: Path) -> None:
+    version = append_rows(tmp_path, digits(0, 30), digits(0, 30))
+    shardline.check_version(version)
+    shardline.rebuild(version)
+    verdict = volume(version, version.newest())
+    assert verdict.passed
+    assert "'rebuild'" in verdict.description
+    assert verdict.metadata["added_rows"] == 0
+
+
+def test_the_log_alone_is_read(tmp_path: Path) -> None:
+    version = append_rows(tmp_path, digits(0, 30), digits(0, 30))
+    for shard in (tmp_path / "digits" / "shards").iterdir():
+        shard.unlink()
+    assert volume(version, version.newest()).metadata["added_rows"] == 30
