@@ -65,9 +65,10 @@ torture: $(STAMP) ## Run every case of every sweep: kills, faults, flipped bits,
 fuzz: $(STAMP) ## Feed mutated files to the operations (MINUTES=10, ARGS="parquet" for some)
 	@$(BIN)/python -m tests.fuzz --minutes $(or $(MINUTES),10) $(ARGS)
 
-check: $(STAMP) ## Lint, formatting and types
+check: $(STAMP) ## Lint, formatting, layers and types
 	@$(BIN)/ruff check
 	@$(BIN)/ruff format --check
+	@$(BIN)/lint-imports
 	@$(BIN)/mypy
 
 bench: $(STAMP) ## Compare our speed with TensorFlow's and with the limit

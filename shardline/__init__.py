@@ -81,7 +81,7 @@ if TYPE_CHECKING:
     )
     from shardline.udf import batch_fields, joined_fields, record_fields, tensor_fields
 
-__version__ = "0.1.0"
+from shardline.release import __version__
 
 _HOMES = {
     "shardline.errors": (

@@ -166,7 +166,7 @@ def audit(
             sources=not no_sources,
             deep=_deep(sample, seed, fields, tables) if deep else None,
             since=asked,
-            instance=instance,
+            recorded=instance,
             recorded_root=recorded_root,
             workers=workers,
             progress=progress,
@@ -248,10 +248,10 @@ def _instance(home: Path | None) -> Iterator[Any]:
     if home is None:
         yield None
         return
-    from shardline.lineage.auditing.dagster_record import open_instance
+    from shardline.dagster.materializations import InstanceRecords, open_instance
 
     with open_instance(home) as instance:
-        yield instance
+        yield InstanceRecords(instance)
 
 
 @contextmanager

@@ -18,8 +18,8 @@ from shardline.cli.references import (
 from shardline.cli.schema_file import declaration
 from shardline.cli.skipped import with_skipped
 from shardline.cli.source_arguments import find_sources
-from shardline.cli.spec_text import spec_text
 from shardline.cli.tables import plain_console, plain_table
+from shardline.schema.spec_text import spec_text
 from shardline.text import counted, escaped
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from shardline.cli.errors import UsageError
 from shardline.cli.json_forms import snapshot_json
 from shardline.cli.options import json_option, root_option
 from shardline.cli.references import find_snapshot, open_root, open_version, parse_reference
-from shardline.cli.spec_text import parse_text, spec_text
+from shardline.schema.spec_text import parse_text, spec_text
 from shardline.text import counted
 
 if TYPE_CHECKING:

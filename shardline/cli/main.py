@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from shardline import __version__
+from shardline.release import __version__
 from shardline.cli.append import append, reland
 from shardline.cli.audit import audit
 from shardline.cli.check import check

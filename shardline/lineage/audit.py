@@ -28,9 +28,8 @@ from shardline.tfrecord.reader import DEFAULT_LIMITS
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from dagster import DagsterInstance
-
     from shardline.lineage.auditing.audited_logs import History
+    from shardline.lineage.auditing.dagster_record import DagsterRecords
     from shardline.lineage.auditing.deep import Deep, LeftOut
     from shardline.lineage.auditing.listed import ShardToRead
     from shardline.lineage.findings import Finding
@@ -77,7 +76,7 @@ def audit(
     sources: bool = True,
     deep: Deep | None = None,
     since: datetime | int | None = None,
-    instance: DagsterInstance | None = None,
+    recorded: DagsterRecords | None = None,
     recorded_root: str | None = None,
     limits: Limits = DEFAULT_LIMITS,
     workers: int | None = None,
@@ -91,7 +90,7 @@ def audit(
     is looked at, by a listing, and without `sources` the files that records came from are not
     looked for. With `since`, a time or the number of a snapshot, only findings about entries from
     then on are given, and only shards that landed or were brought back since are read. With a
-    Dagster `instance`, what it recorded is held against the logs; `recorded_root` is where the
+    Dagster records, `recorded`, these are compared with the logs; `recorded_root` is where the
     datasets lay then, if this is a copy of them. `progress` is told a step, how far it is, and of
     how much. No entry may be of a later time than `now`, by the clock here unless told.
     """
@@ -101,7 +100,7 @@ def audit(
         sources,
         deep,
         since,
-        instance,
+        recorded,
         recorded_root,
         limits,
         workers,
@@ -119,7 +118,7 @@ class _Asked:
     sources: bool
     deep: Deep | None
     since: datetime | int | None
-    instance: DagsterInstance | None
+    recorded: DagsterRecords | None
     recorded_root: str | None
     limits: Limits
     workers: int | None
@@ -136,12 +135,12 @@ def _audited(catalog: Catalog, names: Sequence[str] | None, asked: _Asked) -> Au
     found = list(_of_logs(read, logs, first, asked))
     found += [one for history in lower for one in log_findings(history, asked.now)]
     unknown: tuple[str, ...] = ()
-    if asked.instance is not None:
+    if asked.recorded is not None:
         from shardline.lineage.auditing.dagster_record import (  # noqa: PLC0415 - it is about Dagster
             compare_with_dagster,
         )
 
-        compared = compare_with_dagster(audited, logs, asked.instance, asked.recorded_root)
+        compared = compare_with_dagster(audited, logs, asked.recorded, asked.recorded_root)
         found += compared.findings
         unknown = compared.unknown
     listed = [one for history in read for one in shards_to_read(history, first[history.name])]

@@ -10,7 +10,6 @@ from datetime import UTC, datetime
 from threading import RLock
 from typing import TYPE_CHECKING, ClassVar
 
-from shardline import __version__
 from shardline.errors import (
     BadNameError,
     ConflictError,
@@ -39,6 +38,7 @@ from shardline.log.model import Checks, Input, Maker
 from shardline.log.publication import is_published
 from shardline.log.snapshot import StoredSnapshot
 from shardline.log.state import BRINGS_BACK, REJECTION
+from shardline.release import __version__
 from shardline.schema.schema import Schema
 from shardline.storage import check_name, object_uri, open_store
 

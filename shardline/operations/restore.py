@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from shardline import __version__
 from shardline.errors import CondemnedShardError
 from shardline.log.changes import Restore, next_entry
 from shardline.log.model import Maker
@@ -13,6 +12,7 @@ from shardline.log.snapshot import diff
 from shardline.log.version import Origin, StoredVersion, refuse_no_version, utc_now
 from shardline.provenance.dependencies import layers_below, read_directly
 from shardline.provenance.pins import hold_inputs
+from shardline.release import __version__
 
 if TYPE_CHECKING:
     from shardline.log.entry import Entry

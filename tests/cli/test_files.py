@@ -8,9 +8,9 @@ import pytest
 import tensorflow as tf
 
 from shardline.api import Version
-from shardline.cli.spec_text import spec_text
 from shardline.log.model import Checks
 from shardline.schema.schema import Feature, Schema
+from shardline.schema.spec_text import spec_text
 from shardline.schema.tf_spec import from_tf_spec, to_tf_spec
 from tests.cli.datasets import file_of, land, landed, on, write_rows
 from tests.kernel.frames import framed

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import dagster as dg
 
+from shardline.dagster.materializations import InstanceRecords
 from shardline.lineage.audit import audit
 from shardline.provenance.catalog import Catalog
 from tests.dagster.platforms import GROWING, REBUILT, Platform
@@ -19,13 +20,13 @@ def test_what_runs_made_agrees_with_what_dagster_recorded(
     assert notes.run(instance, GROWING).success
     assert notes.run(instance, REBUILT).success
     root = notes.folder / "root"
-    report = audit(Catalog(root), instance=instance)
+    report = audit(Catalog(root), recorded=InstanceRecords(instance))
     assert (report.findings, report.versions) == ((), ("notes/single", "notes/v1"))
     _cut_off(root / "notes/single/log", notes.version("notes/single").newest().entry)
-    (found,) = audit(Catalog(root), instance=instance).findings
+    (found,) = audit(Catalog(root), recorded=InstanceRecords(instance)).findings
     assert (found.kind, found.place) == ("event-without-snapshot", "snapshot 2")
     shutil.rmtree(root / "notes/single")
-    (gone,) = audit(Catalog(root), instance=instance).findings
+    (gone,) = audit(Catalog(root), recorded=InstanceRecords(instance)).findings
     assert (gone.kind, gone.version) == ("event-without-snapshot", "notes/single")
 
 

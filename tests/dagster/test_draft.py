@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import shardline
-from shardline.dagster.draft import main
+from shardline.cli.draft import main
 from shardline.dagster.expectations.check import judge
 from shardline.dagster.expectations.profile import Numbers
 from shardline.dagster.expectations.sample import sample
@@ -112,7 +112,7 @@ def test_a_version_that_is_not_there_is_a_clear_error(tmp_path: Path) -> None:
 def test_the_help_teaches() -> None:
     text = CliRunner().invoke(main, ["--help"]).output
     for taught in (
-        "python -m shardline.dagster.draft digits/v1",
+        "python -m shardline.cli.draft digits/v1",
         "critical",
         "warning",
         "NAME__len",

@@ -219,7 +219,7 @@ def test_a_suite_that_is_not_there_is_named_with_the_command_that_drafts_it(
     path = tmp_path / "none.json"
     with raises(SuiteError, "suite-not-found", path=str(path)) as caught:
         judge(snapshot, path, docs=None)
-    command = f"`python -m shardline.dagster.draft digits/v1 --output {path}`"
+    command = f"`python -m shardline.cli.draft digits/v1 --output {path}`"
     assert command in str(caught.value.hint)
 
 

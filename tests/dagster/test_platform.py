@@ -85,7 +85,7 @@ def test_a_version_that_is_declared_twice_is_refused() -> None:
 def test_a_suite_that_is_not_there_is_refused_with_the_command_that_drafts_one() -> None:
     with raises(DeclarationError, "suite-not-found", version="notes/v1") as caught:
         appended_version("notes/v1", schema=SCHEMA, landing=HERE, expectations="no_such.json")
-    assert "shardline.dagster.draft notes/v1 --output" in str(caught.value.hint)
+    assert "shardline.cli.draft notes/v1 --output" in str(caught.value.hint)
     assert str(caught.value.path).endswith("no_such.json")
 
 

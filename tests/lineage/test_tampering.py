@@ -15,6 +15,7 @@ import dagster as dg
 import pytest
 
 from shardline.api import Version
+from shardline.dagster.materializations import InstanceRecords
 from shardline.dagster.naming import asset_key, asset_name
 from shardline.dagster.versions.materialization import materialization
 from shardline.errors import UnreadableSnapshotError, WrongShardError
@@ -639,7 +640,7 @@ def report(instance: dg.DagsterInstance, root: Root, name: str) -> None:
 def test_an_untouched_history_agrees_with_what_dagster_recorded(
     root: Root, instance: dg.DagsterInstance
 ) -> None:
-    assert root.findings(instance=instance) == []
+    assert root.findings(recorded=InstanceRecords(instance)) == []
 
 
 def test_dagster_calls_versions_as_the_assets_do() -> None:
@@ -652,7 +653,7 @@ def test_a_log_that_was_written_anew_is_told_by_the_dagster_record(
 ) -> None:
     log_written_anew(root)
     assert root.findings(BASE) == []  # the log by itself is in order
-    assert ("dagster-differs", BASE) in root.kinds(BASE, instance=instance)
+    assert ("dagster-differs", BASE) in root.kinds(BASE, recorded=InstanceRecords(instance))
 
 
 def test_other_content_in_the_place_of_a_snapshot_is_told_by_the_dagster_record(
@@ -666,7 +667,7 @@ def test_other_content_in_the_place_of_a_snapshot_is_told_by_the_dagster_record(
         source = json_lines(root.folder.parent / f"{label}.jsonl", rows(0, 3))
         append(version, source, schema=SCHEMA, reland=True)
         assert check_version(version).ok
-    found = root.findings(BASE, instance=instance)
+    found = root.findings(BASE, recorded=InstanceRecords(instance))
     assert ("dagster-differs", "snapshot 1") in {(one.kind, one.place) for one in found}
     assert ("event-without-snapshot", "snapshot 4") in {(one.kind, one.place) for one in found}
 
@@ -679,7 +680,7 @@ def test_entries_that_were_cut_off_are_told_by_the_dagster_record(root: Root) ->
     for number in range(last.entry, version.state.number + 1):
         root.entry_file(number, PAIRS).unlink()
     assert root.findings(PAIRS) == []  # a chain does not tell that its end is missing
-    (found,) = root.findings(PAIRS, instance=instance)
+    (found,) = root.findings(PAIRS, recorded=InstanceRecords(instance))
     assert (found.kind, found.version) == ("event-without-snapshot", PAIRS)
     assert found.place == f"snapshot {last.number}"
 
@@ -689,7 +690,7 @@ def test_a_log_that_is_gone_altogether_is_told_by_the_dagster_record(
 ) -> None:
     for path in (root.folder / RENAMED / "log").iterdir():
         path.unlink()
-    assert ("event-without-snapshot", RENAMED) in root.kinds(instance=instance)
+    assert ("event-without-snapshot", RENAMED) in root.kinds(recorded=InstanceRecords(instance))
 
 
 def test_an_event_without_a_snapshot_is_named(root: Root, instance: dg.DagsterInstance) -> None:
@@ -697,7 +698,7 @@ def test_an_event_without_a_snapshot_is_named(root: Root, instance: dg.DagsterIn
     event = materialization(asset_key(BASE), version, version.newest(), added_rows=0)
     told = {**event.metadata, "snapshot": dg.MetadataValue.int(99)}
     instance.report_runless_asset_event(event._replace(metadata=told))
-    (found,) = root.findings(instance=instance)
+    (found,) = root.findings(recorded=InstanceRecords(instance))
     assert (found.kind, found.version, found.place) == (
         "event-without-snapshot",
         BASE,
@@ -712,7 +713,7 @@ def test_a_snapshot_that_dagster_was_not_told_of_is_named(
     source = json_lines(root.folder.parent / "more.jsonl", rows(200, 203))
     append(version, source)
     assert check_version(version).ok
-    (found,) = root.findings(instance=instance)
+    (found,) = root.findings(recorded=InstanceRecords(instance))
     assert (found.severity, found.kind) == ("warning", "unreported-snapshot")
     assert found.place == f"snapshot {version.newest().number}"
 
@@ -721,7 +722,7 @@ def test_events_of_another_root_are_not_held_against_this_one(
     root: Root, instance: dg.DagsterInstance, tmp_path: Path
 ) -> None:
     moved = root.copied(tmp_path / "moved")
-    found = moved.findings(instance=instance)
+    found = moved.findings(recorded=InstanceRecords(instance))
     assert {(one.severity, one.kind) for one in found} == {("note", "other-root")}
 
 
@@ -729,7 +730,7 @@ def test_a_copy_is_compared_if_the_root_that_dagster_knows_is_named(
     root: Root, instance: dg.DagsterInstance, tmp_path: Path
 ) -> None:
     moved = root.copied(tmp_path / "moved")
-    options = {"instance": instance, "recorded_root": str(root.folder)}
+    options = {"recorded": InstanceRecords(instance), "recorded_root": str(root.folder)}
     assert moved.findings(**options) == []
     log_written_anew(moved)
     assert ("dagster-differs", BASE) in moved.kinds(**options)
@@ -743,7 +744,7 @@ def test_a_record_that_knows_nothing_of_what_its_runs_made_is_named(tmp_path: Pa
     rebuild(version, into=other)
     assert check_version(other).ok
     instance = dg.DagsterInstance.ephemeral()
-    report = audit(Catalog(tmp_path / "root"), instance=instance)
+    report = audit(Catalog(tmp_path / "root"), recorded=InstanceRecords(instance))
     (found,) = report.findings
     assert (found.severity, found.kind, found.version) == ("warning", "unrecorded-version", BASE)
     assert re.findall(r"\d+", found.detail) == ["1", "1"]

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import dagster as dg
 from pydantic import Field
 
+from shardline.dagster.materializations import InstanceRecords
 from shardline.dagster.naming import asset_key
 from shardline.dagster.resources import ShardlineResource
 from shardline.dagster.web.report_pages import page_link
@@ -57,7 +58,9 @@ def audit_asset(versions: Sequence[str]) -> dg.AssetsDefinition:
 
         catalog = Catalog(shardline.root)
         read = config.read_shards
-        report = audit(catalog, shards=read, sources=read, instance=context.instance)
+        report = audit(
+            catalog, shards=read, sources=read, recorded=InstanceRecords(context.instance)
+        )
         for finding in report.findings[:_SHOWN]:
             context.log.warning("%s %s: %s", finding.version, finding.place, finding.detail)
         reports = Path(shardline.reports)

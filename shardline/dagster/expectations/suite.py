@@ -102,9 +102,7 @@ def read_suite(path: Path, version: str = "DATASET/VERSION") -> Suite:
     Whether Great Expectations accepts the arguments shows when the suite is used. `version` is
     named in the command that drafts a suite which is not there.
     """
-    drafts = Hint.of(
-        f"to draft one, run `python -m shardline.dagster.draft {version} --output {path}`"
-    )
+    drafts = Hint.of(f"to draft one, run `python -m shardline.cli.draft {version} --output {path}`")
     try:
         told = json.loads(path.read_bytes())
     except FileNotFoundError:

@@ -11,7 +11,7 @@ from zoneinfo import available_timezones
 import dagster as dg
 from pydantic import Field
 
-from shardline import __version__
+from shardline.release import __version__
 from shardline.api import Version
 from shardline.arguments import TARGET_BYTES
 from shardline.dagster.automation.landing import append_schedule, landing_sensor

@@ -9,7 +9,7 @@ from typing import get_args
 import dagster as dg
 from pydantic import Field
 
-from shardline import __version__
+from shardline.release import __version__
 from shardline.api import Snapshot, Version
 from shardline.arguments import TARGET_BYTES
 from shardline.dagster.resources import ShardlineResource

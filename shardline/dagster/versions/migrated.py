@@ -9,7 +9,7 @@ from typing import Any
 import dagster as dg
 from pydantic import Field
 
-from shardline import __version__
+from shardline.release import __version__
 from shardline.api import Version
 from shardline.arguments import validate_share
 from shardline.dagster.resources import ShardlineResource

@@ -7,7 +7,7 @@ from pathlib import Path
 import dagster as dg
 from pydantic import Field
 
-from shardline import __version__
+from shardline.release import __version__
 from shardline.api import Snapshot
 from shardline.dagster.resources import ShardlineResource
 from shardline.dagster.versions.definition import (

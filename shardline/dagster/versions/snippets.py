@@ -6,8 +6,8 @@ import shlex
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from shardline.cli.spec_text import parse_text, spec_text
 from shardline.errors import ShardlineError
+from shardline.schema.spec_text import parse_text, spec_text
 
 if TYPE_CHECKING:
     from shardline import Snapshot

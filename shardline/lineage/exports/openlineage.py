@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import NAMESPACE_URL, UUID, uuid5
 
-from shardline import __version__
 from shardline.errors import PackageMissingError
 from shardline.hints import Hint
 from shardline.lineage.exports.openlineage_facets import Facets
 from shardline.log.state import RESERVED_CHECKS
 from shardline.provenance.consumers import CONSUME
+from shardline.release import __version__
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

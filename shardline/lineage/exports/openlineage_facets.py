@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from shardline import __version__
 from shardline.log.model import Totals
 from shardline.log.state import RESERVED_CHECKS
+from shardline.release import __version__
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping

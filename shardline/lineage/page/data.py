@@ -7,7 +7,6 @@ from datetime import UTC, datetime
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from shardline import __version__
 from shardline.errors import ShardlineError
 from shardline.lineage.page.fields import fields_of
 from shardline.lineage.page.history import Known, history_of
@@ -16,6 +15,7 @@ from shardline.lineage.page.model import Edge, FindingRow, Graph, Node, ReportPa
 from shardline.lineage.page.words import second, shown
 from shardline.log.entry import Entry
 from shardline.operations.history import history
+from shardline.release import __version__
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

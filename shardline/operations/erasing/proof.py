@@ -9,7 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from shardline import __version__
 from shardline.errors import VersionMissingError
 from shardline.log.version import utc_now
 from shardline.operations.erasing.condition import Readable
@@ -26,6 +25,7 @@ from shardline.operations.erasing.origins import origin_holders
 from shardline.operations.erasing.quarantined import look_through, quarantine_holders
 from shardline.operations.erasing.relations import erased_before, relations_of, spread
 from shardline.provenance.retainers import plain_command
+from shardline.release import __version__
 from shardline.storage import check_name, open_store
 
 if TYPE_CHECKING:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from shardline import __version__
 from shardline.provenance.retainers import plain_command, vacuum_command
+from shardline.release import __version__
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

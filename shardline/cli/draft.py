@@ -1,4 +1,4 @@
-"""The command that drafts the suite of a version: `python -m shardline.dagster.draft digits/v1`."""
+"""The command that drafts the suite of a version: `python -m shardline.cli.draft digits/v1`."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -31,9 +31,9 @@ _ABOUT = {
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog="""\b
 Examples:
-  python -m shardline.dagster.draft digits/v1 --root .demo/root
-  python -m shardline.dagster.draft digits/v1 --snapshot 7 --force
-  python -m shardline.dagster.draft digits/v1 --output /tmp/digits.json
+  python -m shardline.cli.draft digits/v1 --root .demo/root
+  python -m shardline.cli.draft digits/v1 --snapshot 7 --force
+  python -m shardline.cli.draft digits/v1 --output /tmp/digits.json
 
 What the schema promises is drafted as critical: that columns are there, that no value is missing
 where one is required, labels, fixed lengths. If such an expectation fails, the snapshot is
@@ -156,4 +156,4 @@ def _word(one: Expected) -> str:
 
 
 if __name__ == "__main__":
-    main(prog_name="python -m shardline.dagster.draft")
+    main(prog_name="python -m shardline.cli.draft")
