@@ -47,7 +47,7 @@ if (
     os.environ["TMPDIR"] = str(_MEMORY)
     tempfile.tempdir = None
 
-PLATFORM = ("assets", "checks", "dagster_project")
+PLATFORM = ("dagster",)
 """Folders whose tests import Dagster and Great Expectations, which takes seconds."""
 
 

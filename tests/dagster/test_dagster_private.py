@@ -41,7 +41,7 @@ PRIVATE = re.compile(
 
 
 def test_private_names_are_in_one_module() -> None:
-    private = ROOT / "dagster_project" / "dagster_private.py"
+    private = ROOT / "shardline" / "dagster" / "private.py"
     paths = [path for package in PACKAGES for path in (ROOT / package).rglob("*.py")]
     assert [path for path in paths if PRIVATE.search(path.read_text())] == [private]
 
@@ -50,7 +50,7 @@ def test_no_private_attribute_is_used() -> None:
     """The platform reads private attributes of its own objects only, and of named tuples."""
     ours = {"self", "cls"}
     found = []
-    for path in (ROOT / "dagster_project").rglob("*.py"):
+    for path in (ROOT / "shardline" / "dagster").rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Attribute) and re.match("_[a-z]", node.attr):
                 owner = node.value.id if isinstance(node.value, ast.Name) else ""
