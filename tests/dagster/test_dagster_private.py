@@ -47,10 +47,14 @@ def test_private_names_are_in_one_module() -> None:
 
 
 def test_no_private_attribute_is_used() -> None:
-    """The platform reads private attributes of its own objects only, and of named tuples."""
+    """The integration reads private attributes of its own objects only, and of named tuples.
+
+    Great Expectations, whose private names are in expectations/engine.py, does not count.
+    """
     ours = {"self", "cls"}
     found = []
-    for path in (ROOT / "shardline" / "dagster").rglob("*.py"):
+    folder = ROOT / "shardline" / "dagster"
+    for path in set(folder.rglob("*.py")) - {folder / "expectations" / "engine.py"}:
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Attribute) and re.match("_[a-z]", node.attr):
                 owner = node.value.id if isinstance(node.value, ast.Name) else ""
