@@ -257,11 +257,14 @@ class CellRows:
         if len(self.data) >= LARGEST_OFFSET or not self._is_ended():
             return None
         kinds = dict.fromkeys(self.names, pa.string())
+        # Arrow skips a byte order mark, which is text anywhere but at the start of a file.
+        is_mark = self.data.startswith(BYTE_ORDER_MARK)
+        data = BYTE_ORDER_MARK + self.data if is_mark else self.data
         try:
             table = pyarrow.csv.read_csv(
-                pa.BufferReader(self.data),
+                pa.BufferReader(data),
                 pyarrow.csv.ReadOptions(
-                    use_threads=False, column_names=self.names, block_size=len(self.data) + 1
+                    use_threads=False, column_names=self.names, block_size=len(data) + 1
                 ),
                 pyarrow.csv.ParseOptions(newlines_in_values=True),
                 pyarrow.csv.ConvertOptions(column_types=kinds, strings_can_be_null=False),

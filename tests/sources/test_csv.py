@@ -103,6 +103,14 @@ def test_quotes_inside_of_cells_are_signs_like_others(tmp_path: Path) -> None:
     assert cells('a"b,"c""d",') == ['a"b', 'c"d', ""]
 
 
+@pytest.mark.parametrize("more", [b"", b'"two\nlines",4\n'])
+def test_byte_order_mark_after_header_is_text(tmp_path: Path, more: bytes) -> None:
+    text = "\ufefft,n\n\ufeffone,1\n\ufefftwo,2\n".encode() + more
+    found = take(as_source(made(tmp_path / "a.csv", text)), SCHEMA)
+    values = read_back(tmp_path, SCHEMA, found.data)["t"]
+    assert values[:2] == [["\ufeffone".encode()], ["\ufefftwo".encode()]]
+
+
 def test_good_rows_are_the_same_beside_a_bad_one(tmp_path: Path) -> None:
     rows = b"".join(b'%d,%d.5,"te""xt %d"\n' % (at, at, at) for at in range(500))
     good = take(as_source(made(tmp_path / "a.csv", b"n,f,t\n" + rows)), SCHEMA)

@@ -329,7 +329,7 @@ def taken(path: Path, numbers: list[int], piece_bytes: int = 100) -> list[bytes]
     """The payloads of records that are read together."""
     found = []
     with IndexedFile(path) as file:
-        for data, starts, lengths in file.frames(np.array(numbers), piece_bytes):
+        for data, starts, lengths in file.frames(np.array(numbers, np.int64), piece_bytes):
             spans = zip(starts.tolist(), lengths.tolist(), strict=True)
             found += [data[start : start + length] for start, length in spans]
     return found

@@ -54,6 +54,7 @@ import time
 import warnings
 from collections import Counter, defaultdict
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -96,6 +97,13 @@ SHARED_CALLS = WRITING | {"open", "openat"}
 # Random parts of names: 8 hexadecimal digits or more, unless they look like a number with leading
 # zeros, and what Python's tempfile makes.
 VOLATILE = r"(?<![0-9a-f])(?!00000)[0-9a-f]{8,}|\btmp[a-z0-9_]{8}\b"
+
+_AIMS = 5
+"""Most runs of one point: the order in which a command syncs files may vary."""
+
+
+class AimError(HarnessError):
+    """A fault hit another call than the one it was for."""
 
 
 @dataclass(frozen=True)
@@ -272,6 +280,13 @@ class Sweep:
         """Run the command on a fresh folder with one fault, which must hit the call it is for."""
         return self._traced(point)[0]
 
+    def _run_aimed(self, point: Point) -> Outcome:
+        """Run the command until the fault hits its call: files may be synced in another order."""
+        for _ in range(_AIMS - 1):
+            with suppress(AimError):
+                return self.run(point)
+        return self.run(point)
+
     def failures(self, points: Sequence[Point], seconds: float = math.inf) -> list[Failure]:
         """Run and judge the command without a fault and these points; return what went wrong.
 
@@ -291,7 +306,9 @@ class Sweep:
     def _judged(self, point: Point) -> Failure | None:
         try:
             # The clean run that listed the points is judged too.
-            outcome = self._clean.pop() if point == CLEAN and self._clean else self.run(point)
+            outcome = (
+                self._clean.pop() if point == CLEAN and self._clean else self._run_aimed(point)
+            )
         except HarnessError as error:
             return Failure(point, f"the harness failed: {error}")
         if outcome.hung and (point.fault, point.persistent) != ("EINTR", True):
@@ -357,7 +374,7 @@ class Sweep:
         meant = hit is not None and self.case.normal(hit) in {point.path, *point.others}
         if not (struck and meant):
             there = "no such call" if hit is None else f"{hit.name} {self.case.normal(hit)}"
-            raise HarnessError(
+            raise AimError(
                 f"{point.label}: where this call should be, there is {there}"
                 f"{'' if struck else ', which the fault did not hit'}. Does the command make the "
                 f"same calls on every run? Its error output:\n{stderr[-2000:]}"

@@ -95,8 +95,8 @@ def _append_csv(case: Case, folder: Path) -> str:
         cells = list(csv.reader(io.StringIO(text, newline=""), strict=True))
     except csv.Error:
         return "accepted"
-    header, *rows = [row for row in cells if row]
-    expected = [dict(zip(header, row, strict=True)) for row in rows]
+    filled = [row for row in cells if row]
+    expected = [dict(zip(filled[0], row, strict=True)) for row in filled[1:]]
     assert_same_rows(stored_rows(version), expected)
     return "accepted"
 
@@ -128,7 +128,11 @@ def _join(case: Case, folder: Path) -> str:
         return "accepted"
     joined = target.newest().take(range(len(rows)), columns=["name"])["name"].to_pylist()
     note_oracle()
-    names = {row["id"]: row["name"] for row in reversed(_READERS[path.suffix](path))}
+    try:
+        table = _READERS[path.suffix](path)
+    except (pa.ArrowException, OSError):
+        return "accepted"  # a column that the join does not read is corrupt
+    names = {row["id"]: row["name"] for row in reversed(table)}
     if joined != [names.get(row["id"]) for row in rows]:
         raise Finding("joined values differ from the table")
     return "accepted"
