@@ -10,7 +10,6 @@ from typing import Any
 
 import click
 
-from shardline.release import __version__
 from shardline.cli.append import append, reland
 from shardline.cli.audit import audit
 from shardline.cli.check import check
@@ -60,6 +59,7 @@ from shardline.errors import (
     VersionMissingError,
 )
 from shardline.hints import Hint
+from shardline.release import __version__
 
 _PROBLEM = 1
 _USAGE = 2

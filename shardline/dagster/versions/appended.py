@@ -11,7 +11,6 @@ from zoneinfo import available_timezones
 import dagster as dg
 from pydantic import Field
 
-from shardline.release import __version__
 from shardline.api import Version
 from shardline.arguments import TARGET_BYTES
 from shardline.dagster.automation.landing import append_schedule, landing_sensor
@@ -31,6 +30,7 @@ from shardline.operations.arrivals import Arrival, Arrivals, LandingFolder, look
 from shardline.operations.landing import LandingOptions
 from shardline.operations.source_choice import OnChanged, OnDuplicate, SourceRules
 from shardline.paths import each_of
+from shardline.release import __version__
 from shardline.schema.schema import Schema
 from shardline.sources import RecordSource, as_source
 from shardline.text import counted, human_bytes

@@ -9,7 +9,6 @@ from typing import get_args
 import dagster as dg
 from pydantic import Field
 
-from shardline.release import __version__
 from shardline.api import Snapshot, Version
 from shardline.arguments import TARGET_BYTES
 from shardline.dagster.resources import ShardlineResource
@@ -45,6 +44,7 @@ from shardline.operations.combine import (
 from shardline.pairing.feature_names import OnCollision
 from shardline.pairing.recipe import make_recipe
 from shardline.pairing.spec import How, On, Options, Rule, declare_rule
+from shardline.release import __version__
 from shardline.schema.schema import Schema
 from shardline.text import counted
 from shardline.udf.base import Fields, FunctionFields

@@ -9,7 +9,6 @@ from typing import get_args
 import dagster as dg
 from pydantic import Field
 
-from shardline.release import __version__
 from shardline.api import Version
 from shardline.dagster.resources import ShardlineResource
 from shardline.dagster.versions.definition import (
@@ -35,6 +34,7 @@ from shardline.hints import Hint, Option
 from shardline.operations.change_shards import Mode, ShardChange, packing
 from shardline.operations.extend import extension, planned_extend
 from shardline.paths import each_of
+from shardline.release import __version__
 from shardline.schema.schema import Schema
 from shardline.udf.transform import refuse_doubling
 

@@ -9,7 +9,6 @@ from typing import Any
 import dagster as dg
 from pydantic import Field
 
-from shardline.release import __version__
 from shardline.api import Version
 from shardline.arguments import validate_share
 from shardline.dagster.resources import ShardlineResource
@@ -33,6 +32,7 @@ from shardline.dagster.versions.progress import logging_engine
 from shardline.operations.change_shards import ShardChange, packing
 from shardline.operations.migrate import Steps, migration, planned_migration, validate_steps
 from shardline.paths import each_of
+from shardline.release import __version__
 from shardline.schema.schema import Kind, Schema
 from shardline.udf.transform import refuse_doubling
 

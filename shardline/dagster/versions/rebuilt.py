@@ -7,7 +7,6 @@ from pathlib import Path
 import dagster as dg
 from pydantic import Field
 
-from shardline.release import __version__
 from shardline.api import Snapshot
 from shardline.dagster.resources import ShardlineResource
 from shardline.dagster.versions.definition import (
@@ -29,6 +28,7 @@ from shardline.dagster.versions.materialization import result
 from shardline.dagster.versions.progress import logging_engine
 from shardline.operations.change_shards import packing
 from shardline.operations.rebuild import rebuild
+from shardline.release import __version__
 from shardline.text import counted
 
 _MEGABYTE = 1024 * 1024
