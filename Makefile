@@ -105,6 +105,8 @@ $(RELEASE)/.installed: $(STAMP)
 	@$(RELEASE)/bin/python -m pip install -q --progress-bar off --disable-pip-version-check --no-deps \
 		$(foreach name,dagster dagster-graphql dagster-pipes dagster-shared,$(name)==$(DAGSTER)) dagster-webserver==$(WEBSERVER)
 	@$(RELEASE)/bin/python -m pip check || test $(WEBSERVER) != $(DAGSTER)
+	@printf '#!/bin/sh\nexec "$${0%%/*}/python" -m shardline "$$@"\n' > $(RELEASE)/bin/shardline
+	@chmod +x $(RELEASE)/bin/shardline
 	@touch $@
 
 $(INSTANCE): dagster.yaml

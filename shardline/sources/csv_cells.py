@@ -362,17 +362,23 @@ class CellTally:
         seen.nan = seen.nan or bool(pc.any(pc.is_nan(numbers)).as_py())
         return "float"
 
-    def schema(self, shown: str) -> Schema:
-        """The schema that all these rows fit; SchemaMismatchError where none can be told."""
+    def schema(self, shown: str, refused: str | None = None) -> Schema:
+        """The schema that all these rows fit; SchemaMismatchError where none can be told.
+
+        `refused` says where and why the first row is no CSV, if there is such a row.
+        """
         if not self.rows:
             return Schema()
         features = []
         for name, seen in zip(self.names, self.seen, strict=True):
             if not seen.filled:
+                why, fix = "no values", "declare the schema, or remove the column"
+                if refused:
+                    why, fix = f"no values; {refused}", "fix that row, or declare the schema"
                 raise SchemaMismatchError(
-                    f"{shown}: cannot infer the kind of column {name!r} (no values)",
+                    f"{shown}: cannot infer the kind of column {name!r} ({why})",
                     code="unknown-kind",
-                    hint=Hint.of("declare the schema, or remove the column"),
+                    hint=Hint.of(fix),
                     feature=name,
                 )
             kind: Kind = "bytes" if seen.kind == "float" and seen.rounded else seen.kind

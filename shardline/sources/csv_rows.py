@@ -57,11 +57,18 @@ class CsvSource(JoinableSource):
     def _infer(self, *, allow_rounding: bool) -> Schema:
         """Return the schema that all rows fit; rows that are no CSV are left out."""
         tally: CellTally | None = None
+        refused: str | None = None
         for rows in self.blocks():
             tally = tally or CellTally(rows.names, allow_rounding=allow_rounding)
-            if not rows.too_long:
-                rows.tally({}, tally)
-        return CellTally([]).schema(self.shown) if tally is None else tally.schema(self.shown)
+            if rows.too_long:
+                refused = refused or f"{rows.where(0)} is too long"
+                continue
+            reasons: Reasons = {}
+            rows.tally(reasons, tally)
+            if reasons and refused is None:
+                at = min(reasons)
+                refused = f"{rows.where(at)} {reasons[at][1]}"
+        return (tally or CellTally([])).schema(self.shown, refused)
 
     def _read(self, schema: Schema, start: int) -> Iterator[Chunk]:
         chunks = self._chunks(schema, start)

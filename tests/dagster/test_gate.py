@@ -113,8 +113,10 @@ def test_what_was_rejected_comes_in_again_when_someone_says_so(
     write_suite(expecting.folder / "notes.json", at_most("id", 3000))
     assert not expecting.run(instance, GROWING).success, "nothing is published"
     assert expecting.version().newest().records == 0, "it stays out by itself"
-    assert expecting.run(instance, GROWING, config={"reland": True}).success
+    result = expecting.run(instance, GROWING, config={"reland": True})
+    assert result.success
     assert expecting.version().published().records == 1
+    assert verdicts(result)["notes_v1:sources_accepted"].passed, "it was retried"
 
 
 def test_what_fails_again_when_it_is_relanded_is_counted_again(

@@ -341,8 +341,10 @@ def test_a_read_only_page_shows_and_changes_nothing(read_only_page: WebPage) -> 
     launched = read_only_page.data(LAUNCH, ONE_ASSET)["launchRun"]
     assert launched["__typename"] == "UnauthorizedError"
     headers = {"Content-Type": "application/json"}
-    reported = read_only_page.ask("POST", "/report_asset_materialization/one", headers, b"{}")
-    assert reported.status == 401
+    for kind in ("materialization", "check", "observation"):
+        path = f"/report_asset_{kind}/one"
+        assert read_only_page.ask("POST", path, headers, b"{}").status == 401
+    assert read_only_page.ask("POST", "/of/a/later/release", headers, b"{}").status == 401
     assert read_only_page.runs() == {}
 
 

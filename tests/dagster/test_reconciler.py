@@ -21,6 +21,7 @@ from shardline.operations.restore import restore_version
 from shardline.schema.schema import Feature
 from shardline.udf import record_fields
 from tests.cli.command import shardline as command
+from tests.dagster.opened_files import OpenedFiles
 from tests.dagster.platforms import (
     GROWING,
     REBUILT,
@@ -348,14 +349,15 @@ def test_follower_that_automation_forgot_is_requested(reconciler: Reconciling) -
     assert notes.version("notes/single").published().records == 9
 
 
-def test_ticks_read_no_shard(reconciler: Reconciling) -> None:
+def test_ticks_read_no_shard(reconciler: Reconciling, opened_files: OpenedFiles) -> None:
     notes = reconciler.platform
     notes.land("a", range(5))
     assert notes.run(reconciler.instance).success
     commit_outside(notes, "b", range(5, 9))
-    shards = notes.folder / "root/notes/shards"
-    shards.rename(shards.with_name("elsewhere"))
-    assert [describe(request) for request in reconciler.tick()] == [ALL]
+    with opened_files.below(notes.folder / "root/notes/shards") as opened:
+        requests = reconciler.tick()
+    assert (opened.listed, opened.files) == (0, [])
+    assert [describe(request) for request in requests] == [ALL]
     assert reported(reconciler.instance, GROWING) == [1, 2]
 
 

@@ -186,6 +186,23 @@ def test_a_column_without_any_value_must_be_declared(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        ("a,b\n1,größe\n2,weiß\n".encode("latin-1"), ("line 2", "offset 8", "Latin-1")),
+        (b'a,b\n1,"open\n2,y\n', ("line 2", "opened in line 2")),
+        (b"a,b\n1,x,y\n", ("line 2", "3 cells")),
+    ],
+)
+def test_column_whose_rows_are_no_csv_names_the_cause(
+    tmp_path: Path, data: bytes, words: tuple[str, ...]
+) -> None:
+    source = as_source(made(tmp_path / "a.csv", data))
+    with raises(SchemaMismatchError, "unknown-kind", feature="a", path=source.shown) as caught:
+        source.infer()
+    assert all(word in caught.value.message for word in words)
+
+
+@pytest.mark.parametrize(
     ("data", "where", "words"),
     [
         ("a,b\n1,x\n2,größe\n".encode("latin-1"), "line 3", ("offset 12", "Latin-1")),

@@ -53,6 +53,7 @@ _ORIGIN = Refusal(
 _NO_ORIGIN = Refusal(403, "A WebSocket needs an Origin header, and a browser sends it.")
 _METHOD = Refusal(405, "Only GET, HEAD and POST are answered here.")
 _GRAPHQL_BY_GET = Refusal(405, "GraphQL is answered by POST only, with the query as JSON.")
+_READ_ONLY = Refusal(401, "This server is read-only.")
 _NOT_JSON = Refusal(415, "A POST must have the content type application/json.")
 
 
@@ -81,11 +82,13 @@ class Guard:
     """Lets in what was sent to one of the `origins` by that origin itself, and keeps out frames.
 
     A POST may lack the Origin header, which every browser sends with it: programs on this machine
-    need not pretend to be a page.
+    need not pretend to be a page. If `read_only`, no POST but of GraphQL is let in: Dagster refuses
+    mutations itself, but some releases let everybody report events.
     """
 
-    def __init__(self, app: ASGIApp, origins: Iterable[str]) -> None:
+    def __init__(self, app: ASGIApp, origins: Iterable[str], *, read_only: bool = False) -> None:
         self._app = app
+        self._read_only = read_only
         self._origins = frozenset(origins)
         self._hosts = frozenset(urlsplit(origin).netloc for origin in self._origins)
 
@@ -117,7 +120,10 @@ class Guard:
             return _ORIGIN
         if scope["type"] == "websocket":
             return None if origins else _NO_ORIGIN
-        return _http_refusal(scope, headers)
+        refusal = _http_refusal(scope, headers)
+        if refusal is None and self._read_only and scope["method"] == "POST":
+            return None if _is_graphql(scope) else _READ_ONLY
+        return refusal
 
 
 def _http_refusal(scope: Scope, headers: Headers) -> Refusal | None:

@@ -76,7 +76,7 @@ def daemon_process(workspace: Path) -> Iterator[subprocess.Popen[bytes]]:
 
 
 def web_server(
-    context: WorkspaceProcessContext, port: int, origins: Iterable[str]
+    context: WorkspaceProcessContext, port: int, origins: Iterable[str], *, read_only: bool
 ) -> uvicorn.Server:
     """The Dagster web server inside the guard, ready to run. It says where when it does."""
 
@@ -86,10 +86,11 @@ def web_server(
         yield
 
     app = make_web_app(context, _UI_POLLS_MILLISECONDS, lifespan)
-    reports = Path(shardline_resource().reports)
+    with_reports = WithReports(app, Path(shardline_resource().reports))
+    known = loopback_origins(port).union(origins)
     return uvicorn.Server(
         uvicorn.Config(
-            Guard(WithReports(app, reports), loopback_origins(port).union(origins)),
+            Guard(with_reports, known, read_only=read_only),
             log_level=_LOG_LEVEL,
             proxy_headers=False,
             timeout_graceful_shutdown=_FINISH_REQUESTS_SECONDS,
@@ -113,7 +114,7 @@ def serve(
         daemon = stack.enter_context(daemon_process(pointing)) if with_daemon else None
         context = stack.enter_context(open_workspace(instance, pointing, read_only=read_only))
         port = listener.getsockname()[1]
-        server = web_server(context, port, origins)
+        server = web_server(context, port, origins, read_only=read_only)
         if daemon is not None:
             threading.Thread(target=_end_with, args=(daemon, server), daemon=True).start()
         server.run(sockets=[listener])
