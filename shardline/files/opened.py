@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import stat
 from io import FileIO
 from typing import TYPE_CHECKING, Protocol
 
-from shardline.errors import NotAFileError
-from shardline.hints import Hint
+from shardline.storage.disk_errors import not_a_file
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from shardline.storage.store import OpenedObject
 
 
 class OpenFile(Protocol):
@@ -47,10 +47,10 @@ class OpenFile(Protocol):
 class LocalFile(FileIO):
     """A file on a local disk."""
 
-    def __init__(self, path: Path) -> None:
-        super().__init__(str(path))
+    def __init__(self, path: Path | str, opened: OpenedObject | None = None) -> None:
+        super().__init__(str(path) if opened is None else opened.descriptor)
         self._path = path
-        self.size = os.fstat(self.fileno()).st_size
+        self.size = os.fstat(self.fileno()).st_size if opened is None else opened.size
 
     def __str__(self) -> str:
         return str(self._path)
@@ -67,12 +67,5 @@ class LocalFile(FileIO):
 def open_regular(path: Path) -> LocalFile:
     """Open a file for reading; what is no file on a disk, such as a pipe, is refused."""
     if not stat.S_ISREG(os.stat(path).st_mode):  # noqa: PTH116 - opens many small files
-        is_folder = path.is_dir()
-        raise NotAFileError(
-            errno.EINVAL,
-            "is a folder, not a file" if is_folder else "not a regular file",
-            str(path),
-            hint=None if is_folder else Hint.of("save the content to a file first"),
-            path=path,
-        )
+        raise not_a_file(path, is_folder=path.is_dir())
     return LocalFile(path)

@@ -17,6 +17,7 @@ from shardline.files.compression import (
     DEFAULT_MAX_UNPACKED_BYTES,
     Compression,
     CompressionError,
+    Stream,
 )
 
 if TYPE_CHECKING:
@@ -171,6 +172,11 @@ class PackedStream:
             if len(chunk) < _CHUNK_BYTES:
                 return None
             position += len(chunk) - len(GZIP_MAGIC) + 1
+
+
+def members_of(stream: Stream) -> list[tuple[int, int]]:
+    """Return where the members of a stream begin: none if it is not packed."""
+    return stream.members if isinstance(stream, PackedStream) else []
 
 
 class _Member:

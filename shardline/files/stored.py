@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from shardline.errors import InvalidTypeError, ObjectMissingError
-from shardline.files.opened import OpenFile, open_regular
+from shardline.files.opened import LocalFile, OpenFile, open_regular
 from shardline.paths import local_path
 from shardline.storage.store import object_uri
 
@@ -34,12 +34,12 @@ class StoredFile:
 
     def open(self) -> OpenFile:
         """Open it for reading; ObjectMissingError if it is not there."""
-        path = self.store.local_path(self.name)
-        if path is not None:
-            try:
-                return open_regular(path)
-            except FileNotFoundError:
-                raise ObjectMissingError(f"{self}: file not found", path=str(self)) from None
+        try:
+            opened = self.store.open_local(self.name)
+        except FileNotFoundError:
+            raise ObjectMissingError(f"{self}: file not found", path=str(self)) from None
+        if opened is not None:
+            return LocalFile(opened.path, opened)
         info = self.store.info(self.name)
         if info is None:
             raise ObjectMissingError(f"{self}: object not found", path=str(self))

@@ -15,7 +15,8 @@ from shardline.errors import (
 )
 from shardline.files.compression import Compression
 from shardline.files.hashed import HashedFile
-from shardline.files.reader import DEFAULT_LIMITS, Block, Limits, RecordFile
+from shardline.files.opened import LocalFile
+from shardline.files.reader import DEFAULT_LIMITS, Block, Limits, RecordFile, whole_block
 from shardline.files.stored import StoredFile
 from shardline.hints import Command, Hint
 from shardline.readers.below import became_of, split_snapshot, told_below
@@ -77,17 +78,24 @@ class ShardFile:
         records = 0
         with closing(file):
             self._check("bytes", file.size, self.shard.bytes)
-            same = is_committed(self, file)
+            is_small = packed is Compression.NONE and file.size <= block_bytes
+            content = file.pread(file.size, 0) if is_small and isinstance(file, LocalFile) else None
+            same = is_committed(self, file, content)
             if same is False:
                 refuse_other_content(self, limits)
             hashed = HashedFile(file) if same is None else None
-            read = RecordFile(
-                hashed or file, limits=limits, block_bytes=block_bytes, compression=packed
-            )
-            blocks = read.blocks()
-            while (block := self._next(blocks)) is not None:
-                records += len(block.starts)
-                yield block
+            whole = None if content is None or hashed else whole_block(content, limits)
+            if whole is not None:
+                records = len(whole.starts)
+                yield whole
+            else:
+                read = RecordFile(
+                    hashed or file, limits=limits, block_bytes=block_bytes, compression=packed
+                )
+                blocks = read.blocks()
+                while (block := self._next(blocks)) is not None:
+                    records += len(block.starts)
+                    yield block
             digest = self.shard.sha256 if hashed is None else hashed.finish()
         if digest != self.shard.sha256:
             raise self.other_content()
