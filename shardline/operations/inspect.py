@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -15,18 +16,27 @@ from shardline.operations.inspect_plan import inspect_plan
 from shardline.schema.validation import Violation, violations
 from shardline.text import counted
 from shardline.tfrecord.compression import Compression
+from shardline.tfrecord.decompression import members_of
 from shardline.tfrecord.hashing import HashedFile
 from shardline.tfrecord.index import IndexCheck, NoIndexCheck
-from shardline.tfrecord.open_file import StoredFile
-from shardline.tfrecord.reader import BLOCK_BYTES, DEFAULT_LIMITS, Block, Limits, RecordFile
+from shardline.tfrecord.open_file import LocalFile, StoredFile
+from shardline.tfrecord.reader import (
+    BLOCK_BYTES,
+    DEFAULT_LIMITS,
+    Block,
+    Limits,
+    RecordFile,
+    whole_block,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Sequence
+    from collections.abc import Callable, Collection, Iterable, Sequence
 
     from shardline.log.model import Shard
     from shardline.schema.schema import Schema
     from shardline.schema.validation import FeatureKey
     from shardline.storage import Store
+    from shardline.tfrecord.open_file import OpenFile
 
 MAX_VIOLATIONS = 10
 _BYTES_PER_FEATURE = 512
@@ -93,39 +103,88 @@ def inspect_shard(
         wrong, differing, was_read = inspect_plan(store, name, shard, schema)
         return ShardReport(shard, name, tuple(wrong), tuple(differing), was_read)
     try:
-        opened = StoredFile(store, name).open()
+        file = StoredFile(store, name).open()
     except ObjectMissingError:
         return ShardReport(shard, name, ("it is missing",))
-    file = HashedFile(opened)
-    problems = [_wrong_size(file.size, shard)] if file.size != shard.bytes else []
-    misfits: list[Violation] = []
-    records, end, read, damaged_at = 0, 0, False, None
-    indexed = IndexCheck(store, name, opened, shard.sha256) if index else NoIndexCheck()
-    with RecordFile(file, limits=limits, block_bytes=_block_bytes(schema)) as records_of:
-        try:
-            for block in records_of.blocks():
-                records += len(block.starts)
-                end = block.offset + len(block.data)
-                indexed.add(block)
-                if schema is not None and len(misfits) < MAX_VIOLATIONS:
-                    room = MAX_VIOLATIONS - len(misfits)
-                    misfits += violations(schema, block, below=below, limit=room)
-                if progress is not None:
-                    progress(records_of.stream.position)
-            read = True
-        except DamagedFileError as error:
-            where = f"record {error.record}, offset {error.offset}"
-            damaged_at = (error.record, error.offset)
-            problems.append(f"{error.kind} at {where}: {error.detail}")
-        if read and records != shard.records:
-            problems.append(f"it has {counted(records, 'record')} and should have {shard.records}")
-        packed = records_of.compression.value
-        if shard.bytes and packed != shard.compression:
-            problems.append(f"it is packed as {packed} and should be {shard.compression}")
-        if file.finish() != shard.sha256:
-            problems.append("its sha256 is not the one that was committed")
-        wrong_index = "" if problems else indexed.finish(records_of, end)
-    return ShardReport(shard, name, tuple(problems), tuple(misfits), read, damaged_at, wrong_index)
+    with closing(file):
+        indexed = IndexCheck(store, name, file, shard.sha256) if index else NoIndexCheck()
+        with closing(indexed):
+            inspection = _Inspection(file, name, shard, schema, below, limits, indexed, progress)
+            return inspection.try_at_once() or inspection.run()
+
+
+@dataclass(frozen=True, slots=True)
+class _Inspection:
+    """The inspection of a shard whose file is open."""
+
+    file: OpenFile
+    name: str
+    shard: Shard
+    schema: Schema | None
+    below: Collection[FeatureKey]
+    limits: Limits
+    indexed: IndexCheck | NoIndexCheck
+    progress: Callable[[int], None] | None
+
+    def try_at_once(self) -> ShardReport | None:
+        """Inspect a local plain file that fits a block; None of another, or if it is not sound."""
+        shard, size = self.shard, self.file.size
+        is_plain = shard.compression == Compression.NONE.value and isinstance(self.file, LocalFile)
+        if not is_plain or size != shard.bytes or size > _block_bytes(self.schema):
+            return None
+        data = self.file.pread(size, 0)
+        block = whole_block(data, self.limits)
+        if block is None or len(block.starts) != shard.records:
+            return None
+        if hashlib.sha256(data).hexdigest() != shard.sha256:
+            return None
+        self.indexed.add(block)
+        misfits = tuple(self._misfits(block, MAX_VIOLATIONS))
+        if self.progress is not None:
+            self.progress(size)
+        wrong_index = self.indexed.finish(size)
+        return ShardReport(shard, self.name, (), misfits, read=True, index_problem=wrong_index)
+
+    def run(self) -> ShardReport:
+        """Inspect the file block by block, as far as it is intact, and tell what is wrong."""
+        shard, file = self.shard, HashedFile(self.file)
+        problems = [_wrong_size(file.size, shard)] if file.size != shard.bytes else []
+        misfits: list[Violation] = []
+        records, end, read, damaged_at = 0, 0, False, None
+        block_bytes = _block_bytes(self.schema)
+        with RecordFile(file, limits=self.limits, block_bytes=block_bytes) as records_of:
+            try:
+                for block in records_of.blocks():
+                    records += len(block.starts)
+                    end = block.offset + len(block.data)
+                    self.indexed.add(block)
+                    misfits += self._misfits(block, MAX_VIOLATIONS - len(misfits))
+                    if self.progress is not None:
+                        self.progress(records_of.stream.position)
+                read = True
+            except DamagedFileError as error:
+                where = f"record {error.record}, offset {error.offset}"
+                damaged_at = (error.record, error.offset)
+                problems.append(f"{error.kind} at {where}: {error.detail}")
+            if read and records != shard.records:
+                expected = shard.records
+                problems.append(f"it has {counted(records, 'record')} and should have {expected}")
+            packed = records_of.compression.value
+            if shard.bytes and packed != shard.compression:
+                problems.append(f"it is packed as {packed} and should be {shard.compression}")
+            if file.finish() != shard.sha256:
+                problems.append("its sha256 is not the one that was committed")
+            members = members_of(records_of.stream)
+            wrong_index = "" if problems else self.indexed.finish(end, members)
+        return ShardReport(
+            shard, self.name, tuple(problems), tuple(misfits), read, damaged_at, wrong_index
+        )
+
+    def _misfits(self, block: Block, room: int) -> Iterable[Violation]:
+        """Find at most `room` records of a block that do not fit the schema, if there is one."""
+        if self.schema is None or not room:
+            return ()
+        return violations(self.schema, block, below=self.below, limit=room)
 
 
 def joinable_bytes(shard: Shard) -> int | None:

@@ -16,6 +16,7 @@ from shardline.errors import DamagedFileError, StorageError
 from shardline.tfrecord.hashing import HashedFile
 from shardline.tfrecord.index import (
     fill_index,
+    fingerprint_in,
     fingerprint_of,
     read_fingerprint,
     stored_fingerprint,
@@ -33,14 +34,20 @@ SMALL_BYTES = 64 * 1024
 """A shard up to this size is hashed at once, which costs no more than to open its index."""
 
 
-def is_committed(file: ShardFile, opened: OpenFile) -> bool | None:
-    """Compare a small shard, or the ends of a large one; None if that has no good index."""
+def is_committed(file: ShardFile, opened: OpenFile, content: bytes | None = None) -> bool | None:
+    """Compare a small shard, or the ends of a large one; None if that has no good index.
+
+    `content` is all that the file holds, if the caller has read it.
+    """
     stored, shard = file.file, file.shard
     if shard.bytes <= SMALL_BYTES:
-        return hashlib.sha256(opened.pread(shard.bytes, 0)).hexdigest() == shard.sha256
+        data = opened.pread(shard.bytes, 0) if content is None else content
+        return hashlib.sha256(data).hexdigest() == shard.sha256
     known = read_fingerprint(stored.store, stored.name, shard.bytes, shard.sha256, opened)
     if known is None:
         return None
+    if content is not None:
+        return fingerprint_in(content) == known
     if isinstance(opened, LocalFile):
         return fingerprint_of(opened, shard.bytes) == known
     return stored_fingerprint(stored.store, stored.name, shard.bytes) == known

@@ -19,8 +19,8 @@ from shardline.readers.picked import pick
 from shardline.readers.read_errors import became_of, split_snapshot, told_below
 from shardline.tfrecord.compression import Compression
 from shardline.tfrecord.hashing import HashedFile
-from shardline.tfrecord.open_file import StoredFile
-from shardline.tfrecord.reader import DEFAULT_LIMITS, Block, Limits, Picked, RecordFile
+from shardline.tfrecord.open_file import LocalFile, StoredFile
+from shardline.tfrecord.reader import DEFAULT_LIMITS, Block, Limits, Picked, RecordFile, whole_block
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
@@ -77,17 +77,24 @@ class ShardFile:
         records = 0
         with closing(file):
             self._check("bytes", file.size, self.shard.bytes)
-            same = is_committed(self, file)
+            is_small = packed is Compression.NONE and file.size <= block_bytes
+            content = file.pread(file.size, 0) if is_small and isinstance(file, LocalFile) else None
+            same = is_committed(self, file, content)
             if same is False:
                 refuse_other_content(self, limits)
             hashed = HashedFile(file) if same is None else None
-            read = RecordFile(
-                hashed or file, limits=limits, block_bytes=block_bytes, compression=packed
-            )
-            blocks = read.blocks()
-            while (block := self._next(blocks)) is not None:
-                records += len(block.starts)
-                yield block
+            whole = None if content is None or hashed else whole_block(content, limits)
+            if whole is not None:
+                records = len(whole.starts)
+                yield whole
+            else:
+                read = RecordFile(
+                    hashed or file, limits=limits, block_bytes=block_bytes, compression=packed
+                )
+                blocks = read.blocks()
+                while (block := self._next(blocks)) is not None:
+                    records += len(block.starts)
+                    yield block
             digest = self.shard.sha256 if hashed is None else hashed.finish()
         if digest != self.shard.sha256:
             raise self.other_content()

@@ -6,7 +6,7 @@ import errno
 import os
 from typing import TYPE_CHECKING
 
-from shardline.errors import StorageError, UnavailableError
+from shardline.errors import NotAFileError, StorageError, UnavailableError
 from shardline.hints import Hint
 
 if TYPE_CHECKING:
@@ -53,6 +53,17 @@ def storage_error(error: OSError, path: Path | str, *, unwritten: bool = False) 
     )
     converted.errno = error.errno
     return converted
+
+
+def not_a_file(path: Path | str, *, is_folder: bool) -> NotAFileError:
+    """Build the error to raise for what is no file on a disk, such as a pipe."""
+    return NotAFileError(
+        errno.EINVAL,
+        "is a folder, not a file" if is_folder else "not a regular file",
+        str(path),
+        hint=None if is_folder else Hint.of("save the content to a file first"),
+        path=path,
+    )
 
 
 def link_error(path: Path | str) -> StorageError:

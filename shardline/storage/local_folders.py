@@ -19,18 +19,23 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+_FOLDER_BELOW = _FOLDER | os.O_NOFOLLOW
+
+
 class LocalFolders:
     """The folders below a root, which may itself be a link: it is resolved once, here."""
 
     def __init__(self, root: Path | str) -> None:
         self.root = Path(os.path.realpath(root))
+        self._text = str(self.root)
         self._synced: set[str] = set()
 
     @contextmanager
     def entered(self, name: str) -> Iterator[int | None]:
         """A descriptor of a folder, good inside the `with` block; None if it is not there."""
         try:
-            descriptor = self._enter(name, make=False)
+            descriptor = self.enter(name)
         except (FileNotFoundError, NotADirectoryError):
             yield None
             return
@@ -42,19 +47,35 @@ class LocalFolders:
     @contextmanager
     def made(self, name: str) -> Iterator[int]:
         """A descriptor of a folder, which is made if it is not there, and its name durable."""
-        descriptor = self._enter(name, make=True)
+        descriptor = self._enter_made(name)
         try:
             yield descriptor
         finally:
             os.close(descriptor)
 
-    def _enter(self, name: str, *, make: bool) -> int:
-        descriptor = self._enter_root(make=make)
+    def enter(self, name: str) -> int:
+        """Return a descriptor of a folder that is there, for the caller to close."""
+        descriptor = os.open(self._text, _FOLDER)
+        parts = name.split("/") if name else ()
+        for number, part in enumerate(parts, 1):
+            above = descriptor
+            try:
+                descriptor = os.open(part, _FOLDER_BELOW, dir_fd=above)
+            except OSError:
+                if is_link(part, above):
+                    raise link_error(self.root.joinpath(*parts[:number])) from None
+                raise
+            finally:
+                os.close(above)
+        return descriptor
+
+    def _enter_made(self, name: str) -> int:
+        descriptor = self._enter_root()
         done = ""
         try:
             for part in name.split("/") if name else ():
                 done = f"{done}/{part}" if done else part
-                below = self._enter_part(descriptor, part, done, make=make)
+                below = self._enter_part(descriptor, part, done)
                 os.close(descriptor)
                 descriptor = below
         except BaseException:
@@ -62,24 +83,20 @@ class LocalFolders:
             raise
         return descriptor
 
-    def _enter_root(self, *, make: bool) -> int:
+    def _enter_root(self) -> int:
         try:
             return open_folder(self.root)
         except FileNotFoundError:
-            if not make:
-                raise
-        _make_folder(self.root)
-        return open_folder(self.root)
+            _make_folder(self.root)
+            return open_folder(self.root)
 
-    def _enter_part(self, above: int, part: str, name: str, *, make: bool) -> int:
+    def _enter_part(self, above: int, part: str, name: str) -> int:
         try:
-            if make and name not in self._synced:
+            if name not in self._synced:
                 self._make(above, part, name)
             try:
                 return open_folder(part, within=above)
             except FileNotFoundError:
-                if not make:
-                    raise
                 self._make(above, part, name)  # someone has removed it since
                 return open_folder(part, within=above)
         except OSError:

@@ -20,11 +20,11 @@ from shardline.errors import (
     UnsyncedWriteError,
 )
 from shardline.hints import Hint
-from shardline.storage.disk_errors import link_error, storage_error
+from shardline.storage.disk_errors import link_error, not_a_file, storage_error
 from shardline.storage.durable_file import NO_LINKS, DurableFile, create_small, open_folder
 from shardline.storage.local_folders import LocalFolders, is_link
 from shardline.storage.names import check_folder_name, check_object_name, is_object_name
-from shardline.storage.store import ObjectInfo
+from shardline.storage.store import ObjectInfo, OpenedObject
 
 if TYPE_CHECKING:
     import builtins
@@ -46,6 +46,7 @@ class LocalStore:
     def __init__(self, root: Path | str) -> None:
         self._folders = LocalFolders(root)
         self.uri = str(self._folders.root)
+        self._prefix = f"{self.uri.rstrip('/')}/"
         self.requests_at_once = 1
         self.largest_create = None
 
@@ -272,6 +273,24 @@ class LocalStore:
             entries = self._entries(descriptor, folder, hidden=False)
             return sorted(entry.name for entry, _ in entries if entry.is_dir())
 
+    def open_local(self, name: str) -> OpenedObject:
+        """Open an object for reading: no link is followed, and nothing else than a file opened."""
+        check_object_name(name)
+        path = f"{self._prefix}{name}"
+        try:
+            folder = self._folders.enter(_folder_of(name))
+        except (FileNotFoundError, NotADirectoryError) as error:
+            error.filename = path
+            raise
+        except StorageError:
+            raise
+        except OSError as error:
+            raise storage_error(error, path) from None
+        try:
+            return _open_regular(_leaf_of(name), folder, path)
+        finally:
+            os.close(folder)
+
     def local_path(self, name: str) -> Path:
         """Where an object lies, or would lie."""
         check_object_name(name)
@@ -375,6 +394,27 @@ def _folder_of(name: str) -> str:
 
 def _leaf_of(name: str) -> str:
     return name.rpartition("/")[2]
+
+
+def _open_regular(leaf: str, folder: int, path: str) -> OpenedObject:
+    """Open a file in an open folder. `path` names it in messages."""
+    try:
+        file = os.open(leaf, _READ, dir_fd=folder)
+    except OSError as error:
+        if is_link(leaf, folder):
+            raise link_error(path) from None
+        if error.errno == errno.ENXIO:  # a socket, or a device that has no driver
+            raise not_a_file(path, is_folder=False) from None
+        error.filename = path
+        raise
+    try:
+        status = os.fstat(file)
+        if not stat.S_ISREG(status.st_mode):
+            raise not_a_file(path, is_folder=stat.S_ISDIR(status.st_mode))
+    except BaseException:
+        os.close(file)
+        raise
+    return OpenedObject(path, file, status.st_size)
 
 
 def _size(file: int) -> int:

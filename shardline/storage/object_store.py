@@ -209,6 +209,10 @@ class ObjectStore:
         """There is none."""
         check_object_name(name)
 
+    def open_local(self, name: str) -> None:
+        """Return None: no object is on a local disk."""
+        check_object_name(name)
+
     def check_conditions(self, folder: str) -> None:
         """Ask the store once per process; another endpoint is another store."""
         check_folder_name(folder)

@@ -32,6 +32,14 @@ class ObjectInfo:
     e_tag: str | None = None
 
 
+class OpenedObject(NamedTuple):
+    """A regular file that is open for reading, by a descriptor for the caller to close."""
+
+    path: str
+    descriptor: int
+    size: int
+
+
 class NewObject(NamedTuple):
     """A small object to be written; a `derived` one can be made again and may be overwritten."""
 
@@ -167,6 +175,14 @@ class Store(Protocol):
 
     def local_path(self, name: str) -> Path | None:
         """Where an object lies, or would lie, on a local disk, for bulk reads; else None."""
+        ...
+
+    def open_local(self, name: str) -> OpenedObject | None:
+        """Open an object on a local disk, for bulk reads; None if the store is elsewhere.
+
+        FileNotFoundError if it is not there, NotAFileError for a folder or a pipe. A link is not
+        followed: StorageError.
+        """
         ...
 
     def check_conditions(self, folder: str) -> None:

@@ -178,6 +178,11 @@ class PackedStream:
             position += len(chunk) - len(GZIP_MAGIC) + 1
 
 
+def members_of(stream: Stream) -> list[tuple[int, int]]:
+    """Return where the members of a stream begin: none if it is not packed."""
+    return stream.members if isinstance(stream, PackedStream) else []
+
+
 class _Member:
     """One GZIP member, or one ZLIB stream, being unpacked."""
 

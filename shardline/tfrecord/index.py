@@ -24,6 +24,7 @@ from shardline.errors import (
     BadNameError,
     DamagedFileError,
     IndexMismatchError,
+    NotAFileError,
     ObjectMissingError,
     RecordNotFoundError,
     StorageError,
@@ -34,8 +35,8 @@ from shardline.paths import local_path
 from shardline.storage.durable_file import DurableFile
 from shardline.text import counted
 from shardline.tfrecord.compression import Compression, CompressionError
-from shardline.tfrecord.decompression import PackedStream
-from shardline.tfrecord.open_file import LocalFile, open_regular, open_source
+from shardline.tfrecord.decompression import PackedStream, members_of
+from shardline.tfrecord.open_file import LocalFile, StoredFile, open_regular, open_source
 from shardline.tfrecord.reader import DEFAULT_LIMITS, Limits, RecordFile
 
 if TYPE_CHECKING:
@@ -64,7 +65,6 @@ _SMALL_BYTES = 64 * 1024
 """An index up to this size is read at once."""
 _FINGERPRINT_BYTES = 64 * 1024
 _COMPRESSIONS = tuple(Compression)
-_NO_NUMBERS = np.zeros(0, np.int64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +178,7 @@ def fill_index(
         sha256 = "" if finish is None else finish()
         index.finish(
             end=end,
-            members=opened.stream.members if isinstance(opened.stream, PackedStream) else [],
+            members=members_of(opened.stream),
             size=opened.stream.size,
             written=written,
             compression=opened.compression,
@@ -188,23 +188,16 @@ def fill_index(
     return index.records
 
 
-class IndexWriter:
-    """An index being written, while the file that it belongs to is read or written."""
+class _BlockSums:
+    """The checksums of the blocks of a body that comes piece by piece."""
 
-    def __init__(self, file: ObjectWriter) -> None:
-        self.records = 0
-        self._file = file
-        self._file.write(bytes(_HEADER.size))
+    def __init__(self) -> None:
         self._checksums: list[int] = []
         self._crc = 0
         self._filled = 0
 
-    def add(self, offsets: IntArray) -> None:
-        """Tell where the next records begin in the unpacked file."""
-        self._write(offsets.astype("<u8").tobytes())
-        self.records += len(offsets)
-
-    def _write(self, data: bytes) -> None:
+    def add(self, data: bytes) -> None:
+        """Add what comes next."""
         left = memoryview(data)
         while left:
             part = left[: _BLOCK_BYTES - self._filled]
@@ -213,11 +206,35 @@ class IndexWriter:
             left = left[len(part) :]
             if self._filled == _BLOCK_BYTES:
                 self._end_block()
-        self._file.write(data)
 
     def _end_block(self) -> None:
         self._checksums.append(self._crc)
         self._crc = self._filled = 0
+
+    def finish(self) -> bytes:
+        """Return the table of all checksums."""
+        if self._filled:
+            self._end_block()
+        return np.array(self._checksums, "<u4").tobytes()
+
+
+class IndexWriter:
+    """An index being written, while the file that it belongs to is read or written."""
+
+    def __init__(self, file: ObjectWriter) -> None:
+        self.records = 0
+        self._file = file
+        self._file.write(bytes(_HEADER.size))
+        self._sums = _BlockSums()
+
+    def add(self, offsets: IntArray) -> None:
+        """Tell where the next records begin in the unpacked file."""
+        self._write(offsets.astype("<u8").tobytes())
+        self.records += len(offsets)
+
+    def _write(self, data: bytes) -> None:
+        self._sums.add(data)
+        self._file.write(data)
 
     def finish(
         self,
@@ -236,9 +253,7 @@ class IndexWriter:
         """
         self._write(struct.pack("<Q", end))
         self._write(np.array(members, "<u8").tobytes())
-        if self._filled:
-            self._end_block()
-        checksums = np.array(self._checksums, "<u4").tobytes()
+        checksums = self._sums.finish()
         self._file.write(checksums)
         fields = (size, written, _COMPRESSIONS.index(compression), self.records, len(members))
         digest = bytes.fromhex(sha256) if sha256 else bytes(32)
@@ -280,6 +295,12 @@ def fingerprint_of(file: OpenFile, size: int) -> int:
     head = file.pread(_FINGERPRINT_BYTES, 0)
     tail = file.pread(_FINGERPRINT_BYTES, max(size - _FINGERPRINT_BYTES, 0))
     return kernel.crc32c(tail, kernel.crc32c(head))
+
+
+def fingerprint_in(content: bytes) -> int:
+    """Return the fingerprint of a file that holds these bytes."""
+    view = memoryview(content)
+    return kernel.crc32c(view[-_FINGERPRINT_BYTES:], kernel.crc32c(view[:_FINGERPRINT_BYTES]))
 
 
 def stored_fingerprint(store: Store, name: str, size: int) -> int:
@@ -423,7 +444,8 @@ class IndexCheck:
     """Compares the index of a file with the file, while that is read.
 
     An index is wrong if one number in it is, whatever its checksums say. A small index, as most
-    are, is read and compared at once. `store` is where an index lies that is not on a local disk.
+    are, is read and compared at once. `store` is where to look for an index that is not on a
+    local disk.
     """
 
     def __init__(self, store: Store, name: str, file: OpenFile, sha256: str) -> None:
@@ -432,46 +454,47 @@ class IndexCheck:
         self._sha256 = sha256
         self._index = f"{name}.index"
         self._expected: list[bytes] = []
-        self._body: _IndexBody | None = None
-        self._left = _NO_NUMBERS
-        try:
-            small = _read_start(file, _SMALL_BYTES + 1)
-            self._small = None if small is None or len(small) > _SMALL_BYTES else small
-            if self._small is None:
-                self._body = _IndexBody.open(store, self._index)
-                self._numbers = self._body.numbers()
-        except IndexMismatchError as error:
-            if error.code != "index-not-found":
-                self.problem = error.message
+        self._large: _LargeIndex | None = None
+        small = _read_start(file, _SMALL_BYTES + 1)
+        self._small = b"" if small is None or len(small) > _SMALL_BYTES else small
+        if small is None or len(small) > _SMALL_BYTES:
+            opened = _open_index(store, self._index)
+            self._large = None if opened is None else _LargeIndex(self._index, opened)
 
     def add(self, block: Block) -> None:
         """Compare what the index has of the next records."""
-        offsets = block.starts + (block.offset - HEADER_BYTES)
-        if self._small:
-            self._expected.append(offsets.tobytes())
-        elif self._body is not None and not self.problem:
-            self._compare(offsets)
+        if not self._small and (self._large is None or self.problem):
+            return
+        offsets = (block.starts + (block.offset - HEADER_BYTES)).tobytes()
+        if self._large is None:
+            self._expected.append(offsets)
+            return
+        try:
+            self._large.compare(offsets)
+        except IndexMismatchError as error:
+            self.problem = error.message
 
-    def finish(self, opened: RecordFile, end: int) -> str:
+    def finish(self, end: int, members: Sequence[tuple[int, int]] = ()) -> str:
         """Compare the rest, when all records were read: their unpacked bytes end at `end`.
 
         Returns what is wrong with the index; empty if nothing is, or there is none.
         """
-        stream = opened.stream
-        members = stream.members if isinstance(stream, PackedStream) else ()
         last = [end, *(number for member in members for number in member)]
+        rest = struct.pack(f"<{len(last)}q", *last)
         try:
             if self._small:
-                self._expected.append(struct.pack(f"<{len(last)}q", *last))
-                self._compare_small(self._small, b"".join(self._expected))
-            elif self._body is not None and not self.problem:
-                self._compare(np.array(last, np.int64))
-                if len(self._left) or next(self._numbers, None) is not None:
-                    raise _corrupt(self._index, "wrong record offsets")
-                self._compare_file(self._body.header)
+                self._compare_small(self._small, b"".join([*self._expected, rest]))
+            elif self._large is not None and not self.problem:
+                self._large.compare(rest)
+                self._compare_file(self._large.finish())
         except IndexMismatchError as error:
-            self.problem = self.problem or error.message
+            self.problem = error.message
         return self.problem
+
+    def close(self) -> None:
+        """Close a large index."""
+        if self._large is not None:
+            self._large.close()
 
     def _compare_small(self, data: bytes, expected: bytes) -> None:
         if self._is_exact(data, expected):
@@ -513,19 +536,59 @@ class IndexCheck:
         if not same:
             raise _corrupt(self._index, "index of another file")
 
-    def _compare(self, expected: IntArray) -> None:
-        try:
-            while len(self._left) < len(expected):
-                part = next(self._numbers, None)
-                if part is None:
-                    break
-                self._left = np.concatenate([self._left, part]) if len(self._left) else part
-        except IndexMismatchError as error:
-            self.problem = error.message
-            return
-        found, self._left = self._left[: len(expected)], self._left[len(expected) :]
-        if not np.array_equal(found, expected):
-            self.problem = f"{self._index}: wrong record offsets"
+
+class _LargeIndex:
+    """An index that is compared piece by piece. Raises IndexMismatchError if it is wrong."""
+
+    def __init__(self, index: str, file: OpenFile) -> None:
+        self._index = index
+        self._file = file
+        self._header: IndexHeader | None = None
+        self._at = 0
+        self._sums = _BlockSums()
+
+    def _begin(self) -> IndexHeader:
+        """Read the header, when the first piece is compared."""
+        header = _parse_header(self._index, self._file.pread(_HEADER.size, 0))
+        if self._file.size != header.bytes:
+            raise _corrupt(self._index, "truncated index")
+        self._at = header.offset
+        return header
+
+    def compare(self, expected: bytes) -> None:
+        """Compare what comes next in the body."""
+        self._header = self._header or self._begin()
+        if self._file.pread(len(expected), self._at) != expected:
+            raise _corrupt(self._index, "wrong record offsets")
+        self._at += len(expected)
+        self._sums.add(expected)
+
+    def finish(self) -> IndexHeader:
+        """Compare the checksums, when all of the body was compared; return the header."""
+        header = self._header or self._begin()
+        if self._at != header.offset + 8 * header.numbers:
+            raise _corrupt(self._index, "wrong record offsets")
+        if header.is_checked:
+            table = self._sums.finish()
+            is_same = self._file.pread(len(table), self._at) == table
+            if not is_same or kernel.crc32c(table) != header.checksums:
+                raise _corrupt(self._index, "checksum mismatch")
+        return header
+
+    def close(self) -> None:
+        """Close it."""
+        self._file.close()
+
+
+def _open_index(store: Store, index: str) -> OpenFile | None:
+    """Open an index of a store; None if there is none."""
+    try:
+        return open_source(StoredFile(store, index))
+    except ObjectMissingError:
+        return None
+    except NotAFileError:
+        store.info(index)  # it raises for a pipe: only a folder is nothing
+        return None
 
 
 class NoIndexCheck:
@@ -534,9 +597,12 @@ class NoIndexCheck:
     def add(self, block: Block) -> None:
         """Compare nothing."""
 
-    def finish(self, opened: RecordFile, end: int) -> str:  # noqa: ARG002
+    def finish(self, end: int, members: Sequence[tuple[int, int]] = ()) -> str:  # noqa: ARG002
         """Find nothing wrong."""
         return ""
+
+    def close(self) -> None:
+        """Close nothing."""
 
 
 def _parse_table(index: str, header: IndexHeader, table: Buffer) -> list[int]:

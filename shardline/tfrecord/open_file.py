@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import stat
 from dataclasses import dataclass
@@ -10,13 +9,13 @@ from io import FileIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from shardline.errors import InvalidTypeError, NotAFileError, ObjectMissingError
-from shardline.hints import Hint
+from shardline.errors import InvalidTypeError, ObjectMissingError
 from shardline.paths import local_path
+from shardline.storage.disk_errors import not_a_file
 from shardline.storage.store import object_uri
 
 if TYPE_CHECKING:
-    from shardline.storage.store import Store
+    from shardline.storage.store import OpenedObject, Store
 
 
 class OpenFile(Protocol):
@@ -51,10 +50,10 @@ class OpenFile(Protocol):
 class LocalFile(FileIO):
     """A file on a local disk."""
 
-    def __init__(self, path: Path) -> None:
-        super().__init__(str(path))
+    def __init__(self, path: Path | str, opened: OpenedObject | None = None) -> None:
+        super().__init__(str(path) if opened is None else opened.descriptor)
         self._path = path
-        self.size = os.fstat(self.fileno()).st_size
+        self.size = os.fstat(self.fileno()).st_size if opened is None else opened.size
 
     def __str__(self) -> str:
         return str(self._path)
@@ -71,14 +70,7 @@ class LocalFile(FileIO):
 def open_regular(path: Path) -> LocalFile:
     """Open a file for reading; what is no file on a disk, such as a pipe, is refused."""
     if not stat.S_ISREG(os.stat(path).st_mode):  # noqa: PTH116 - opens many small files
-        is_folder = path.is_dir()
-        raise NotAFileError(
-            errno.EINVAL,
-            "is a folder, not a file" if is_folder else "not a regular file",
-            str(path),
-            hint=None if is_folder else Hint.of("save the content to a file first"),
-            path=path,
-        )
+        raise not_a_file(path, is_folder=path.is_dir())
     return LocalFile(path)
 
 
@@ -102,12 +94,12 @@ class StoredFile:
 
     def open(self) -> OpenFile:
         """Open it for reading; ObjectMissingError if it is not there."""
-        path = self.store.local_path(self.name)
-        if path is not None:
-            try:
-                return open_regular(path)
-            except FileNotFoundError:
-                raise ObjectMissingError(f"{self}: file not found", path=str(self)) from None
+        try:
+            opened = self.store.open_local(self.name)
+        except FileNotFoundError:
+            raise ObjectMissingError(f"{self}: file not found", path=str(self)) from None
+        if opened is not None:
+            return LocalFile(opened.path, opened)
         info = self.store.info(self.name)
         if info is None:
             raise ObjectMissingError(f"{self}: object not found", path=str(self))

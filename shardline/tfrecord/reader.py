@@ -89,6 +89,14 @@ class Block:
         )
 
 
+def whole_block(data: bytes, limits: Limits) -> Block | None:
+    """Return all records of a plain file, whose bytes are `data`; None if any is not intact."""
+    scan = kernel.scan(data, max_record_bytes=limits.max_record_bytes)
+    if scan.fault is not None or scan.consumed != len(data) or not data:
+        return None
+    return Block(memoryview(data), 0, 0, scan.starts, scan.lengths)
+
+
 @dataclass(frozen=True, slots=True)
 class Damage:
     """A fault at which reading stopped, or behind which it goes on.

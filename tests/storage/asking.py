@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 from shardline.storage.store import NewObject
@@ -28,6 +29,12 @@ def write(
             then()
 
 
+def open_local(store: Store, name: str) -> None:
+    opened = store.open_local(name)
+    if opened is not None:
+        os.close(opened.descriptor)
+
+
 ASK: dict[str, Callable[[Store, str], object]] = {
     "read": lambda store, name: store.read(name),
     "read_many": lambda store, name: store.read_many(["fine", name]),
@@ -43,6 +50,7 @@ ASK: dict[str, Callable[[Store, str], object]] = {
     "list": lambda store, name: store.list(name),
     "folders": lambda store, name: store.folders(name),
     "local_path": lambda store, name: store.local_path(name),
+    "open_local": open_local,
     "check_conditions": lambda store, name: store.check_conditions(name),
 }
 """Every operation, asked for one name."""

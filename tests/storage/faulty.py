@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from shardline.storage import ObjectInfo, Store
-    from shardline.storage.store import NewObject
+    from shardline.storage.store import NewObject, OpenedObject
 
 Result = TypeVar("Result")
 
@@ -127,6 +127,9 @@ class FaultyStore:
 
     def local_path(self, name: str) -> Path | None:
         return self.inner.local_path(name) if self._paths else None
+
+    def open_local(self, name: str) -> OpenedObject | None:
+        return self.inner.open_local(name) if self._paths else None
 
     def check_conditions(self, folder: str) -> None:
         self._ask("check_conditions", lambda: self.inner.check_conditions(folder))

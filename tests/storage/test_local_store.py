@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import stat
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from shardline.errors import ObjectExistsError, ObjectMissingError, StorageError
+from shardline.errors import NotAFileError, ObjectExistsError, ObjectMissingError, StorageError
 from shardline.storage import open_store
 from shardline.storage.store import NewObject
 from tests.errors import raises
@@ -178,7 +179,8 @@ def test_a_pipe_is_no_object_and_nobody_waits_for_it(store: Store, root: Path) -
     for operation in OBJECTS:
         if operation == "local_path":
             continue
-        with raises(StorageError, "not-a-file", path=f"{root}/pipe"):
+        kind = NotAFileError if operation == "open_local" else StorageError
+        with raises(kind, "not-a-file", path=f"{root}/pipe"):
             ASK[operation](store, "pipe")
     assert store.list("") == []
 
@@ -236,6 +238,24 @@ def test_where_an_object_lies_is_told_also_before_it_is_there(store: Store, root
     path = store.local_path("a/b")
     assert path is not None
     assert path.read_bytes() == b"1"
+
+
+def test_an_opened_object_is_a_regular_file_that_no_link_leads_to(store: Store, root: Path) -> None:
+    store.create("a/b", b"123")
+    opened = store.open_local("a/b")
+    assert opened is not None
+    assert (opened.path, opened.size) == (f"{root}/a/b", 3)
+    assert os.pread(opened.descriptor, 9, 0) == b"123"
+    os.close(opened.descriptor)
+    with pytest.raises(FileNotFoundError):
+        store.open_local("a/c")
+    with pytest.raises(FileNotFoundError):
+        store.open_local("c/b")
+    with raises(NotAFileError, "not-a-file", path=f"{root}/a"):
+        store.open_local("a")
+    os.mknod(root / "s", stat.S_IFSOCK | 0o600)
+    with raises(NotAFileError, "not-a-file", path=f"{root}/s"):
+        store.open_local("s")
 
 
 def test_it_imports_neither_obstore_nor_numpy(root: Path) -> None:
