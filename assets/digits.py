@@ -5,11 +5,11 @@ from pathlib import Path
 from assets.digit_fields import label_names, seen_in_image
 from checks import SUITES
 from shardline.dagster.resources import DEMO_FOLDER
-from shardline.dagster.versions.appended import appended_version
-from shardline.dagster.versions.combined import combined_version
-from shardline.dagster.versions.extended import extended_version
-from shardline.dagster.versions.rebuilt import rebuilt_version
-from shardline.operations.arrivals import LandingFolder
+from shardline.dagster.versions.append import appended_version
+from shardline.dagster.versions.combine import combined_version
+from shardline.dagster.versions.extend import extended_version
+from shardline.dagster.versions.rebuild import rebuilt_version
+from shardline.operations.landing_folder import LandingFolder
 from shardline.schema.logical_types import Category, Image, Text
 from shardline.schema.schema import Feature, Schema
 

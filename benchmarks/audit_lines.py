@@ -12,19 +12,18 @@ from typing import TYPE_CHECKING
 from benchmarks.lines import Line, Target
 from benchmarks.timing import Side
 from benchmarks.versions import disk_folder
-from shardline.lineage.audit import audit
+from shardline.lineage.audit.root_audit import audit
 from shardline.log.append_change import Append
 from shardline.log.changes import Attest, Create, Derive, SetPin, edit, next_entry
 from shardline.log.log import CHECKPOINT_INTERVAL, Log
-from shardline.log.model import Attestation, Base, Input, Maker, Shard, Source
-from shardline.log.sidecar_names import RECEIPT
+from shardline.log.model import RECEIPT, Attestation, Base, Input, Maker, Shard, Source
 from shardline.log.state import State
-from shardline.operations.change_shards import changed_identity
-from shardline.operations.landing import LandingOptions, landed_identity
-from shardline.operations.rebuild_plan import rebuilt_identity
-from shardline.operations.shards import stem_of
+from shardline.operations.append_task import LandingOptions, landed_identity
+from shardline.operations.shard_slice import rebuilt_identity
+from shardline.operations.shard_writer import stem_of
+from shardline.operations.transform_version import changed_identity
 from shardline.provenance.catalog import Catalog
-from shardline.provenance.pins import pin_name
+from shardline.provenance.dependencies import pin_name
 from shardline.schema.schema import Feature, Schema
 from shardline.storage.local_store import LocalStore
 from shardline.udf.transform import transform_identity, unchanged

@@ -11,7 +11,7 @@ from benchmarks.data import small_table
 from benchmarks.lines import Line, Target
 from benchmarks.timing import Side
 from shardline.api import Version
-from shardline.dagster.expectations.check import judge
+from shardline.dagster.expectations.suite_check import judge
 from shardline.operations.append import append
 
 if TYPE_CHECKING:

@@ -49,7 +49,7 @@ from shardline import kernel
 from shardline.api import Version
 from shardline.operations.append import append
 from shardline.operations.check import check_version
-from shardline.operations.verify import verify_file
+from shardline.operations.verify_files import verify_file
 from shardline.operations.verify_version import verify_version
 
 if TYPE_CHECKING:
@@ -197,7 +197,7 @@ def _running_seconds() -> float:
 def _end_decoders() -> None:
     """End the decoder processes of a tree that has them, so that their start counts."""
     try:
-        decoder = importlib.import_module("shardline.sources.decoder")
+        decoder = importlib.import_module("shardline.sources.parquet_source")
     except ImportError:
         return
     decoder.close_idle_decoders()

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from shardline.operations.change_shards import Mode
+    from shardline.operations.transform_version import Mode
 
 _FILES = 4
 _FEW_SMALL = 2_000

@@ -15,11 +15,11 @@ from benchmarks.lines import Line, Target
 from benchmarks.timing import Side
 from benchmarks.versions import NAME, disk_folder
 from shardline.api import Version
-from shardline.dagster.automation.landing import landing_sensor
+from shardline.dagster.automation.landing_sensor import landing_sensor
 from shardline.dagster.resources import ShardlineResource
 from shardline.log.append_change import Append
 from shardline.log.model import Shard, Source
-from shardline.operations.arrivals import LandingFolder, look, remember
+from shardline.operations.landing_folder import LandingFolder, look, remember
 from shardline.schema.schema import Feature, Schema
 
 if TYPE_CHECKING:

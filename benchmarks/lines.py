@@ -24,7 +24,7 @@ from benchmarks.timing import TURN_SECONDS, Figure, Side, best_rates, fastest
 from shardline import kernel
 from shardline.execution.threads import run_tasks
 from shardline.kernel.columns import decode_columns
-from shardline.operations.examples import BATCH_BYTES
+from shardline.operations.example_file import BATCH_BYTES
 from shardline.tfrecord.reader import RecordFile
 
 if TYPE_CHECKING:

@@ -13,11 +13,11 @@ from dagster_project.demo_batches import BATCHES, extra_batch
 from dagster_project.demo_runs import Demo, Ran, from_here
 from dagster_project.demo_training import GOOD_ENOUGH, MODEL, count_records, train
 from shardline.api import Snapshot
-from shardline.cli.tables import plain_table
+from shardline.cli.output import plain_table
 from shardline.dagster.resources import ROOT_VARIABLE, shardline_resource
 from shardline.dagster.web.process_group import handle_signals
 from shardline.dagster.web.ui import require_dagster_home
-from shardline.operations.arrivals import look
+from shardline.operations.landing_folder import look
 from shardline.text import counted, human_bytes
 
 _MAX_PAIRS = 5_000_000

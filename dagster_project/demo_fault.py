@@ -27,10 +27,10 @@ from shardline.dagster.web.process_group import handle_signals
 from shardline.dagster.web.ui import require_dagster_home
 from shardline.errors import ShardlineError
 from shardline.hints import Hint
-from shardline.operations.arrivals import look
-from shardline.operations.examples import write_examples
+from shardline.operations.example_file import write_examples
+from shardline.operations.landing_folder import look
 from shardline.operations.rejected_sources import dismiss, open_sources
-from shardline.storage.temporary import scratch_folder
+from shardline.storage.temporary_files import scratch_folder
 from shardline.text import counted
 
 _DIGITS = 120

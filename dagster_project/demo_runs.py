@@ -14,10 +14,10 @@ from rich.text import Text
 from assets.digits import EXPORT, digit_pairs_v1, digits_single, digits_v1, digits_v2
 from dagster_project.demo_batches import DIGITS
 from shardline.api import Version
-from shardline.cli.tables import plain_console
+from shardline.cli.output import plain_console
 from shardline.dagster.automation.audit import AUDIT
 from shardline.dagster.resources import shardline_resource
-from shardline.dagster.versions.definition import DeclaredVersion
+from shardline.dagster.versions.declaration import DeclaredVersion
 from shardline.operations.export import read_export
 from shardline.text import counted, human_bytes
 

@@ -43,13 +43,11 @@ if TYPE_CHECKING:
     from shardline.log.model import Attestation, Checks, Shard, Source
     from shardline.log.snapshot import diff
     from shardline.operations.append import AppendReport, append
-    from shardline.operations.change_files import FileChange, extend_file, migrate_file
-    from shardline.operations.change_shards import ChangeReport
     from shardline.operations.check import check_version
     from shardline.operations.combine import CombineReport, combine, plan_combine
     from shardline.operations.combine_files import combine_files
     from shardline.operations.erase import ErasePlan, EraseReport, erase, plan_erase
-    from shardline.operations.examples import read_examples, write_examples
+    from shardline.operations.example_file import read_examples, write_examples
     from shardline.operations.export import export
     from shardline.operations.extend import extend
     from shardline.operations.migrate import Steps, migrate
@@ -60,11 +58,13 @@ if TYPE_CHECKING:
     from shardline.operations.repair import repair
     from shardline.operations.salvage import salvage
     from shardline.operations.status import status_of
+    from shardline.operations.transform_files import FileChange, extend_file, migrate_file
+    from shardline.operations.transform_version import ChangeReport
     from shardline.operations.vacuum import vacuum
-    from shardline.operations.verify import FileReport, verify_file, verify_files
+    from shardline.operations.verify_files import FileReport, verify_file, verify_files
     from shardline.operations.verify_version import verify_version
     from shardline.schema.comparison import compare
-    from shardline.schema.file_inference import feature_spec, infer_schema, schema_of
+    from shardline.schema.inference import feature_spec, infer_schema, schema_of
     from shardline.schema.logical_types import Array, Category, Embedding, Image, Text
     from shardline.schema.schema import Feature, Schema
     from shardline.schema.tf_spec import from_tf_spec, to_tf_spec
@@ -129,20 +129,20 @@ _HOMES = {
     "shardline.schema.tf_spec": ("from_tf_spec", "to_tf_spec"),
     "shardline.api": ("Snapshot", "Version"),
     "shardline.operations.check": ("check_version",),
-    "shardline.operations.change_files": ("FileChange", "extend_file", "migrate_file"),
-    "shardline.operations.change_shards": ("ChangeReport",),
+    "shardline.operations.transform_files": ("FileChange", "extend_file", "migrate_file"),
+    "shardline.operations.transform_version": ("ChangeReport",),
     "shardline.operations.combine": ("CombineReport", "combine", "plan_combine"),
     "shardline.operations.combine_files": ("combine_files",),
     "shardline.operations.erase": ("ErasePlan", "EraseReport", "erase", "plan_erase"),
     "shardline.operations.extend": ("extend",),
     "shardline.operations.migrate": ("Steps", "migrate"),
-    "shardline.operations.examples": ("read_examples", "write_examples"),
+    "shardline.operations.example_file": ("read_examples", "write_examples"),
     "shardline.operations.preview": ("preview",),
     "shardline.operations.salvage": ("salvage",),
-    "shardline.schema.file_inference": ("feature_spec", "infer_schema", "schema_of"),
+    "shardline.schema.inference": ("feature_spec", "infer_schema", "schema_of"),
     "shardline.operations.status": ("status_of",),
     "shardline.operations.vacuum": ("vacuum",),
-    "shardline.operations.verify": ("FileReport", "verify_file", "verify_files"),
+    "shardline.operations.verify_files": ("FileReport", "verify_file", "verify_files"),
     "shardline.operations.verify_version": ("verify_version",),
     "shardline.execution.executor": ("Cancellation", "Engine", "Progress", "Threads"),
     "shardline.operations.append": ("AppendReport", "append"),

@@ -32,7 +32,7 @@ class Snapshot(StoredSnapshot):
         is looked at, so check first that it is published. Raises UnreadableSnapshotError if there
         are overlays, whose files do not hold whole records.
         """
-        from shardline.readers.shards import plain_files  # noqa: PLC0415 - loaded when used
+        from shardline.readers.shard_file import plain_files  # noqa: PLC0415 - loaded when used
 
         return [file.path for file in plain_files(self)]
 
@@ -43,7 +43,7 @@ class Snapshot(StoredSnapshot):
         Raises UnreadableSnapshotError if they are packed in several ways, since TensorFlow would
         take None for "not packed", or if there are overlays.
         """
-        from shardline.readers.shards import one_compression  # noqa: PLC0415 - loaded when used
+        from shardline.readers.shard_file import one_compression  # noqa: PLC0415 - loaded when used
 
         return one_compression(self)
 
@@ -114,7 +114,7 @@ class Snapshot(StoredSnapshot):
         """Its records as Arrow record batches, in order, decoded by threads ahead of you.
 
         A batch is made of about `batch_bytes` of records, 1 MiB unless told; memory holds a few
-        of them for each of the `workers`. `shardline.schema.arrow_columns` tells the types. Any
+        of them for each of the `workers`. `shardline.schema.arrow_types` tells the types. Any
         snapshot may be read, published or not: each record is checked. Raises DamagedFileError at
         the first that is damaged, ColumnError at one that does not fit the schema, StorageError
         if a file is not there or has more or fewer records than the log says.
@@ -151,7 +151,7 @@ class Snapshot(StoredSnapshot):
         """The records of these numbers, counted from 0 over all shards, in the order asked.
 
         A number may be there more than once. Of a plain shard as many bytes are read as the
-        records have, through its index; `shardline.readers.picked` tells of others. Raises
+        records have, through its index; `shardline.readers.shard_file` tells of others. Raises
         RecordNotFoundError (an IndexError) for an unknown number, and else what `to_arrow` raises,
         but ExampleError at a payload that is no Example.
         """

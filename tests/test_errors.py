@@ -38,9 +38,9 @@ from shardline.errors import (
 )
 from shardline.hints import Command, Hint, Option
 from shardline.schema.comparison import SchemaDiff
-from shardline.sources.mismatch import SourceSchemaError
+from shardline.sources.source_mismatch import SourceSchemaError
 from shardline.tfrecord.compression import CompressionError
-from shardline.udf.results import BatchMisfit
+from shardline.udf.udf_result import BatchMisfit
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

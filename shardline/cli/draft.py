@@ -7,8 +7,8 @@ import click
 
 from shardline.cli.errors import from_click
 from shardline.cli.options import root_option
+from shardline.cli.output import plain_console, plain_table
 from shardline.cli.references import find_snapshot, open_root, open_version, parse_reference
-from shardline.cli.tables import plain_console, plain_table
 from shardline.dagster.command_error import CommandError, CommandUsageError
 from shardline.dagster.expectations.sample import LIMIT, sample
 from shardline.dagster.expectations.suite import Expected, Suite, suite_path

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from shardline.cli.errors import print_warning
+from shardline.errors import CancelledError
 from shardline.hints import Hint
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterator, Sequence
     from pathlib import Path
+
+    from shardline.execution.executor import Cancellation
+
 
 _SLOW_BYTES = 8 * 1024 * 1024
 
@@ -111,3 +116,32 @@ def warn_if_slow(total: int) -> None:
             "slow: the compiled kernel is not loaded",
             Hint.of("run `python -m shardline.kernel` for the reason"),
         )
+
+
+Result = TypeVar("Result")
+Part = TypeVar("Part")
+
+
+def run_aside(work: Callable[[], Result], cancellation: Cancellation) -> Result:
+    """Do work on another thread; a signal cancels it, and is raised when it has ended."""
+    with ThreadPoolExecutor(1, thread_name_prefix="shardline-aside") as pool:
+        begun = pool.submit(work)
+        try:
+            return begun.result()
+        except BaseException:
+            if not begun.done():
+                cancellation.cancel()
+            raise
+
+
+def stoppable(
+    progress: Callable[[Part, int], None], cancellation: Cancellation
+) -> Callable[[Part, int], None]:
+    """A progress function that ends the work which calls it when that was cancelled."""
+
+    def tell(part: Part, position: int) -> None:
+        if cancellation.asked:
+            raise CancelledError("stopped as asked")
+        progress(part, position)
+
+    return tell

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NoReturn
 import click
 
 from shardline.cli.errors import UsageError, print_warning, render_command
+from shardline.cli.options import expand
 from shardline.hints import Command, Hint
 from shardline.text import escaped
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from shardline.log.snapshot import StoredSnapshot
     from shardline.log.version import StoredVersion
     from shardline.storage import Store
+
 
 _NAME = r"[a-z0-9][a-z0-9_-]{0,63}"
 _REFERENCE = re.compile(rf"(?P<version>{_NAME}/{_NAME})(?:@(?P<snapshot>[^@/]+))?", re.ASCII)
@@ -100,7 +102,7 @@ def parse_reference(text: str) -> Reference:
 def _versions_here(text: str) -> str:
     """The versions of a dataset in the root that the command was given; empty if it is none."""
     from shardline.errors import ShardlineError
-    from shardline.provenance.discovery import find_versions
+    from shardline.provenance.catalog import find_versions
 
     root = click.get_current_context().params.get("root")
     if not root or re.fullmatch(_NAME, text, re.ASCII) is None:
@@ -214,7 +216,7 @@ def find_snapshot(
 def refuse_missing(store: Store, name: str) -> NoReturn:
     """Raise that a version, or a dataset, does not exist, and list those that do."""
     from shardline.errors import VersionMissingError
-    from shardline.provenance.discovery import find_datasets, find_versions
+    from shardline.provenance.catalog import find_datasets, find_versions
 
     dataset = name.partition("/")[0]
     versions = find_versions(store, dataset)
@@ -253,3 +255,27 @@ def _show_warnings() -> None:
 
 def _shown(text: str) -> str:
     return repr(text if len(text) <= 80 else text[:80] + "…")
+
+
+def files_or_versions(
+    arguments: Iterable[str], root: str | None
+) -> tuple[list[Path], list[Reference]]:
+    """The files and the versions that the arguments name: what is there as a file is one."""
+    patterns, references = [], []
+    for argument in arguments:
+        try:
+            expand([argument])
+        except UsageError as error:
+            if not looks_like_reference(argument):
+                if root and error.problem.hint is None:
+                    error.problem.set_hint(Hint.of("write a version as `NAME/VERSION`"))
+                raise
+            if not root:
+                error.problem.set_hint(
+                    Hint.of("for a version, pass `--root FOLDER` or set `SHARDLINE_ROOT`")
+                )
+                raise
+            references.append(parse_reference(argument))
+        else:
+            patterns.append(argument)
+    return expand(patterns), references

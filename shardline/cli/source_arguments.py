@@ -12,7 +12,7 @@ import click
 
 from shardline.cli.errors import UsageError
 from shardline.cli.options import visible_files, wanted
-from shardline.cli.skipped import note_skipped
+from shardline.cli.output import note_skipped
 from shardline.file_names import format_of
 from shardline.hints import Hint
 

@@ -1,12 +1,12 @@
 """The Dagster integration: versions as assets, checks that gate them, and automation."""
 
-from shardline.dagster.versions.appended import appended_version
-from shardline.dagster.versions.combined import combined_version
-from shardline.dagster.versions.definition import DeclarationError, DeclaredVersion
-from shardline.dagster.versions.extended import extended_version
-from shardline.dagster.versions.migrated import migrated_version
-from shardline.dagster.versions.rebuilt import rebuilt_version
-from shardline.operations.arrivals import LandingFolder
+from shardline.dagster.versions.append import appended_version
+from shardline.dagster.versions.combine import combined_version
+from shardline.dagster.versions.declaration import DeclarationError, DeclaredVersion
+from shardline.dagster.versions.extend import extended_version
+from shardline.dagster.versions.migrate import migrated_version
+from shardline.dagster.versions.rebuild import rebuilt_version
+from shardline.operations.landing_folder import LandingFolder
 
 __all__ = [
     "DeclarationError",

@@ -26,11 +26,10 @@ import pyarrow.compute as pc
 
 from shardline import canonical_json as canonical
 from shardline.errors import StorageError
-from shardline.log.digest_index import Keys
+from shardline.log.indexes import Keys, Landings
 from shardline.log.model import COMPRESSIONS, PLAN, Checks, Hold, Totals
 from shardline.log.shard_history import Stays
 from shardline.log.snapshot_history import Timeline, microseconds
-from shardline.log.source_index import Landings
 from shardline.log.state import BEGINNING, RESERVED_CHECKS, Policy, State, name_key
 from shardline.schema.schema import Schema
 
@@ -39,8 +38,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from shardline.log.ledger import Ledger
     from shardline.log.publication import Made, Row
+    from shardline.log.replay import Ledger
     from shardline.storage import Store
 
     Getter: TypeAlias = Callable[[Any], Any]

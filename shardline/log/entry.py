@@ -12,8 +12,17 @@ from shardline import canonical_json as canonical
 from shardline.canonical_json import Fields, Json
 from shardline.errors import DamagedLogError, UnknownFormatError
 from shardline.hints import Hint
-from shardline.log.model import Added, Attestation, Checks, Hold, Input, Maker, Source, Totals
-from shardline.log.sidecar_names import parse_sidecars
+from shardline.log.model import (
+    Added,
+    Attestation,
+    Checks,
+    Hold,
+    Input,
+    Maker,
+    Source,
+    Totals,
+    parse_sidecars,
+)
 from shardline.schema.schema import Schema
 
 FORMAT = 1

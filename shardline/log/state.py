@@ -10,12 +10,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from shardline.canonical_json import Fields
 from shardline.errors import DamagedLogError
-from shardline.log.digest_index import Keys
-from shardline.log.model import Checks, Hold, Source, Totals
+from shardline.log.indexes import Keys, Landings
+from shardline.log.model import Checks, Hold, Source, Totals, shard_of
 from shardline.log.shard_history import Stays
-from shardline.log.sidecar_names import shard_of
 from shardline.log.snapshot_history import Moment, Timeline
-from shardline.log.source_index import Landings
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -28,12 +28,19 @@ from shardline.hints import Hint, Option
 from shardline.log.append_change import Append, Exchange, Seen, SetAside
 from shardline.log.model import Checks
 from shardline.log.version import refuse_no_schema, refuse_no_version
-from shardline.operations.arguments import shard_compression
-from shardline.operations.incomplete import after_commit, entry_label
-from shardline.operations.landing import LandingOptions, LandingTask, land, land_together
-from shardline.operations.set_aside import Refusal, land_or_refuse, open_or_refuse, split_refused
-from shardline.operations.shards import fresh_attempt
-from shardline.operations.source_choice import Skipped, SourceRules, choose
+from shardline.operations.append_task import (
+    LandingOptions,
+    LandingTask,
+    Refusal,
+    land,
+    land_or_refuse,
+    land_together,
+    open_or_refuse,
+    split_refused,
+)
+from shardline.operations.partial_commit import after_commit, entry_label
+from shardline.operations.shard_writer import fresh_attempt, shard_compression
+from shardline.operations.source_selection import Skipped, SourceRules, choose
 from shardline.schema.comparison import compare
 from shardline.sources import as_source, infer_schema_of
 from shardline.tfrecord.compression import Compression
@@ -47,9 +54,8 @@ if TYPE_CHECKING:
     from shardline.log.entry import Entry
     from shardline.log.model import Source as Identity
     from shardline.log.version import StoredVersion
-    from shardline.operations.known_sources import Landed
-    from shardline.operations.landing import Landing
-    from shardline.operations.source_choice import Choice, OnChanged, OnDuplicate
+    from shardline.operations.append_task import Landing
+    from shardline.operations.source_selection import Choice, Landed, OnChanged, OnDuplicate
     from shardline.schema.schema import Schema
     from shardline.sources import Format, RecordSource
     from shardline.tfrecord.reader import Limits
@@ -507,6 +513,6 @@ def _change(work: _Work, plan: _Plan, landings: Sequence[Landing], schema: Schem
 
 
 def _exchange(work: _Work, replaces: Mapping[str, Sequence[Landed]]) -> Exchange:
-    from shardline.operations.replacing import exchange_for  # noqa: PLC0415 - it builds on much
+    from shardline.operations.source_replacement import exchange_for  # noqa: PLC0415 - it builds on much
 
     return exchange_for(work.version, replaces, work.engine, work.progress, limits=work.limits)

@@ -14,7 +14,7 @@ from shardline.log.layers import stacks_of
 from shardline.log.model import INTEGRITY, SCHEMA, Attestation
 from shardline.log.publication import is_in
 from shardline.log.version import refuse_no_version
-from shardline.operations.inspect import (
+from shardline.operations.inspect_shard import (
     inspect_shard,
     inspect_small_shards,
     joinable_bytes,
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from shardline.log.shard_history import Stay
     from shardline.log.snapshot import StoredSnapshot
     from shardline.log.version import StoredVersion
-    from shardline.operations.inspect import ShardReport
+    from shardline.operations.inspect_shard import ShardReport
 
 SHARD_CHECKS = (INTEGRITY, SCHEMA)
 MAX_DETAIL = 500

@@ -14,9 +14,7 @@ from shardline.execution.executor import Threads
 from shardline.hints import Hint, Option
 from shardline.log.model import Checks, Shard
 from shardline.log.version import Origin, refuse_no_version
-from shardline.operations.arguments import shard_compression, validate_same_root
-from shardline.operations.combine_shards import VirtualTask, make_combined, make_virtual
-from shardline.operations.combine_targets import Targets
+from shardline.operations.combine_task import Targets, VirtualTask, make_combined, make_virtual
 from shardline.operations.derive import (
     Derivation,
     MadeShards,
@@ -24,11 +22,11 @@ from shardline.operations.derive import (
     refuse_appended,
     refuse_other_schema,
 )
-from shardline.pairing.budget import Estimate, refuse_over_budget, together
+from shardline.operations.shard_writer import shard_compression, validate_same_root
+from shardline.pairing.combine_spec import make_recipe, make_rule, refuse_unknown
 from shardline.pairing.coverage import OPERATION
-from shardline.pairing.recipe import make_recipe
-from shardline.pairing.spec import make_rule, refuse_unknown
-from shardline.storage.spool import spool_folder
+from shardline.pairing.pair_grid import Estimate, refuse_over_budget, together
+from shardline.storage.temporary_files import spool_folder
 from shardline.tfrecord.compression import Compression
 from shardline.tfrecord.reader import DEFAULT_LIMITS
 
@@ -40,9 +38,8 @@ if TYPE_CHECKING:
     from shardline.log.entry import Entry
     from shardline.log.snapshot import StoredSnapshot
     from shardline.log.version import StoredVersion
-    from shardline.operations.combine_targets import Task
-    from shardline.pairing.recipe import Recipe
-    from shardline.pairing.spec import Options, Rule
+    from shardline.operations.combine_task import Task
+    from shardline.pairing.combine_spec import Options, Recipe, Rule
     from shardline.schema.schema import Schema
     from shardline.sidecars.receipt import Receipt
     from shardline.tfrecord.reader import Limits

@@ -9,21 +9,18 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from shardline import kernel
-from shardline.arguments import validate_files_differ
+from shardline.arguments import local_path, local_paths, real_path, validate_files_differ
 from shardline.errors import DamagedFileError, ExampleError, InvalidArgumentError
 from shardline.execution.threads import run_tasks, workers_per_task
 from shardline.hints import Hint, Option
 from shardline.kernel.types import merge_facts
 from shardline.operations.rebuild_files import FilesReport
-from shardline.pairing.batches import Sides, count_matches
-from shardline.pairing.budget import Estimate, refuse_over_budget
-from shardline.pairing.encoder import Laying
-from shardline.pairing.feature_names import growth
-from shardline.pairing.grid import Grid, extent
-from shardline.pairing.recipe import make_recipe, plain_recipe
-from shardline.pairing.sides import LooseFile, Together, numbered
-from shardline.pairing.spec import make_rule, refuse_unknown
-from shardline.paths import local_path, local_paths, real_path
+from shardline.pairing.combine_spec import make_recipe, make_rule, plain_recipe, refuse_unknown
+from shardline.pairing.pair_batch import Sides, count_matches
+from shardline.pairing.pair_encoder import Laying
+from shardline.pairing.pair_features import growth
+from shardline.pairing.pair_grid import Estimate, Grid, extent, refuse_over_budget
+from shardline.pairing.pair_side import LooseFile, Together, numbered
 from shardline.schema.inference import FileSchema, features_of, schema_of
 from shardline.schema.schema import Schema
 from shardline.storage.durable_file import DurableFile
@@ -31,7 +28,7 @@ from shardline.tfrecord.compression import Compression, parse_compression
 from shardline.tfrecord.examples import example_fault
 from shardline.tfrecord.parallel import map_blocks
 from shardline.tfrecord.reader import DEFAULT_LIMITS
-from shardline.tfrecord.record_sink import RecordSink
+from shardline.tfrecord.writer import RecordSink
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -39,12 +36,11 @@ if TYPE_CHECKING:
     from typing import TypeAlias, Unpack
 
     from shardline.kernel.types import FactsKey, FeatureFacts
-    from shardline.pairing.pairs import Lot
-    from shardline.pairing.recipe import Recipe
-    from shardline.pairing.sides import Numbered
-    from shardline.pairing.spec import Options, Rule
+    from shardline.pairing.combine_spec import Options, Recipe, Rule
+    from shardline.pairing.pair_batch import Lot
+    from shardline.pairing.pair_side import Numbered
     from shardline.tfrecord.reader import Block, Limits
-    from shardline.tfrecord.record_sink import Written
+    from shardline.tfrecord.writer import Written
 
     Paths: TypeAlias = Path | str | Sequence[Path | str]
 

@@ -21,8 +21,8 @@ from shardline.log.model import Base
 from shardline.log.version import Origin, StoredVersion, utc_now
 from shardline.operations.check import CheckTask, run_check
 from shardline.operations.derive import make_fresh
-from shardline.operations.erasing.history import ERASE
-from shardline.operations.erasing.plan import (
+from shardline.operations.erasure.dataset_history import ERASE
+from shardline.operations.erasure.erase_plan import (
     ErasePlan,
     ShardErasure,
     VersionErasure,
@@ -30,14 +30,13 @@ from shardline.operations.erasing.plan import (
     plan_erase,
     plan_late,
 )
-from shardline.operations.erasing.relations import spans_of
-from shardline.operations.erasing.shards import EraseTask, make_erased
-from shardline.operations.erasing.strikes import strike_out
-from shardline.operations.incomplete import after_commit, entry_label
-from shardline.provenance.dependencies import let_go_of_erased
-from shardline.provenance.pins import hold_inputs
+from shardline.operations.erasure.erase_task import EraseTask, make_erased
+from shardline.operations.erasure.quarantine_strike import strike_out
+from shardline.operations.erasure.record_relations import spans_of
+from shardline.operations.partial_commit import after_commit, entry_label
+from shardline.provenance.dependencies import hold_inputs, let_go_of_erased
 from shardline.readers.records import records_of
-from shardline.readers.shards import shard_file
+from shardline.readers.shard_file import shard_file
 from shardline.tfrecord.reader import DEFAULT_LIMITS
 
 if TYPE_CHECKING:
@@ -49,8 +48,8 @@ if TYPE_CHECKING:
     from shardline.log.entry import Entry
     from shardline.log.model import Shard
     from shardline.operations.check import CheckReport
-    from shardline.operations.erasing.holders import Holder
-    from shardline.operations.erasing.quarantined import QuarantineFile
+    from shardline.operations.erasure.quarantine_search import QuarantineFile
+    from shardline.operations.erasure.residual_copies import Holder
     from shardline.readers.records import Records
     from shardline.storage import Store
     from shardline.tfrecord.reader import Limits

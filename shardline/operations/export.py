@@ -11,18 +11,18 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from shardline import canonical_json as canonical
+from shardline.arguments import local_path
 from shardline.canonical_json import Fields
 from shardline.errors import FileExistsAlreadyError, ObjectMissingError
 from shardline.execution.executor import Threads
 from shardline.hints import Hint, Option
 from shardline.log.version import refuse_no_version
 from shardline.operations.rebuild import copy_slices, packing_of
-from shardline.operations.rebuild_plan import whole_slices
-from shardline.paths import local_path
+from shardline.operations.shard_slice import whole_slices
 from shardline.readers.records import records_of
 from shardline.storage.durable_file import DurableFile
 from shardline.tfrecord.reader import DEFAULT_LIMITS
-from shardline.tfrecord.record_sink import RecordSink
+from shardline.tfrecord.writer import RecordSink
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -31,11 +31,11 @@ if TYPE_CHECKING:
     from shardline.execution.executor import Engine, Listener, Running
     from shardline.log.snapshot import StoredSnapshot
     from shardline.log.version import StoredVersion
-    from shardline.operations.rebuild_plan import Slice
+    from shardline.operations.shard_slice import Slice
     from shardline.storage import Store
     from shardline.tfrecord.compression import Compression
     from shardline.tfrecord.reader import Limits
-    from shardline.tfrecord.record_sink import Written
+    from shardline.tfrecord.writer import Written
 
 
 @dataclass(frozen=True, slots=True)

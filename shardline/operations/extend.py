@@ -20,10 +20,10 @@ from shardline.errors import (
 from shardline.execution.executor import Threads
 from shardline.hints import Hint, Option
 from shardline.log.version import refuse_no_version
-from shardline.operations.change_shards import Mode, ShardChange, packing
-from shardline.schema.feature_names import named_feature
+from shardline.operations.transform_version import Mode, ShardChange, packing
+from shardline.schema.schema import named_feature
 from shardline.tfrecord.reader import DEFAULT_LIMITS
-from shardline.udf.base import is_maker, maker_told
+from shardline.udf.declaration import is_maker, maker_told
 from shardline.udf.transform import Transform, unchanged
 
 if TYPE_CHECKING:
@@ -33,11 +33,11 @@ if TYPE_CHECKING:
     from shardline.execution.executor import Engine, Listener
     from shardline.log.model import Checks
     from shardline.log.version import StoredVersion
-    from shardline.operations.change_shards import ChangeReport
+    from shardline.operations.transform_version import ChangeReport
     from shardline.schema.schema import Feature, Schema
     from shardline.tfrecord.compression import Compression
     from shardline.tfrecord.reader import Limits
-    from shardline.udf.base import Fields
+    from shardline.udf.declaration import Fields
 
 
 def extend(

@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from shardline import kernel
-from shardline.arguments import validate_minimum
+from shardline.arguments import local_path, validate_minimum
 from shardline.errors import DamagedFileError, ExampleError, IndexMismatchError
 from shardline.kernel.types import Column
-from shardline.paths import local_path
 from shardline.text import float32_json
 from shardline.tfrecord.index import IndexedFile, index_path
 from shardline.tfrecord.open_file import StoredFile

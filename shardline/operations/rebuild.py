@@ -10,13 +10,12 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from shardline.arguments import validate_minimum
-from shardline.errors import CondemnedShardError, LogError
+from shardline.errors import CondemnedShardError, LogError, WrongShardError
 from shardline.execution.executor import Threads
+from shardline.hints import Hint
+from shardline.kernel.types import HEADER_BYTES
 from shardline.log.changes import Replace
 from shardline.log.version import Origin, refuse_no_version
-from shardline.operations.arguments import shard_compression, validate_same_root
-from shardline.operations.copying import copy_file, copy_span, fold
-from shardline.operations.cut_shards import cut_shards, verify_cut
 from shardline.operations.derive import (
     Derivation,
     MadeShards,
@@ -25,26 +24,37 @@ from shardline.operations.derive import (
     make_fresh,
     with_rebuilt,
 )
-from shardline.operations.rebuild_plan import (
+from shardline.operations.shard_slice import (
     Output,
     Slice,
+    copy_file,
+    copy_span,
+    fold,
     numbered,
     plan_rebuild,
+    refuse_wrong,
     whole_slices,
 )
-from shardline.operations.shards import ShardPlan, make_shard, stem_in
+from shardline.operations.shard_writer import (
+    ShardPlan,
+    make_shard,
+    shard_compression,
+    stem_in,
+    validate_same_root,
+)
 from shardline.readers.records import records_of
 from shardline.tfrecord.compression import (
     Compression,
     parse_compression,
     validate_shard_compression,
 )
+from shardline.tfrecord.hashing import HashedFile
 from shardline.tfrecord.index import read_fingerprint
 from shardline.tfrecord.open_file import StoredFile
-from shardline.tfrecord.reader import DEFAULT_LIMITS
+from shardline.tfrecord.reader import DEFAULT_LIMITS, RecordFile
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from shardline.canonical_json import Json
     from shardline.execution.executor import Engine, Listener, Running
@@ -52,11 +62,12 @@ if TYPE_CHECKING:
     from shardline.log.model import Checks, Shard
     from shardline.log.snapshot import StoredSnapshot
     from shardline.log.version import StoredVersion
-    from shardline.operations.shards import Part
+    from shardline.operations.shard_slice import Slice, Span
+    from shardline.operations.shard_writer import Part
     from shardline.sidecars.receipt import Receipt
     from shardline.storage import Store
-    from shardline.tfrecord.reader import Limits
-    from shardline.tfrecord.record_sink import RecordSink
+    from shardline.tfrecord.reader import Block, Limits
+    from shardline.tfrecord.writer import RecordSink
 
 
 @dataclass(frozen=True, slots=True)
@@ -335,3 +346,84 @@ def _copy_slice(
         workers=workers,
         tell=tell,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class CutTask:
+    """A shard of which spans are to be copied."""
+
+    store: Store
+    name: str
+    shard: Shard
+    spans: tuple[Span, ...]
+    limits: Limits
+
+    step = "verifying"
+
+    @property
+    def label(self) -> str:
+        """What people call it."""
+        return self.shard.name
+
+    @property
+    def size(self) -> int:
+        """How many bytes it reads."""
+        return self.shard.bytes
+
+
+def cut_shards(store: Store, outputs: Iterable[Sequence[Slice]], limits: Limits) -> list[CutTask]:
+    """The shards of which these outputs take a part, each once."""
+    spans: dict[str, list[Span]] = {}
+    shards: dict[str, Shard] = {}
+    for piece in (piece for output in outputs for piece in output):
+        if piece.span is not None:
+            spans.setdefault(piece.name, []).append(piece.span)
+            shards[piece.name] = piece.shard
+    return [CutTask(store, name, shards[name], tuple(spans[name]), limits) for name in spans]
+
+
+def verify_cut(task: CutTask, running: Running) -> None:
+    """Refuse a shard that is damaged, or not the one that was committed, or cut elsewhere.
+
+    Raises DamagedFileError or WrongShardError.
+    """
+    source = StoredFile(task.store, task.name)
+    file = HashedFile(source.open())
+    borders = _Borders(task.spans)
+    count = end = 0
+    with RecordFile(file, limits=task.limits) as read:
+        for block in read.blocks():
+            borders.compare(block)
+            count += len(block.starts)
+            end = block.offset + len(block.data)
+            running.tell(read.stream.position, count)
+        refuse_wrong(
+            source, file.finish(), count, sha256=task.shard.sha256, records=task.shard.records
+        )
+    if not borders.are_right(count, end):
+        raise WrongShardError(
+            f"{source}.index: the index does not match its shard, which is intact",
+            code="index-mismatch",
+            hint=Hint.of("delete the index, which is derived, and rebuild again"),
+            path=f"{source}.index",
+        )
+
+
+class _Borders:
+    """Where spans begin and end, compared with where the records really do."""
+
+    def __init__(self, spans: Sequence[Span]) -> None:
+        told = {(span.first, span.start_byte) for span in spans}
+        self._left = sorted(told | {(span.end, span.end_byte) for span in spans}, reverse=True)
+        self._right = True
+
+    def compare(self, block: Block) -> None:
+        """Look at those at which a record of the block begins."""
+        while self._left and self._left[-1][0] < block.record + len(block.starts):
+            record, byte = self._left.pop()
+            begins = block.offset + int(block.starts[record - block.record]) - HEADER_BYTES
+            self._right &= begins == byte
+
+    def are_right(self, records: int, end: int) -> bool:
+        """Whether all were; one may be left, at the end of the shard."""
+        return self._right and self._left in ([], [(records, end)])

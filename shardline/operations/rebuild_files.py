@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from shardline import kernel
-from shardline.arguments import validate_files_differ, validate_minimum
+from shardline.arguments import local_path, local_paths, validate_files_differ, validate_minimum
 from shardline.errors import (
     ExampleError,
     FileExistsAlreadyError,
@@ -19,13 +19,12 @@ from shardline.errors import (
     UnsyncedWriteError,
 )
 from shardline.hints import Hint
-from shardline.operations.copying import copy_file
-from shardline.paths import local_path, local_paths
+from shardline.operations.shard_slice import copy_file
 from shardline.storage.durable_file import DurableFile, open_folder
-from shardline.storage.temporary import claim, tidy
+from shardline.storage.temporary_files import claim, tidy
 from shardline.tfrecord.compression import Compression, frame_ends, parse_compression
 from shardline.tfrecord.reader import DEFAULT_LIMITS, Limits, RecordFile
-from shardline.tfrecord.record_sink import RecordSink
+from shardline.tfrecord.writer import RecordSink
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -33,7 +32,7 @@ if TYPE_CHECKING:
 
     from shardline.schema.schema import Payload
     from shardline.tfrecord.reader import Block
-    from shardline.tfrecord.record_sink import Written
+    from shardline.tfrecord.writer import Written
 
 _LOOKED_AT_BYTES = 64 * 1024
 

@@ -19,16 +19,13 @@ from shardline.log.model import INTEGRITY, Attestation
 from shardline.log.publication import is_in
 from shardline.log.version import refuse_no_version
 from shardline.operations.check import MAX_DETAIL
-from shardline.operations.inspect import inspect_shard
-from shardline.operations.repairing.copies import copied_pieces
-from shardline.operations.repairing.mending import MendTask, lost_of, mend
-from shardline.operations.shard_origin import input_pieces, source_rows
-from shardline.operations.shards import fresh_attempt
-from shardline.provenance.commands import DERIVES
+from shardline.operations.inspect_shard import inspect_shard
+from shardline.operations.repair_task import MendTask, lost_of, mend
+from shardline.operations.shard_origin import copied_pieces, input_pieces, source_rows
+from shardline.operations.shard_writer import fresh_attempt
+from shardline.provenance.commands import DERIVES, command_to_mend
 from shardline.provenance.log_index import landing_of
-from shardline.provenance.repair_command import command_to_mend
-from shardline.readers.content import rebuild_index
-from shardline.readers.shards import shard_file
+from shardline.readers.shard_file import rebuild_index, shard_file
 from shardline.tfrecord.hashing import hash_object
 from shardline.tfrecord.reader import DEFAULT_LIMITS
 
@@ -40,8 +37,8 @@ if TYPE_CHECKING:
     from shardline.log.entry import Entry
     from shardline.log.model import Shard
     from shardline.log.version import StoredVersion
-    from shardline.operations.inspect import ShardReport
-    from shardline.operations.repairing.mending import How
+    from shardline.operations.inspect_shard import ShardReport
+    from shardline.operations.repair_task import How
     from shardline.sidecars.receipt import Receipt
     from shardline.storage import Store
     from shardline.tfrecord.reader import Limits

@@ -10,8 +10,7 @@ from shardline.log.changes import Restore, next_entry
 from shardline.log.model import Maker
 from shardline.log.snapshot import diff
 from shardline.log.version import Origin, StoredVersion, refuse_no_version, utc_now
-from shardline.provenance.dependencies import layers_below, read_directly
-from shardline.provenance.pins import hold_inputs
+from shardline.provenance.dependencies import hold_inputs, layers_below, read_directly
 from shardline.release import __version__
 
 if TYPE_CHECKING:

@@ -12,6 +12,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from shardline.arguments import local_path, real_path
 from shardline.errors import (
     InvalidArgumentError,
     NothingToSalvageError,
@@ -19,7 +20,6 @@ from shardline.errors import (
     ShardlineError,
 )
 from shardline.hints import Hint
-from shardline.paths import local_path, real_path
 from shardline.storage.durable_file import DurableFile
 from shardline.tfrecord.compression import Compression, parse_compression
 from shardline.tfrecord.reader import DEFAULT_LIMITS, Block, Damage, Limits, RecordFile

@@ -26,18 +26,16 @@ from shardline.errors import (
 from shardline.execution.threads import run_tasks
 from shardline.log.changes import Condemn
 from shardline.log.log import CHECKPOINT_NAME
-from shardline.log.model import SHARD_NAME
+from shardline.log.model import RECEIPT, ROWS, SHARD_NAME
 from shardline.log.retention import unreferenced
-from shardline.log.sidecar_names import RECEIPT, ROWS
 from shardline.log.version import StoredVersion, utc_now
-from shardline.operations.incomplete import incomplete_error
-from shardline.provenance.dependencies import Needs, needless_pins
+from shardline.operations.partial_commit import incomplete_error
+from shardline.provenance.dependencies import Needs, holder_of, needless_pins
 from shardline.provenance.log_evidence import LogEvidence
-from shardline.provenance.pins import holder_of
 from shardline.provenance.retainers import keeper_without_log, keepers_of
 from shardline.storage import PROBE_NAME, TEMPORARY_NAME, check_name, open_store
-from shardline.storage.probe import probe_time
-from shardline.storage.temporary import is_abandoned, remove_abandoned
+from shardline.storage.store import probe_time
+from shardline.storage.temporary_files import is_abandoned, remove_abandoned
 from shardline.text import counted
 
 if TYPE_CHECKING:

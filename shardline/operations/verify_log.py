@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from shardline.errors import DamagedLogError
 from shardline.log.checkpoint import CheckpointError, agrees, read_checkpoint
 from shardline.log.entry import read_entry
-from shardline.log.ledger import Ledger
 from shardline.log.log import CHECKPOINT_NAME, ENTRY_NAME
+from shardline.log.replay import Ledger
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from shardline.errors import LogFault
     from shardline.log.entry import Entry
     from shardline.log.log import Log
+
 
 _BATCH = 64
 
@@ -163,3 +164,37 @@ def _checkpoint_problems(log: Log, ledger: Ledger) -> Iterable[LogProblem]:
     if what:
         advice = "delete it, nothing is lost"
         yield LogProblem(number, f"its checkpoint {what}; {advice}", "bad-checkpoint")
+
+
+_HISTORY_BATCH = 64
+
+
+def history(log: Log, count: int | None = None) -> Iterator[Entry | LogProblem]:
+    """The last `count` entries, or all; in the place of one that cannot be read, why not.
+
+    Each entry is checked by itself. Whether they hang together is for `verify_log` to say.
+    """
+    last = log.head_number()
+    newer: list[Entry | LogProblem] = []
+    try:
+        newer += log.entries(last + 1)  # committed while the head was sought
+    except DamagedLogError as error:
+        newer.append(LogProblem(error.entry, error.detail, error.kind))
+    if count is not None:
+        newer = newer[-count:] if count else []
+    yield from reversed(newer)
+    first = 1 if count is None else max(1, last - (count - len(newer)) + 1)
+    for top in range(last, first - 1, -_HISTORY_BATCH):
+        numbers = range(top, max(first, top - _HISTORY_BATCH + 1) - 1, -1)
+        found = log.store.read_many([log.entry_name(number) for number in numbers])
+        for number, data in zip(numbers, found, strict=True):
+            yield _read_history(log, number, data)
+
+
+def _read_history(log: Log, number: int, data: bytes | None) -> Entry | LogProblem:
+    if data is None:
+        return LogProblem(number, "it is missing", "missing-entry")
+    try:
+        return read_entry(log.shown, number, data)
+    except DamagedLogError as error:
+        return LogProblem(number, error.detail, error.kind)

@@ -11,7 +11,7 @@ from shardline.execution.task_groups import small_groups
 from shardline.execution.threads import run_tasks
 from shardline.log.layers import stacks_of
 from shardline.log.version import refuse_no_version
-from shardline.operations.inspect import (
+from shardline.operations.inspect_shard import (
     inspect_shard,
     inspect_small_shards,
     joinable_bytes,
@@ -19,7 +19,7 @@ from shardline.operations.inspect import (
 )
 from shardline.operations.verify_log import LogReport, verify_log
 from shardline.provenance.dependencies import layers_below, object_of
-from shardline.readers.content import SMALL_BYTES
+from shardline.readers.shard_file import SMALL_BYTES
 from shardline.tfrecord.reader import DEFAULT_LIMITS, Limits
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from shardline.log.model import Shard
     from shardline.log.snapshot import StoredSnapshot
     from shardline.log.version import StoredVersion
-    from shardline.operations.inspect import ShardReport
+    from shardline.operations.inspect_shard import ShardReport
 
 
 @dataclass(frozen=True, slots=True)

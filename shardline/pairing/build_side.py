@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from shardline.kernel.types import Insides
-from shardline.pairing.sides import Part, joined
-from shardline.storage.spool import Spool
+from shardline.pairing.pair_side import Part, joined
+from shardline.storage.temporary_files import Spool
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

@@ -14,8 +14,7 @@ import numpy as np
 
 from shardline.errors import LogError
 from shardline.log.version import StoredVersion
-from shardline.pairing.budget import Estimate
-from shardline.pairing.grid import triangle_row
+from shardline.pairing.pair_grid import Estimate, triangle_row
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
     from shardline.log.model import Input, Shard
     from shardline.log.state import State
     from shardline.log.version import Origin
-    from shardline.pairing.grid import Grid
+    from shardline.pairing.pair_grid import Grid
 
 
 OPERATION = "combine"

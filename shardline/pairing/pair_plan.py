@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 from shardline import canonical_json as canonical
 from shardline.canonical_json import Fields
 from shardline.log.model import Input, Shard
+from shardline.pairing.combine_spec import Rule
 from shardline.pairing.coverage import Cover
-from shardline.pairing.feature_names import Naming
-from shardline.pairing.spec import Rule
+from shardline.pairing.pair_features import Naming
 
 if TYPE_CHECKING:
     from shardline.canonical_json import Json

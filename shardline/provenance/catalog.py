@@ -1,21 +1,159 @@
-"""The versions of a root, each opened once, and what their logs tell of each other."""
+"""Discover what a root holds: its datasets, and their versions."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import contextlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
+from shardline.errors import BadNameError, SchemaMismatchError
 from shardline.log.version import StoredVersion
-from shardline.provenance.discovery import find_all_versions, find_versions
-from shardline.provenance.feature_origins import FieldOrigin, field_origins
-from shardline.storage import open_store
+from shardline.pairing.pair_features import Naming, name_features
+from shardline.schema.schema import full_name
+from shardline.storage import check_name, open_store
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
+    from shardline.canonical_json import Json
     from shardline.log.entry import Entry
     from shardline.log.snapshot import StoredSnapshot
+    from shardline.schema.schema import Schema
     from shardline.storage import Store
+
+
+def find_datasets(store: Store) -> list[str]:
+    """The datasets of a root: the folders in which there is a version."""
+    return [name for name in _named(store, "", "dataset") if find_versions(store, name)]
+
+
+def find_versions(store: Store, dataset: str) -> list[str]:
+    """The versions of a dataset: the folders in which there is a log."""
+    check_name(dataset, "dataset")
+    return [
+        name
+        for name in _named(store, dataset, "version")
+        if "log" in store.folders(f"{dataset}/{name}")
+    ]
+
+
+def find_all_versions(store: Store) -> list[str]:
+    """The versions of all datasets of a root: `digits/v1`."""
+    return [
+        f"{dataset}/{name}"
+        for dataset in find_datasets(store)
+        for name in find_versions(store, dataset)
+    ]
+
+
+def _named(store: Store, folder: str, what: str) -> list[str]:
+    """The folders in a folder; what has a name that we never give is not ours."""
+    found = []
+    for name in store.folders(folder):
+        with contextlib.suppress(BadNameError):
+            found.append(check_name(name, what))
+    return found
+
+
+How: TypeAlias = Literal["kept", "renamed", "cast", "filled", "computed"]
+
+
+@dataclass(frozen=True, slots=True)
+class FieldOrigin:
+    """What a feature is made of: features of other versions, and what made it of them.
+
+    `of` are names of versions, with the features there. `by` is the function or table that made
+    it, empty if it was taken over as it is, or under another name or kind. A feature that is
+    "filled" has a value of its own where the records had none.
+    """
+
+    how: How
+    of: tuple[tuple[str, str], ...]
+    by: str = ""
+
+
+def field_origins(entry: Entry, inputs: Sequence[Schema]) -> dict[str, FieldOrigin]:
+    """Where each feature comes from; none, if the entry was not made of other versions.
+
+    `inputs` are the schemas of its inputs, in their order. Replay reads nothing from an entry's
+    parameters, so another writer may tell them in another form: then nothing is known.
+    """
+    try:
+        return _told_by(entry, inputs)
+    except (AttributeError, KeyError, TypeError, ValueError, SchemaMismatchError):
+        return {}
+
+
+def _told_by(entry: Entry, inputs: Sequence[Schema]) -> dict[str, FieldOrigin]:
+    names = [one.shown for one in entry.inputs]
+    told = entry.parameters
+    if entry.operation == "rebuild" and names:
+        return _kept(names[0], inputs[0])
+    if entry.operation == "extend":
+        base = _kept(names[0], inputs[0])
+        kept = {name: one for name, one in base.items() if name not in told.get("drop", ())}
+        return {**kept, **_computed(base, inputs[0], told.get("fields", ()))}
+    if entry.operation == "migrate":
+        return _migrated(names[0], inputs[0], told)
+    if entry.operation == "combine":
+        return _combined(names, inputs, told)
+    return {}
+
+
+def _kept(version: str, schema: Schema) -> dict[str, FieldOrigin]:
+    return {one.name: FieldOrigin("kept", ((version, one.name),)) for one in schema.features}
+
+
+def _computed(
+    known: Mapping[str, FieldOrigin], schema: Schema | None, makers: Iterable[Json]
+) -> dict[str, FieldOrigin]:
+    """The new features: each is made of what those come from that its maker reads."""
+    context = list(known)
+    if schema is not None:
+        context = [feature.name for feature in schema.features if not feature.sequence]
+    found: dict[str, FieldOrigin] = {}
+    for maker in makers:
+        reads = context if maker["reads"] is None else maker["reads"]
+        of = dict.fromkeys(one for name in reads if name in known for one in known[name].of)
+        origin = FieldOrigin("computed", tuple(of), maker["by"])
+        found |= dict.fromkeys(maker["features"], origin)
+    return found
+
+
+def _migrated(version: str, schema: Schema, told: Json) -> dict[str, FieldOrigin]:
+    rename, cast, filled = told.get("rename", {}), told.get("cast", {}), told.get("default", ())
+    there = [feature.name for feature in schema.features]
+    found = {}
+    known = [(said, one.name) for one in schema.features for said in (one.name, full_name(one))]
+    for said, name in (*known, *((one, one) for one in filled if one not in dict(known))):
+        how: How = "renamed" if said in rename else "kept"
+        how = "cast" if said in cast else "filled" if said in filled else how
+        of = ((version, name),) if name in there else ()
+        if said == name or how != "kept":
+            found[rename.get(said, name)] = FieldOrigin(how, of)
+    for name in told.get("drop", ()):
+        found.pop(name, None)
+    return found
+
+
+def _combined(
+    names: Sequence[str], schemas: Sequence[Schema], told: Json
+) -> dict[str, FieldOrigin]:
+    rule = told["rule"]
+    prefixes = (rule.get("left_prefix", ""), rule.get("right_prefix", ""))
+    shared = [left for left, right in rule.get("on", ()) if left == right]
+    left, right = ([feature.key for feature in schema.features] for schema in schemas)
+    called = name_features(Naming(rule["on_collision"], *prefixes), left, right, shared)
+    found: dict[str, FieldOrigin] = {}
+    for version, side in zip(names, (called.left, called.right), strict=True):
+        for (_, feature), name in side.items():
+            if name is not None:
+                how: How = "kept" if name == feature else "renamed"
+                # A name may stand in the context of one side, and in the feature_lists of another.
+                known = found[name].of if name in found else ()
+                found[name] = FieldOrigin(how, (*known, (version, feature)))
+    return {**found, **_computed(found, None, told.get("fields", ()))}
 
 
 class Catalog:

@@ -7,15 +7,19 @@ from typing import TYPE_CHECKING, Any
 from shardline.arguments import TARGET_BYTES
 from shardline.errors import ShardlineError
 from shardline.hints import Command, Hint
+from shardline.log.model import INTEGRITY
+from shardline.log.publication import is_in
 from shardline.log.version import StoredVersion
 from shardline.provenance.consumers import consumers_of
 from shardline.provenance.dependencies import layers_below, object_of
+from shardline.provenance.log_index import landing_of
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
+    from collections.abc import Collection, Iterable, Iterator
 
     from shardline.canonical_json import Json
     from shardline.log.entry import Entry
+    from shardline.log.model import Shard
     from shardline.log.snapshot import StoredSnapshot
     from shardline.provenance.log_index import Histories
     from shardline.storage import Store
@@ -254,3 +258,30 @@ def _unused(histories: Histories, version: str) -> str:
     while (name := f"{version}anew{count if count > 1 else ''}") in there:
         count += 1
     return name
+
+
+def command_to_mend(version: StoredVersion, damaged: Iterable[Shard]) -> Command | None:
+    """Return the command that recreates corrupt shards of the latest snapshot, if known.
+
+    What derived one leaves the others as they are, if the log says which are damaged.
+    """
+    try:
+        if any(is_derived(version, shard) for shard in damaged):
+            made = made_by(version, version.state.snapshot)
+            return None if made is None else command_again(made)
+    except ShardlineError:
+        return None  # the log reports its own problem
+    return Command.of("repair", version.name)
+
+
+def known_damaged(version: StoredVersion) -> list[Shard]:
+    """The shards of the newest snapshot of which the log says that they are damaged."""
+    stays = version.state.stays.at(version.state.snapshot)
+    return [stay.shard for stay in stays if is_in(version, stay.failed, INTEGRITY)]
+
+
+def is_derived(version: StoredVersion, shard: Shard) -> bool:
+    """Whether a shard was made of others by a function or a rule, and not copied or appended."""
+    if shard.base is not None or shard.virtual:
+        return True
+    return landing_of(version, shard)[0].operation in DERIVES

@@ -1,34 +1,87 @@
-"""What versions need of others: the shards without which their kept snapshots cannot be read.
+"""Pins: a version that cannot be read without the shards of another keeps them from vacuum.
 
-That is told shard by shard, and through all versions between: a plan needs the overlays that it
-pairs, and these their bases. A pin keeps a whole snapshot, so that it alone tells too much.
+The pin is an entry in the log of the other version, set before the commit that needs it: so either
+vacuum sees the pin, or the pin is refused because vacuum came first. A pin is let go of when one
+on a later snapshot keeps all that it keeps, and by vacuum when nothing needs it any more.
 """
 
 from __future__ import annotations
 
+import re
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from shardline.errors import ObjectMissingError
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from shardline.errors import DamagedLogError, ObjectMissingError
 from shardline.log.layers import Layer, stacks_of
+from shardline.log.model import PLAN
 from shardline.log.retention import retained
 from shardline.log.version import StoredVersion
+from shardline.pairing.coverage import Cover
 from shardline.pairing.pair_plan import PairPlan
-from shardline.provenance.pins import holder_of, pins_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from datetime import datetime
 
-    import numpy as np
     from numpy.typing import NDArray
 
+    from shardline.log.entry import Entry
     from shardline.log.layers import Stack
     from shardline.log.model import Hold, Input, Shard
     from shardline.log.snapshot import StoredSnapshot
     from shardline.log.state import State
+    from shardline.log.version import Origin
     from shardline.provenance.log_evidence import LogEvidence
     from shardline.storage import Store
+
+
+_PIN = re.compile(r"(?P<holder>[^ /]+/[^ /]+) on (?P<snapshot>\d+)")
+
+
+def pin_name(into: str, snapshot: int) -> str:
+    """Under which name a version holds a snapshot of another."""
+    return f"{into} on {snapshot}"
+
+
+def holder_of(pin: str) -> str | None:
+    """The version that holds a snapshot by a pin of this name; None if it is another's."""
+    told = _PIN.fullmatch(pin)
+    return None if told is None else told["holder"]
+
+
+def hold_inputs(into: StoredVersion, origins: Sequence[Origin]) -> None:
+    """Pin the snapshots that a version is about to need.
+
+    Raises CondemnedShardError if vacuum took a shard of one.
+    """
+    for origin in origins:
+        number = origin.snapshot.number
+        origin.version.pin(pin_name(into.name, number), number, f"{into.name} is read with it")
+
+
+def let_go(into: StoredVersion, origins: Sequence[Origin]) -> None:
+    """Let go of the pins that those on these snapshots make needless."""
+    for origin in origins:
+        kept = {shard.name for shard in origin.snapshot.shards}
+        for name, number in list(pins_of(origin.version, into.name)):
+            if number == origin.snapshot.number:
+                continue
+            held = {shard.name for shard in origin.version.snapshot(number).shards}
+            if held <= kept:
+                origin.version.pin(name, None)
+
+
+def pins_of(version: StoredVersion, into: str) -> Iterator[tuple[str, int]]:
+    """The pins by which a version holds snapshots of this one."""
+    for name, hold in sorted(version.state.pins.items()):
+        told = _PIN.fullmatch(name)
+        if told is not None and told["holder"] == into and hold.snapshot is not None:
+            yield name, hold.snapshot
 
 
 class Needs:
@@ -237,3 +290,126 @@ def _below(snapshot: StoredSnapshot, stacks: Iterable[Stack]) -> Iterator[Layer]
                     condemned=version.state.condemned_in(one.top.shard.name),
                 )
             yield from _below(side, paired)
+
+
+_MISSING, _LOG = "missing", "log"
+
+
+@dataclass(frozen=True, slots=True)
+class BrokenDependency:
+    """A shard of another version that a snapshot needs and cannot rely on.
+
+    `problem` is the check that the shard failed, "rejection" or "vacuum" if it was removed,
+    "missing" if its log does not know it, or "log" if that log is corrupt.
+    """
+
+    version: str
+    shard: str
+    problem: str
+
+    def __str__(self) -> str:
+        if self.problem == _LOG:
+            return f"the log of {self.version} is corrupt"
+        if self.problem == _MISSING:
+            return f"shard {self.shard} is not in the log of {self.version}"
+        return f"shard {self.shard} of {self.version} failed {self.problem}"
+
+
+def broken_dependencies(
+    version: StoredVersion,
+    snapshot: int,
+    open_version: Callable[[str], StoredVersion] | None = None,
+) -> list[BrokenDependency]:
+    """List the shards of other versions that a snapshot needs and that are no longer sound.
+
+    Args:
+        version: The version of the snapshot.
+        snapshot: The number of the snapshot.
+        open_version: Opens another version by its name, for callers that have opened some.
+
+    Returns:
+        One dependency for each shard, at any depth. Empty for a snapshot that needs no other
+        version, or none of whose dependencies failed a check or was removed.
+    """
+    opened = open_version or (lambda name: StoredVersion(version.store, name))
+    broken: dict[tuple[str, str], BrokenDependency] = {}
+    rows = version.state.stays.rows_at(snapshot)
+    left = list(_needed(version, rows, opened, broken).items())
+    seen: dict[str, set[str]] = {}
+    while left:
+        owner, names = left.pop()
+        names -= seen.setdefault(owner, set())
+        if not names:
+            continue
+        seen[owner] |= names
+        try:
+            holder = opened(owner)
+            rows = _rows_of(holder, names, broken)
+        except DamagedLogError:
+            broken[owner, ""] = BrokenDependency(owner, "", _LOG)
+            continue
+        left += _needed(holder, rows, opened, broken).items()
+    return list(broken.values())
+
+
+def _rows_of(
+    holder: StoredVersion, names: set[str], broken: dict[tuple[str, str], BrokenDependency]
+) -> NDArray[np.int64]:
+    """Return the rows of named shards, and note those that failed a check or are unknown."""
+    state = holder.state
+    known = state.stays.names()
+    wanted = pc.is_in(known, value_set=pa.array(sorted(names), pa.string()))
+    rows: NDArray[np.int64] = np.flatnonzero(wanted.to_numpy())
+    found = known.take(pa.array(rows)).to_pylist() if len(rows) else []
+    for name in sorted(names - set(found)):
+        broken[holder.name, name] = BrokenDependency(holder.name, name, _MISSING)
+    failed = state.stays.column("failed")[rows]
+    for place in np.flatnonzero(failed).tolist():
+        bits = int(failed[place])
+        problem = next(check for check, bit in state.bits.items() if bits >> bit & 1)
+        name = found[place]
+        broken[holder.name, name] = BrokenDependency(holder.name, name, problem)
+    return rows
+
+
+def _needed(
+    version: StoredVersion,
+    rows: NDArray[np.int64],
+    opened: Callable[[str], StoredVersion],
+    broken: dict[tuple[str, str], BrokenDependency],
+) -> dict[str, set[str]]:
+    """Return the shards of other versions that some shards are read with, by version."""
+    stays = version.state.stays
+    needed: dict[str, set[str]] = {}
+    if not len(rows):
+        return needed
+    place = pa.array(rows)
+    for base in pc.unique(stays.bases().take(place).drop_null()).to_pylist():
+        owner = f"{version.log.dataset}/{base.split('.', 1)[0]}"
+        needed.setdefault(owner, set()).add(base)
+    plans = np.asarray(pc.ends_with(stays.names().take(place), pattern=PLAN))
+    landed = stays.column("landed")[rows]
+    names = stays.names().take(place).filter(pa.array(plans)).to_pylist()
+    for plan, entry in zip(names, landed[plans].tolist(), strict=True):
+        for given, span in _paired(version.log.entry(entry), plan):
+            try:
+                shards = opened(given.shown).snapshot(given.snapshot).shards[span]
+            except DamagedLogError:
+                broken[given.shown, ""] = BrokenDependency(given.shown, "", _LOG)
+                continue
+            needed.setdefault(given.shown, set()).update(shard.name for shard in shards)
+    return needed
+
+
+def _paired(entry: Entry, plan: str) -> Iterator[tuple[Input, slice]]:
+    """Yield the snapshots that a plan pairs and the places of their shards, as its entry says.
+
+    An entry that does not say the places stands for all shards of its inputs.
+    """
+    outputs = entry.parameters.get("outputs") or []
+    names = [one.shard.name for one in entry.added]
+    spans = [slice(None)] * len(entry.inputs)
+    if plan in names and len(outputs) == len(names):
+        cover = Cover.from_json(outputs[names.index(plan)])
+        spans = [slice(*cover.left), slice(*cover.right)]
+    yield from zip(entry.inputs, spans, strict=False)

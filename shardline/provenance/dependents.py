@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from shardline.errors import ShardlineError
 from shardline.log.layers import stacks_of
 from shardline.log.version import StoredVersion
+from shardline.provenance.catalog import find_all_versions
 from shardline.provenance.commands import command_again, made_by
 from shardline.provenance.dependencies import layers_below, object_of
-from shardline.provenance.discovery import find_all_versions
 from shardline.provenance.log_index import landing_of
 
 if TYPE_CHECKING:

@@ -16,8 +16,8 @@ from shardline.hints import Hint
 from shardline.log.log import CHECKPOINT_NAME, ENTRY_NAME, Log
 from shardline.log.retention import ReleaseTimes
 from shardline.log.version import StoredVersion
-from shardline.provenance.discovery import find_all_versions
-from shardline.provenance.pins import holder_of
+from shardline.provenance.catalog import find_all_versions
+from shardline.provenance.dependencies import holder_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator

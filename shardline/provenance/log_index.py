@@ -16,11 +16,11 @@ from shardline.errors import (
     VersionMissingError,
 )
 from shardline.hints import Hint
-from shardline.log.sidecar_names import RECEIPT, ROWS
-from shardline.pairing.grid import Extent, Grid
-from shardline.sidecars.reader import SidecarMismatchError, SidecarReader
+from shardline.log.model import RECEIPT, ROWS
+from shardline.pairing.pair_grid import Extent, Grid
 from shardline.sidecars.receipt import parse_receipt
 from shardline.sidecars.row_map import RowMap, RowMapError
+from shardline.sidecars.sidecar_reader import SidecarMismatchError, SidecarReader
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -30,8 +30,7 @@ if TYPE_CHECKING:
     from shardline.log.model import Input, Shard
     from shardline.log.shard_history import Stay
     from shardline.log.version import StoredVersion
-    from shardline.provenance.catalog import Catalog
-    from shardline.provenance.feature_origins import FieldOrigin
+    from shardline.provenance.catalog import Catalog, FieldOrigin
     from shardline.sidecars.receipt import Receipt
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 from shardline.log.retention import recently_released
 from shardline.provenance.commands import arguments_again
 from shardline.provenance.consumers import CONSUMER_PREFIX
-from shardline.provenance.pins import holder_of, pins_of
+from shardline.provenance.dependencies import holder_of, pins_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping

@@ -1,4 +1,4 @@
-"""Snapshots as streams of Arrow record batches, in order, in flat memory."""
+"""Which features of a schema a reader was asked for."""
 
 from __future__ import annotations
 
@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from shardline.errors import InvalidArgumentError
+from shardline import kernel
+from shardline.arguments import each_of
+from shardline.errors import ColumnError, ExampleError, InvalidArgumentError, SchemaMismatchError
+from shardline.execution.prefetch import work_ahead
 from shardline.hints import Hint
-from shardline.readers.ahead import work_ahead
-from shardline.readers.batches import Batches
-from shardline.readers.chosen import chosen_features
 from shardline.readers.records import records_of
+from shardline.schema.arrow_types import column_of, schema_of, to_column
+from shardline.tfrecord.examples import placed
 from shardline.tfrecord.reader import DEFAULT_LIMITS, Limits
 
 if TYPE_CHECKING:
@@ -20,8 +22,84 @@ if TYPE_CHECKING:
 
     from shardline.log.snapshot import StoredSnapshot
     from shardline.readers.records import Records
+    from shardline.schema.schema import Feature, Schema
     from shardline.storage import Store
-    from shardline.tfrecord.reader import Block
+    from shardline.tfrecord.reader import Block, Picked
+
+
+def chosen_features(schema: Schema, columns: Sequence[str] | None, raw: Hint) -> list[Feature]:
+    """The features of these names in their order, all of them for None.
+
+    A name in both the context and the feature_lists selects both. `raw` says how to read records
+    without features.
+    """
+    if schema.payload == "opaque":
+        raise SchemaMismatchError(
+            "opaque records have no features", code="opaque-records", hint=raw
+        )
+    if isinstance(columns, str):
+        raise InvalidArgumentError(
+            "invalid columns: expected a list of names, got a string",
+            hint=Hint.of(f"pass [{columns!r}]"),
+        )
+    if columns is not None:
+        columns = [str(name) for name in each_of(columns, "columns")]
+    if columns is None:
+        found = list(schema.features)
+    else:
+        found = [feature for name in columns for feature in _named(schema, name)]
+    if not found:
+        raise SchemaMismatchError(
+            "no features selected",
+            code="no-features",
+            hint=Hint.of("name at least one feature, or ", raw),
+        )
+    keys = [feature.key for feature in found]
+    for feature in found:
+        if keys.count(feature.key) > 1:
+            raise SchemaMismatchError(
+                f"duplicate column {feature.name!r}", code="duplicate-feature", feature=feature.name
+            )
+    return found
+
+
+def _named(schema: Schema, name: str) -> list[Feature]:
+    found = [feature for feature in schema.features if feature.name == name]
+    if not found:
+        known = ", ".join(repr(feature.name) for feature in schema.features) or "none"
+        raise SchemaMismatchError(
+            f"unknown feature {name!r}",
+            code="unknown-feature",
+            feature=name,
+            hint=Hint.of(f"the schema has {known}"),
+        )
+    return found
+
+
+class Batches:
+    """Makes record batches of these features."""
+
+    def __init__(self, features: Sequence[Feature]) -> None:
+        self.schema = schema_of(features)
+        self._features = features
+        self._asked = [column_of(feature) for feature in features]
+
+    def of(self, records: Records, some: Block | Picked) -> pa.RecordBatch:
+        """Some of a shard's records as a batch, as `Snapshot.to_arrow` gives them.
+
+        Raises ColumnError at one that does not fit, and at a payload that is no Example
+        DamagedFileError, or ExampleError if it was picked; all tell its number in the shard.
+        """
+        try:
+            decoded = kernel.decode(some.data, some.starts, some.lengths, self._asked)
+            arrays = [
+                to_column(feature, buffers)
+                for feature, buffers in zip(self._features, decoded, strict=True)
+            ]
+        except (ExampleError, ColumnError) as error:
+            raise placed(records.path, some, error) from None
+        return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+
 
 BATCH_BYTES = 1024 * 1024
 _REMOTE_THREADS = 8

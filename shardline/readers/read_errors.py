@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from shardline.log.model import Shard
-    from shardline.readers.shards import ShardFile
+    from shardline.readers.shard_file import ShardFile
     from shardline.storage import Store
 
 _NO_DAMAGE = frozenset({"example", "oversized"})
@@ -84,7 +84,7 @@ def told_below(
 
 def advice_on_own(store: Store, snapshot: str, owner: str, shard: Shard) -> Hint | None:
     """Return the way out for a snapshot with an unusable shard of its own."""
-    from shardline.provenance.repair_command import command_to_mend  # noqa: PLC0415 - it builds on us
+    from shardline.provenance.commands import command_to_mend  # noqa: PLC0415 - it builds on us
 
     version, number = StoredVersion(store, owner), split_snapshot(snapshot)[1]
     try:

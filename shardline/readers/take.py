@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
+from shardline.arguments import each_of
 from shardline.errors import InvalidArgumentError, RecordNotFoundError
 from shardline.hints import Hint
-from shardline.paths import each_of
-from shardline.readers.batches import Batches
-from shardline.readers.chosen import chosen_features
+from shardline.readers.arrow import Batches, chosen_features
 from shardline.readers.records import records_of
 from shardline.text import counted
 from shardline.tfrecord.reader import DEFAULT_LIMITS, Limits

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, TypeAlias
 
+from shardline.arguments import each_of
 from shardline.errors import SchemaMismatchError
 from shardline.hints import Hint
 from shardline.kernel.types import LARGEST_OFFSET
-from shardline.paths import each_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

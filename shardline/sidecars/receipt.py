@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING
 
 from shardline import canonical_json as canonical
 from shardline.canonical_json import Fields
-from shardline.log.model import Shard
-from shardline.log.sidecar_names import RECEIPT, ROWS
+from shardline.log.model import RECEIPT, ROWS, Shard
 from shardline.tfrecord.hashing import hash_object
 
 if TYPE_CHECKING:

@@ -14,11 +14,10 @@ from shardline.errors import SchemaMismatchError
 from shardline.hints import Hint
 from shardline.kernel.columns import from_arrow, split_scalars
 from shardline.schema.arrow_types import depth_of
-from shardline.schema.conversion import Fitted, fit
+from shardline.schema.conversion import Fitted, TooLarge, fit, fit_values
 from shardline.schema.exact_numbers import rounded_numbers, rounds_texts
-from shardline.schema.python_values import TooLarge, fit_values
 from shardline.schema.schema import Array, Feature, Image, Schema, Text
-from shardline.sources.json_values import NotJson, parsed_list
+from shardline.sources.json_source import NotJson, parsed_list
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence

@@ -6,14 +6,27 @@ an append does for several chunks side by side.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from abc import ABC, abstractmethod
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+import numpy as np
+
+from shardline.errors import SchemaMismatchError, ShardlineError
+from shardline.kernel.types import FOOTER_BYTES, HEADER_BYTES
+from shardline.schema.encoding import Frames
+from shardline.sources.source_mismatch import refuse_rows
+from shardline.tfrecord.compression import GZIP_MAGIC
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Hashable, Iterator, Sequence
 
+    from shardline.kernel.types import IntArray
     from shardline.log.model import Source as Identity
-    from shardline.schema.encoding import Frames
     from shardline.schema.schema import Schema
+    from shardline.sources.source_identity import FileOrigin, Origin, Progress
+    from shardline.tfrecord.reader import Limits
 
 
 class Chunk(Protocol):
@@ -67,3 +80,214 @@ class RecordSource(Protocol):
         file that `identity` read.
         """
         ...
+
+
+CHUNK_BYTES = 4 * 1024 * 1024
+"""About how much of a source goes into one chunk, unless a single row is larger."""
+
+
+@contextmanager
+def add_path(path: str | None) -> Iterator[None]:
+    """Add the path of the file that is read to errors that do not have a path."""
+    try:
+        yield
+    except ShardlineError as error:
+        if error.path is None:
+            error.path = path
+        raise
+
+
+class Source(ABC):
+    """A source, around where it comes from and how its rows are read."""
+
+    def __init__(self, origin: Origin, limits: Limits) -> None:
+        self._origin = origin
+        self._limits = limits
+
+    @property
+    def shown(self) -> str:
+        """The source as people know it."""
+        return self._origin.shown
+
+    @property
+    def size(self) -> int | None:
+        """How many bytes it has, None if that is not known."""
+        return self._origin.size
+
+    def identity(self, progress: Progress = None) -> Identity:
+        """What tells it from other sources; a file is read for that, once."""
+        return self._origin.identity(progress)
+
+    def infer(self, *, allow_rounding: bool = False) -> Schema:
+        """Return the schema that its rows suggest and that all of them fit; reads all of it.
+
+        No number loses a digit before the decimal point, unless `allow_rounding` is set.
+        """
+        with add_path(self._origin.path):
+            return self._infer(allow_rounding=allow_rounding)
+
+    @abstractmethod
+    def _infer(self, *, allow_rounding: bool) -> Schema:
+        """Infer the schema from all rows."""
+
+    def chunks(self, schema: Schema, start: int = 0) -> Iterator[Chunk]:
+        """Its rows from number `start` on, in order, to be turned into records of this schema."""
+        with add_path(self._origin.path):
+            self._origin.note()
+            yield from self._read(schema, start)
+            self._origin.check_unchanged()
+
+    @abstractmethod
+    def _read(self, schema: Schema, start: int) -> Iterator[Chunk]:
+        """The rows, by whoever knows how to read them."""
+
+
+class OwnSchema(Chunk, Protocol):
+    """A chunk that can tell what schema its rows have by themselves."""
+
+    def infer(self) -> Schema:
+        """The schema that its rows suggest."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """A chunk whose records are made already; `of` is what it was before."""
+
+    position: int
+    end: int
+    made: Frames
+    of: OwnSchema
+
+    def frames(self) -> Frames:
+        """Its records."""
+        return self.made
+
+
+def after_a_look(
+    shown: str, schema: Schema, chunks: Iterator[OwnSchema], *, exact: bool = False
+) -> Iterator[Chunk]:
+    """The chunks, unless no row of the first fits and they are plainly rows of another schema."""
+    for chunk in chunks:
+        made = chunk.frames()
+        if made.refused and not len(made.rows):
+            try:
+                own = chunk.infer()
+            except SchemaMismatchError:
+                own = None  # they have no schema at all: each row is told for what it is
+            if own is not None and own.features:
+                refuse_rows(shown, schema, own, exact=exact)
+        yield Done(chunk.position, chunk.end, made, chunk)
+        if len(made.rows) or made.refused:
+            break
+    yield from chunks
+
+
+class SmallFile(NamedTuple):
+    """The content of a small file: whole rows. Those of one `family` can be joined."""
+
+    family: Hashable
+    data: bytes
+
+
+class Joined(NamedTuple):
+    """The rows of several files as one chunk; `ends` are the numbers of the rows after each."""
+
+    chunk: Chunk
+    ends: IntArray
+
+
+class JoinableSource(Source):
+    """A file whose rows can be read together with those of others."""
+
+    _file: FileOrigin
+
+    def read_small(self) -> SmallFile | None:
+        """Read the file, if it is small and plain; None if it must be read by itself."""
+        data = self._file.read_again()
+        if not data or data.startswith(GZIP_MAGIC):
+            return None
+        return self._small(data)
+
+    @abstractmethod
+    def _small(self, data: bytes) -> SmallFile | None:
+        """Return the content of a plain file as whole rows; None if that cannot be told."""
+
+    @abstractmethod
+    def join(self, schema: Schema, files: Sequence[SmallFile]) -> Joined | None:
+        """Return the rows of files of this family; None if they cannot be told apart."""
+
+    @abstractmethod
+    def schema_mark(self, file: SmallFile) -> Hashable | None:
+        """Return what decides the schema of a file: files with equal marks suggest the same one.
+
+        None if only inference can tell.
+        """
+
+
+class FileFrames(NamedTuple):
+    """The records of a whole file, each of a row of its own, and the number of its rows."""
+
+    frames: Frames
+    rows: int
+
+
+def read_together(sources: Sequence[RecordSource], schema: Schema) -> list[FileFrames | None]:
+    """Return the records of small files; None for each file that must be read by itself."""
+    found: list[FileFrames | None] = [None] * len(sources)
+    families: dict[Hashable, list[tuple[int, SmallFile]]] = {}
+    for at, source in enumerate(sources):
+        small = source.read_small() if isinstance(source, JoinableSource) else None
+        if small is not None:
+            families.setdefault((type(source), small.family), []).append((at, small))
+    for members in families.values():
+        first = sources[members[0][0]]
+        if isinstance(first, JoinableSource):
+            files = [file for _, file in members]
+            for (at, _), made in zip(members, _read(first, schema, files), strict=True):
+                found[at] = made
+    return found
+
+
+def _read(
+    source: JoinableSource, schema: Schema, files: Sequence[SmallFile]
+) -> Sequence[FileFrames | None]:
+    """Read files of one family; in halves, if a row of one of them does not fit."""
+    try:
+        joined = source.join(schema, files)
+        frames = None if joined is None else joined.chunk.frames()
+    except ShardlineError:
+        return [None] * len(files)
+    if joined is not None and frames is not None and not frames.refused:
+        return list(_cut(frames, joined.ends))
+    if len(files) == 1:
+        return [None]
+    half = len(files) // 2
+    return [*_read(source, schema, files[:half]), *_read(source, schema, files[half:])]
+
+
+def _cut(frames: Frames, ends: IntArray) -> Iterator[FileFrames | None]:
+    """Share out the records; None for a file with rows that gave none, such as blank lines."""
+    data = memoryview(frames.data)
+    places = np.searchsorted(frames.rows, ends).tolist()
+    cuts = np.append(frames.starts - HEADER_BYTES, len(data))
+    if len(frames.starts):
+        cuts[-1] = frames.starts[-1] + frames.lengths[-1] + FOOTER_BYTES
+    first = row = 0
+    for last, end in zip(places, ends.tolist(), strict=True):
+        count, rows = last - first, end - row
+        if not count or count != rows:
+            yield None
+        else:
+            begin, stop = int(cuts[first]), int(cuts[last])
+            piece = slice(first, last)
+            yield FileFrames(
+                Frames(
+                    data[begin:stop],
+                    frames.starts[piece] - begin,
+                    frames.lengths[piece],
+                    frames.rows[piece] - row,
+                ),
+                rows,
+            )
+        first, row = last, end

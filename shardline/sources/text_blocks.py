@@ -11,14 +11,19 @@ from shardline.errors import SourceError
 from shardline.hints import Hint
 from shardline.kernel.types import DEFAULT_MAX_RECORD_BYTES
 from shardline.schema.encoding import KEPT_BYTES
-from shardline.sources.base import CHUNK_BYTES
-from shardline.tfrecord.compression import Compression, CompressionError, PlainStream
-from shardline.tfrecord.decompression import GZIP_MAGIC, open_stream
+from shardline.sources.source import CHUNK_BYTES
+from shardline.tfrecord.compression import (
+    GZIP_MAGIC,
+    Compression,
+    CompressionError,
+    PlainStream,
+    open_stream,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from shardline.sources.origin import FileOrigin
+    from shardline.sources.source_identity import FileOrigin
     from shardline.tfrecord.compression import Stream
     from shardline.tfrecord.reader import Limits
 

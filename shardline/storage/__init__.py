@@ -1,11 +1,9 @@
 """Where bytes live."""
 
-from shardline.storage.labels import refuse_credentials
 from shardline.storage.location import Location, parse_location
-from shardline.storage.names import check_name, check_object_name
-from shardline.storage.probe import PROBE_NAME
-from shardline.storage.store import ObjectInfo, Store, object_uri, open_store
-from shardline.storage.temporary import TEMPORARY_NAME
+from shardline.storage.names import check_name, check_object_name, refuse_credentials
+from shardline.storage.store import PROBE_NAME, ObjectInfo, Store, object_uri, open_store
+from shardline.storage.temporary_files import TEMPORARY_NAME
 
 __all__ = [
     "PROBE_NAME",

@@ -24,7 +24,7 @@ from shardline.errors import (
     UnsyncedWriteError,
 )
 from shardline.hints import Hint
-from shardline.storage.temporary import claim, tidy
+from shardline.storage.temporary_files import claim, tidy
 
 if TYPE_CHECKING:
     from types import TracebackType

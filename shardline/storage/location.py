@@ -15,8 +15,7 @@ from typing import Literal, cast
 
 from shardline.errors import BadNameError
 from shardline.hints import Hint
-from shardline.storage.labels import shown
-from shardline.storage.names import MAX_OBJECT_NAME_BYTES, MAX_PART_BYTES, check_object_name
+from shardline.storage.names import MAX_OBJECT_NAME_BYTES, MAX_PART_BYTES, check_object_name, shown
 
 Scheme = Literal["file", "s3", "gs", "az", "memory"]
 

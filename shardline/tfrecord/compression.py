@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import struct
+import zlib
+from bisect import bisect_right
 from enum import Enum
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol
@@ -9,10 +12,11 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 from isal import igzip_lib, isal_zlib
 
+from shardline import kernel
 from shardline.arguments import validate_choice
 from shardline.errors import InvalidArgumentError, ShardlineError
 from shardline.hints import Hint, Option
-from shardline.kernel.types import FOOTER_BYTES
+from shardline.kernel.types import FOOTER_BYTES, FRAME_BYTES, HEADER_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -209,3 +213,364 @@ def validate_shard_compression(compression: Compression | None) -> None:
                 "set ", Option("compression", "gzip"), " or ", Option("compression", "none")
             ),
         )
+
+
+GZIP_MAGIC = b"\x1f\x8b\x08"
+_GZIP_RESERVED_FLAGS = 0xE0
+_CHUNK_BYTES = 128 * 1024
+_RESCUE_STEP_BYTES = 64
+_InflateError: type[Exception] = igzip_lib.IsalError  # type: ignore[assignment]  # the stub errs
+
+
+class PackedStream:
+    """A GZIP file of one or many members, or a ZLIB file.
+
+    `start` is where in the file to begin, which must be the start of a member.
+    """
+
+    def __init__(
+        self,
+        file: OpenFile,
+        compression: Compression,
+        *,
+        start: int = 0,
+        max_unpacked_bytes: int = DEFAULT_MAX_UNPACKED_BYTES,
+    ) -> None:
+        self._file = file
+        self._compression = compression
+        self._max_unpacked = max_unpacked_bytes
+        self.size = file.size
+        self._unpacked = 0
+        self._next = start
+        self._member: _Member | None = None
+        self._left = b""
+        self._pending: CompressionError | None = None
+        self._search_from: int | None = None
+        self.members: list[tuple[int, int]] = []
+        """Where each member begins: in the file, and in the unpacked bytes."""
+
+    @property
+    def position(self) -> int:
+        """How much of the file has been read."""
+        return self._member.fed if self._member else self._next
+
+    def readinto(self, view: memoryview) -> int:
+        """Unpack into `view`; 0 at the end. Raises CompressionError where the data is damaged."""
+        while True:
+            if self._left:
+                return self._give(self._left, view)
+            self._raise_pending()
+            if self._member is None:
+                if self._next >= self.size:
+                    return 0
+                self._begin_next()
+            count = self._unpack(view)
+            if count:
+                return count
+
+    def _raise_pending(self) -> None:
+        if self._unpacked > self._max_unpacked:
+            self._search_from = None
+            raise CompressionError(
+                self.position,
+                f"decompresses to more than {self._max_unpacked} bytes",
+                code="decompressed-too-large",
+            )
+        if self._pending is not None:
+            pending, self._pending = self._pending, None
+            raise pending
+
+    def _begin_next(self) -> None:
+        if self._compression is Compression.ZLIB and self.members:
+            self._search_from = self._next
+            raise CompressionError(
+                self._next,
+                "bytes behind the end of the ZLIB stream, which TensorFlow silently ignores",
+            )
+        self._search_from = self._next + 1
+        self._begin(self._next)
+
+    def _begin(self, start: int) -> None:
+        self._member = _Member(self._file, start, self._compression)
+        self.members.append((start, self._unpacked))
+
+    def _unpack(self, view: memoryview) -> int:
+        member = self._member
+        if member is None:
+            return 0
+        data = b""
+        try:
+            data = member.unpack(len(view))
+            if member.ended:
+                self._next = member.end
+                self._member = None
+                member.check(more_follows=self._next < self.size)
+        except CompressionError as error:
+            data = data or member.rescued
+            self._pending = error
+            self._search_from = member.doubtful_from
+            self._next = max(self._next, member.doubtful_from)
+            self._member = None
+        self._unpacked += len(data)
+        return self._give(data, view)
+
+    def _give(self, data: bytes, view: memoryview) -> int:
+        """Put into `view` what fits; what was rescued may be more than was asked for."""
+        given, self._left = data[: len(view)], data[len(view) :]
+        view[: len(given)] = given
+        return len(given)
+
+    def member_at(self, offset: int) -> int:
+        """The number of the member that holds this offset of the unpacked bytes."""
+        return bisect_right(self.members, offset, key=lambda member: member[1]) - 1
+
+    def is_sound(self, member: int) -> bool:
+        """Whether a member unpacks to its end and matches its checksum."""
+        again = _Member(self._file, self.members[member][0], self._compression)
+        try:
+            while not again.ended:
+                again.unpack(_CHUNK_BYTES)
+            again.check(more_follows=False)
+        except CompressionError:
+            return False
+        return True
+
+    def resume(self) -> int | None:
+        """Begin at the next member that can be unpacked at all; None if there is none."""
+        position = self._search_from
+        while position is not None and position < self.size:
+            if self._compression is Compression.GZIP:
+                position = self._find_magic(position)
+                if position is None:
+                    return None
+            try:
+                _Member(self._file, position, self._compression).unpack(1)
+            except CompressionError:
+                if self._compression is Compression.ZLIB:
+                    return None
+                position += 1
+                continue
+            self._search_from = position + 1
+            self._begin(position)
+            return position
+        return None
+
+    def _find_magic(self, position: int) -> int | None:
+        while True:
+            chunk = self._file.pread(_CHUNK_BYTES, position)
+            found = chunk.find(GZIP_MAGIC)
+            if found >= 0:
+                return position + found
+            if len(chunk) < _CHUNK_BYTES:
+                return None
+            position += len(chunk) - len(GZIP_MAGIC) + 1
+
+
+def members_of(stream: Stream) -> list[tuple[int, int]]:
+    """Return where the members of a stream begin: none if it is not packed."""
+    return stream.members if isinstance(stream, PackedStream) else []
+
+
+class _Member:
+    """One GZIP member, or one ZLIB stream, being unpacked."""
+
+    def __init__(self, file: OpenFile, start: int, compression: Compression) -> None:
+        self._file = file
+        self._start = start
+        self._compression = compression
+        gzip = compression is Compression.GZIP
+        self._data_start = (_gzip_header if gzip else _zlib_header)(file, start)
+        self._inflate = igzip_lib.IgzipDecompressor(flag=igzip_lib.DECOMP_DEFLATE)
+        self._sum = isal_zlib.crc32 if gzip else isal_zlib.adler32
+        self._checksum = self._sum(b"")
+        self._unpacked = 0
+        self.fed = self._data_start
+        self.rescued = b""
+
+    @property
+    def ended(self) -> bool:
+        """Whether the deflate data came to its end."""
+        return bool(self._inflate.eof)
+
+    @property
+    def _data_end(self) -> int:
+        return self.fed - len(self._inflate.unused_data)
+
+    @property
+    def end(self) -> int:
+        """Where in the file the member ends, once it has ended."""
+        return self._data_end + (8 if self._compression is Compression.GZIP else 4)
+
+    @property
+    def doubtful_from(self) -> int:
+        """Where the next member may begin at the earliest, if this one is damaged."""
+        if self.ended and self._compression is Compression.ZLIB:
+            return self.end
+        return max(self._data_start, self.fed - 2 * _CHUNK_BYTES)
+
+    def unpack(self, limit: int) -> bytes:
+        """The next bytes, at most `limit`; none only at the end."""
+        while True:
+            chunk = b""
+            if self._inflate.needs_input:
+                chunk = self._file.pread(_CHUNK_BYTES, self.fed)
+                self.fed += len(chunk)
+            try:
+                data: bytes = self._inflate.decompress(chunk, limit)
+            except _InflateError as error:
+                raise self._broken(f"cannot be unpacked ({error})") from None
+            self._checksum = self._sum(data, self._checksum)
+            self._unpacked += len(data)
+            if data or self.ended:
+                return data
+            # The decoder may ask for input while it holds unpacked bytes back: it is cut off only
+            # when it has neither.
+            if not chunk and self._inflate.needs_input:
+                raise self._broken("is cut off")
+
+    def _broken(self, what: str) -> CompressionError:
+        self.rescued, offset = self._rescue()
+        return CompressionError(offset, f"the {self._compression.value.upper()} data {what}")
+
+    def _rescue(self) -> tuple[bytes, int]:
+        """What the failed call had unpacked but did not give, and where in the file it failed.
+
+        Unpacks once more, by the standard library, which gives every byte up to the damage if
+        asked for one at a time.
+        """
+        inflate = zlib.decompressobj(-zlib.MAX_WBITS)
+        offset, skipped, rescued = self._data_start, 0, bytearray()
+        while not inflate.eof:
+            skipping = self._unpacked - skipped
+            piece = self._file.pread(_CHUNK_BYTES if skipping else _RESCUE_STEP_BYTES, offset)
+            try:
+                data = inflate.decompress(piece, min(skipping, _CHUNK_BYTES) or 1)
+            except zlib.error:
+                break
+            offset += len(piece) - len(inflate.unconsumed_tail)
+            if skipping:
+                skipped += len(data)
+            else:
+                rescued += data
+            if not (piece or data):
+                break
+        return bytes(rescued), offset
+
+    def check(self, *, more_follows: bool) -> None:
+        """Compare what was unpacked with the checksum behind it.
+
+        An empty GZIP member with more behind it is refused too: TensorFlow may take it for the
+        end of the file.
+        """
+        stored = self._file.pread(self.end - self._data_end, self._data_end)
+        if self._compression is Compression.GZIP:
+            expected = struct.pack("<II", self._checksum, self._unpacked & 0xFFFFFFFF)
+        else:
+            expected = struct.pack(">I", self._checksum)
+        name = self._compression.value.upper()
+        if len(stored) < len(expected):
+            raise CompressionError(self._data_end, f"the {name} data is cut off in its checksum")
+        if stored != expected:
+            raise CompressionError(
+                self._data_end, f"the unpacked {name} data does not match its checksum"
+            )
+        if more_follows and not self._unpacked and self._compression is Compression.GZIP:
+            raise CompressionError(
+                self.end,
+                "an empty GZIP member before others, at which TensorFlow may silently stop",
+            )
+
+
+def _gzip_header(file: OpenFile, start: int) -> int:
+    """Where the deflate data of the GZIP member at `start` begins."""
+    head = file.pread(_CHUNK_BYTES, start)
+    if not head.startswith(GZIP_MAGIC[: len(head)]):
+        raise CompressionError(start, "bytes that are not GZIP data")
+    try:
+        flags = head[3]
+        if flags & _GZIP_RESERVED_FLAGS:
+            raise CompressionError(start, "a GZIP header with unknown flags")
+        end = 10
+        if flags & 4:
+            end += 2 + int.from_bytes(head[end : end + 2], "little")
+        for flag in (8, 16):
+            if flags & flag:
+                end = head.index(0, end) + 1
+        end += 2 if flags & 2 else 0
+        if end > len(head):
+            raise IndexError
+    except (IndexError, ValueError) as error:
+        if isinstance(error, CompressionError):
+            raise
+        raise CompressionError(start, "the GZIP data is cut off in its header") from None
+    return start + end
+
+
+def _zlib_header(file: OpenFile, start: int) -> int:
+    """Where the deflate data of the ZLIB stream at `start` begins."""
+    head = file.pread(2, start)
+    if not is_zlib_header(head) or head[1] & 0x20:
+        raise CompressionError(start, "bytes that are not ZLIB data")
+    return start + 2
+
+
+def is_zlib_header(head: bytes) -> bool:
+    """Whether these bytes can begin a ZLIB stream."""
+    if len(head) < 2:
+        return False
+    method, flags = head[0], head[1]
+    return method & 0x0F == 8 and method >> 4 <= 7 and not (method << 8 | flags) % 31
+
+
+_GLANCE_BYTES = 4 * 1024
+_HEAD_BYTES = 128 * 1024
+
+
+def detect(file: OpenFile) -> Compression:
+    """Tell how a file is packed by its first bytes."""
+    if begins_with_record(file.pread(_GLANCE_BYTES, 0)):  # most do, and need no more
+        return Compression.NONE
+    head = file.pread(_HEAD_BYTES, 0)
+    size = file.size
+    if head.startswith(GZIP_MAGIC) or (head and GZIP_MAGIC.startswith(head)):
+        return Compression.NONE if _leads_to_record(file, head, size) else Compression.GZIP
+    if is_zlib_header(head) and (_unpacks_to_header(head) or not _plausible_length(head, size)):
+        return Compression.ZLIB
+    return Compression.NONE
+
+
+def begins_with_record(data: bytes) -> bool:
+    """Return True if these are the first bytes of a plain TFRecord file."""
+    search = kernel.scan(data[:HEADER_BYTES], max_record_bytes=2**64 - 1, final=False)
+    return len(data) >= HEADER_BYTES and search.fault is None
+
+
+def _unpacks_to_header(head: bytes) -> bool:
+    try:
+        return begins_with_record(zlib.decompressobj().decompress(head, HEADER_BYTES))
+    except zlib.error:
+        return False
+
+
+def _plausible_length(head: bytes, size: int) -> bool:
+    """Whether the first bytes could be the length of a record in a damaged plain file."""
+    return len(head) >= 8 and int.from_bytes(head[:8], "little") <= size
+
+
+def _leads_to_record(file: OpenFile, head: bytes, size: int) -> bool:
+    """Whether the first bytes, read as a length, lead to another record or to the end."""
+    end = int.from_bytes(head[:8], "little") + FRAME_BYTES
+    return end == size or (end < size and begins_with_record(file.pread(HEADER_BYTES, end)))
+
+
+def open_stream(
+    file: OpenFile,
+    compression: Compression | None = None,
+    *,
+    max_unpacked_bytes: int = DEFAULT_MAX_UNPACKED_BYTES,
+) -> tuple[Compression, Stream]:
+    """The unpacked bytes of an open file, and how it is packed, which may be known."""
+    compression = compression or detect(file)
+    if compression is Compression.NONE:
+        return compression, PlainStream(file)
+    return compression, PackedStream(file, compression, max_unpacked_bytes=max_unpacked_bytes)

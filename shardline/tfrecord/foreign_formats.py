@@ -11,8 +11,7 @@ import json
 from typing import TYPE_CHECKING
 
 from shardline import kernel
-from shardline.tfrecord.compression import Compression, CompressionError
-from shardline.tfrecord.decompression import open_stream
+from shardline.tfrecord.compression import Compression, CompressionError, open_stream
 
 if TYPE_CHECKING:
     from shardline.tfrecord.open_file import OpenFile

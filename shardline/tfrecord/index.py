@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Self
 import numpy as np
 
 from shardline import kernel
+from shardline.arguments import local_path
 from shardline.errors import (
     BadNameError,
     DamagedFileError,
@@ -31,11 +32,9 @@ from shardline.errors import (
 )
 from shardline.hints import Hint, file_argument
 from shardline.kernel.types import FOOTER_BYTES, FRAME_BYTES, HEADER_BYTES
-from shardline.paths import local_path
 from shardline.storage.durable_file import DurableFile
 from shardline.text import counted
-from shardline.tfrecord.compression import Compression, CompressionError
-from shardline.tfrecord.decompression import PackedStream, members_of
+from shardline.tfrecord.compression import Compression, CompressionError, PackedStream, members_of
 from shardline.tfrecord.open_file import LocalFile, StoredFile, open_regular, open_source
 from shardline.tfrecord.reader import DEFAULT_LIMITS, Limits, RecordFile
 

@@ -9,8 +9,8 @@ from io import FileIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from shardline.arguments import local_path
 from shardline.errors import InvalidTypeError, ObjectMissingError
-from shardline.paths import local_path
 from shardline.storage.disk_errors import not_a_file
 from shardline.storage.store import object_uri
 

@@ -17,8 +17,8 @@ from shardline.tfrecord.compression import (
     CompressionError,
     PlainStream,
     Stream,
+    open_stream,
 )
-from shardline.tfrecord.decompression import open_stream
 from shardline.tfrecord.foreign_formats import recognize
 from shardline.tfrecord.open_file import Source, open_source
 

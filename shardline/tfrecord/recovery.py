@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from shardline.tfrecord.decompression import PackedStream
+from shardline.tfrecord.compression import PackedStream
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

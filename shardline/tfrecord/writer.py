@@ -1,26 +1,179 @@
-"""Write a TFRecord file into a store, with its index, in one pass."""
+"""Where the records of a TFRecord file go while it is written: packed, hashed and indexed."""
 
 from __future__ import annotations
 
+import hashlib
 from contextlib import closing, contextmanager
-from typing import TYPE_CHECKING, Self
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol, Self
 
 import numpy as np
 
 from shardline import kernel
-from shardline.kernel.types import FRAME_BYTES
+from shardline.kernel.types import FRAME_BYTES, HEADER_BYTES
 from shardline.storage.durable_file import DurableFile
-from shardline.tfrecord.compression import Compression, Packer
-from shardline.tfrecord.record_sink import RecordSink
+from shardline.tfrecord.compression import Compression, Packer, frame_ends
+from shardline.tfrecord.hashing import ExpectedHash, HashAside
+from shardline.tfrecord.index import Fingerprint, IndexWriter
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
     from types import TracebackType
 
-    from shardline.kernel.types import Buffer
-    from shardline.storage.store import Store
+    from shardline.kernel.types import Buffer, IntArray
+    from shardline.storage.store import ObjectWriter, Store
     from shardline.tfrecord.hashing import Content
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What a file that was written holds; `sha256` is empty if it was not hashed."""
+
+    records: int
+    bytes: int
+    sha256: str
+
+
+class _Hash(Protocol):
+    def update(self, data: Buffer, /) -> None: ...
+
+    def hexdigest(self) -> str: ...
+
+
+class _NoHash:
+    """The hash of a file that nobody will ask for."""
+
+    def update(self, data: Buffer, /) -> None: ...
+
+    def hexdigest(self) -> str:
+        return ""
+
+
+class MemoryWriter:
+    """A file that is small enough to be written in memory."""
+
+    def __init__(self) -> None:
+        self._data = bytearray()
+
+    def write(self, data: Buffer) -> None:
+        """Add bytes at the end."""
+        self._data += data
+
+    def rewrite(self, offset: int, data: bytes) -> None:
+        """Write over the bytes at `offset`."""
+        self._data[offset : offset + len(data)] = data
+
+    @property
+    def content(self) -> bytes:
+        """What was written."""
+        return bytes(self._data)
+
+
+class RecordSink:
+    """A TFRecord file being written to `file`, and its index to `index` if that is given.
+
+    With `aside` it is hashed by a thread of its own. With `expected` it is not hashed at all, but
+    compared with that; without `hashed` it is neither.
+    """
+
+    def __init__(
+        self,
+        file: ObjectWriter,
+        compression: Compression,
+        index: ObjectWriter | None = None,
+        *,
+        aside: bool = False,
+        expected: Content | None = None,
+        hashed: bool = True,
+    ) -> None:
+        self.records = 0
+        self._file = file
+        self._index = None if index is None else IndexWriter(index)
+        self._fingerprint = Fingerprint()
+        if expected is not None:
+            self._hash: _Hash = ExpectedHash(expected)
+        elif not hashed:
+            self._hash = _NoHash()
+        else:
+            self._hash = HashAside() if aside else hashlib.sha256()
+        self._unpacked = 0
+        self._packer = Packer(self._put, compression)
+
+    @property
+    def compression(self) -> Compression:
+        """How it is packed."""
+        return self._packer.compression
+
+    def add(self, frames: Buffer, starts: IntArray, lengths: IntArray) -> None:
+        """Add whole frames as they are; it is for the caller to know that they are intact."""
+        self._packer.add(frames, frame_ends(starts, lengths))
+        self._note(starts, len(frames))
+
+    def begin_packed(self) -> None:
+        """Make ready for a whole GZIP file, which is added as it is."""
+        self._packer.begin_packed()
+
+    def add_packed(self, data: Buffer) -> None:
+        """Add bytes of that file."""
+        self._packer.add_packed(data)
+
+    def note_packed(self, starts: IntArray, size: int) -> None:
+        """Tell of the next frames in that file, in so many bytes."""
+        self._note(starts, size)
+
+    def end_packed(self, members: Sequence[tuple[int, int]], unpacked: int) -> None:
+        """Tell where in that file its members begin, and its unpacked size."""
+        self._packer.end_packed(members, unpacked)
+
+    def _note(self, starts: IntArray, size: int) -> None:
+        if self._index is not None:
+            self._index.add(starts + (self._unpacked - HEADER_BYTES))
+        self._unpacked += size
+        self.records += len(starts)
+
+    def fitting(self, ends: IntArray, target: int | None) -> int:
+        """How many of the frames that end at `ends` to add before asking again; 0 if it is full.
+
+        A file is full when the next record would take it over `target` bytes; a packed one when
+        it has reached them. One record always fits.
+        """
+        if target is None:
+            return len(ends)
+        if self.compression is Compression.NONE:
+            count = int(np.searchsorted(ends, target - self._packer.packed, "right"))
+            return count or int(not self.records)
+        if self._packer.packed >= target:
+            return 0
+        return min(int(np.searchsorted(ends, self._packer.room)) + 1, len(ends))
+
+    def _put(self, data: Buffer) -> None:
+        self._hash.update(data)
+        self._fingerprint.add(data)
+        self._file.write(data)
+
+    def finish(self) -> Written:
+        """Put the end of the file; nothing can be added after that.
+
+        Raises OtherContentError if it did not become what was expected.
+        """
+        self._packer.finish()
+        sha256 = self._hash.hexdigest()
+        if self._index is not None:
+            self._index.finish(
+                end=self._unpacked,
+                members=self._packer.members,
+                size=self._packer.packed,
+                compression=self.compression,
+                fingerprint=self._fingerprint.value,
+                sha256=sha256,
+            )
+        return Written(self.records, self._packer.packed, sha256)
+
+    def close(self) -> None:
+        """Let go of the thread that hashes, also of a file that is left unfinished."""
+        if isinstance(self._hash, HashAside):
+            self._hash.close()
 
 
 @contextmanager

@@ -4,12 +4,12 @@ It knows nothing of datasets, shards or files of records: batches of features go
 features come out.
 """
 
-from shardline.udf.base import Bound, Fields
-from shardline.udf.batch import batch_fields
-from shardline.udf.join import joined_fields
-from shardline.udf.record import record_fields
-from shardline.udf.results import Made
-from shardline.udf.tensor import tensor_fields
+from shardline.udf.batch_udf import batch_fields
+from shardline.udf.declaration import Bound, Fields
+from shardline.udf.record_udf import record_fields
+from shardline.udf.table_join import joined_fields
+from shardline.udf.tensor_udf import tensor_fields
+from shardline.udf.udf_result import Made
 
 __all__ = [
     "Bound",

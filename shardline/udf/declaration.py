@@ -2,17 +2,30 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import pickle
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, fields, replace
+from pathlib import PurePath
+from threading import local
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+
+import cloudpickle
 
 from shardline.errors import FieldsError, SchemaMismatchError
+from shardline.execution.threads import run_tasks
 from shardline.hints import Hint, Option
 from shardline.schema.logical_types import check_text
 from shardline.schema.schema import Feature
+from shardline.udf.function_digest import source_digest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable, Iterator
 
+    import pyarrow as pa
+
+    from shardline.canonical_json import Json
     from shardline.schema.schema import Schema
+    from shardline.udf.udf_result import Made
 
 
 _DECLARE = Hint.of("declare each feature that it computes, e.g. `Feature('area', 'int64')`")
@@ -117,3 +130,239 @@ def found_features(shown: str, reads: tuple[str, ...] | None, schema: Schema) ->
             )
         found.append(feature)
     return found
+
+
+class Fields(Protocol):
+    """Where new fields of records come from: a function, or a table."""
+
+    @property
+    def features(self) -> tuple[Feature, ...]:
+        """The features that it makes, as they are declared."""
+        ...
+
+    @property
+    def reads(self) -> tuple[str, ...] | None:
+        """The features that it reads; None for all of the context."""
+        ...
+
+    @property
+    def shown(self) -> str:
+        """It as messages call it: "function 'area'", "table labels.csv"."""
+        ...
+
+    def identity(self) -> Json | None:
+        """All that its results depend on besides the records.
+
+        None if that cannot be told, as of a function without a code version: then nothing that it
+        made before can be used again.
+        """
+        ...
+
+    def settled(self) -> Fields:
+        """The same, with what lies outside of this process read, once: a table is.
+
+        So `features`, `identity` and `bind` of what is settled all speak of the same content.
+        """
+        ...
+
+    def bind(self, schema: Schema) -> Bound:
+        """It for records of this schema.
+
+        Raises SchemaMismatchError if they lack what it reads, FieldsError if it cannot work.
+        """
+        ...
+
+
+def maker_told(fields: Fields) -> Json:
+    """A maker of fields as an entry tells it, for people and for lineage."""
+    return {
+        "by": fields.shown,
+        "features": [feature.name for feature in fields.features],
+        "reads": None if fields.reads is None else list(fields.reads),
+        "identity": fields.identity(),
+        **({} if is_deterministic(fields) else {"deterministic": False}),
+    }
+
+
+_METHODS = ("identity", "settled", "bind")
+
+
+def is_maker(value: object) -> bool:
+    """Whether a value is a maker of fields. No property is touched: those of a table read it."""
+    return all(callable(getattr(type(value), name, None)) for name in _METHODS)
+
+
+def is_deterministic(fields: Fields) -> bool:
+    """Whether it makes the same of the same records each time, as far as it declares."""
+    return bool(getattr(fields, "deterministic", True))
+
+
+class Bound(ABC):
+    """A maker of fields for records of one schema. Close it when the last record is done.
+
+    `reads` are the features that it is given, `features` those that it makes.
+    """
+
+    def __init__(self, reads: list[Feature], features: tuple[Feature, ...]) -> None:
+        self.reads = reads
+        self.features = features
+        self._names = [feature.name for feature in reads]
+
+    @abstractmethod
+    def compute(self, batch: pa.RecordBatch, *, every: bool) -> Made:
+        """The new fields of some records; may be asked on several threads at once.
+
+        `batch` has the columns of `reads`, as `readers.arrow_columns` makes them. With `every`
+        each row that gives nothing is told, else the first of them may be all that is.
+        """
+
+    def stream(
+        self, batches: Iterable[pa.RecordBatch], *, every: bool, workers: int | None = None
+    ) -> Iterator[Made]:
+        """The new fields of all batches, in order, worked out some batches ahead of their taking.
+
+        So many `workers` are at it at once, and about twice as many batches are held. An error,
+        also one of `batches` itself, comes behind the results of all batches before it.
+        """
+
+        def work(batch: pa.RecordBatch | Exception) -> Made:
+            if isinstance(batch, Exception):
+                raise batch
+            return self.compute(batch, every=every)
+
+        return run_tasks(work, _with_error(batches), workers=workers, stop=self._hurry)
+
+    def close(self) -> None:  # noqa: B027 - most have nothing to end
+        """End what it has running."""
+
+    def _hurry(self) -> None:  # noqa: B027 - most work ends by itself
+        """End work of a stream whose results are no longer waited for, where that is sudden."""
+
+    def _given(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Those columns of a batch that it reads."""
+        return batch if batch.schema.names == self._names else batch.select(self._names)
+
+
+def _with_error(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch | Exception]:
+    """The batches, and behind them what reading them raised."""
+    try:
+        yield from batches
+    except Exception as error:  # noqa: BLE001 - raised again in its place
+        yield error
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionFields(ABC):
+    """A function and the fields that it makes. It can still be called as it was written.
+
+    One that is not `deterministic` may make others of the same record another time: an audit does
+    not ask it again. With `check_source` off, a version may be continued with a changed function.
+    """
+
+    function: Callable[[Any], Any]
+    features: tuple[Feature, ...]
+    reads: tuple[str, ...] | None
+    code: str | None
+    deterministic: bool = True
+    check_source: bool = True
+
+    maker: ClassVar[str]
+    """Which kind of function this is."""
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be meant."""
+        if not callable(self.function):
+            raise FieldsError(
+                f"invalid UDF: expected a function, got {type(self.function).__name__}",
+                code="invalid-udf",
+            )
+        object.__setattr__(self, "features", checked_features(self.shown, self.features))
+        if self.reads is not None:
+            object.__setattr__(self, "reads", checked_reads(self.shown, self.reads))
+        checked_code(self.shown, self.code)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # The function's name stands for this object now, so that only cloudpickle can send it.
+        function, *declared = (getattr(self, one.name) for one in fields(self))
+        sending = _SENDING.__dict__.setdefault("fields", set[int]())
+        if id(self) in sending:  # the function refers to itself
+            return type(self), (function, *declared)
+        sending.add(id(self))
+        try:
+            return _again, (type(self), cloudpickle.dumps(function), *declared)
+        finally:
+            sending.discard(id(self))
+
+    def __call__(self, given: Any) -> Any:  # noqa: ANN401 - the function's own
+        """What the function makes."""
+        return self.function(given)
+
+    @property
+    def name(self) -> str:
+        """The name of the function."""
+        return str(getattr(self.function, "__name__", type(self.function).__name__))
+
+    @property
+    def shown(self) -> str:
+        """The function as messages call it."""
+        return f"function {self.name!r}"
+
+    def identity(self) -> Json | None:
+        """All that its results depend on besides the records; None without a code version.
+
+        A hash of its source would miss imported code and files of models, so that a code version
+        has to be declared; `source_digest` only notices changes that it was not changed for.
+        """
+        if self.code is None:
+            return None
+        return {
+            "maker": self.maker,
+            "function": f"{_module_of(self.function)}:{self.name}",
+            "features": told_features(self.features),
+            "reads": None if self.reads is None else list(self.reads),
+            "code": self.code,
+        }
+
+    def source_digest(self) -> str | None:
+        """Return a digest of the function's source; None if it has none."""
+        return source_digest(self.function)
+
+    def settled(self) -> FunctionFields:
+        """The same: a function is what it is."""
+        return self
+
+    @abstractmethod
+    def bind(self, schema: Schema) -> Bound:
+        """The function for records of this schema."""
+
+    def validate(self, schema: Schema) -> None:
+        """Raise SchemaMismatchError if records of this schema lack what it reads."""
+        self._found(schema)
+
+    def _found(self, schema: Schema) -> list[Feature]:
+        return found_features(self.shown, self.reads, schema)
+
+
+def _module_of(function: Callable[[Any], Any]) -> str:
+    """The module of a function, whether it was loaded by its name or, as commands may, by its path.
+
+    So what was computed is found again in another folder, or under the other name.
+    """
+    name = str(getattr(function, "__module__", ""))
+    return PurePath(name).stem if "/" in name else name
+
+
+_SENDING = local()
+
+
+def _again(
+    kind: type[FunctionFields],
+    function: bytes,
+    *declared: Any,  # noqa: ANN401 - the fields of the class
+) -> FunctionFields:
+    return kind(pickle.loads(function), *declared)  # noqa: S301 - part of what is being loaded
+
+
+def told_features(features: Iterable[Feature]) -> list[Json]:
+    """The features as an identity tells them: docs make no difference."""
+    return [replace(feature, doc="").to_json() for feature in features]

@@ -7,15 +7,14 @@ from threading import Lock
 from typing import TYPE_CHECKING, Self
 
 from shardline.hints import Hint
-from shardline.schema.feature_names import doubled, refuse_doubled
-from shardline.schema.schema import Key, Schema
+from shardline.schema.schema import Key, Schema, doubled, refuse_doubled
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from shardline.canonical_json import Json
     from shardline.schema.schema import Feature
-    from shardline.udf.base import Bound, Fields
+    from shardline.udf.declaration import Bound, Fields
 
 
 @dataclass(frozen=True, slots=True)

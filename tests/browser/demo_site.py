@@ -23,7 +23,7 @@ from shardline.api import Version
 from shardline.dagster.automation.conditions import FOLLOW
 from shardline.dagster.resources import DEMO_FOLDER, REPORTS_VARIABLE, ROOT_VARIABLE
 from shardline.kernel.types import HEADER_BYTES
-from shardline.operations.examples import write_examples
+from shardline.operations.example_file import write_examples
 from tests.dagster.web_page import ROOT, WebPage, in_location, start, stop, wait_until
 from tests.storage.servers import free_ports
 

@@ -10,7 +10,7 @@ import pytest
 from playwright.sync_api import ConsoleMessage, Locator, Page, expect
 
 from shardline.hints import Hint
-from shardline.lineage.findings import Finding
+from shardline.lineage.audit.finding import Finding
 from shardline.lineage.page import write_page
 from shardline.provenance.catalog import Catalog
 from tests.browser.conftest import SCREENSHOTS_VARIABLE

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from shardline.cli.main import main
+from shardline.cli.app import main
 from shardline.error_codes import CODES
 
 ROOT = Path(__file__).parents[2]

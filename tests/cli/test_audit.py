@@ -9,8 +9,8 @@ import dagster as dg
 import pytest
 
 from shardline.api import Version
-from shardline.dagster.naming import asset_key
-from shardline.dagster.versions.materialization import materialization
+from shardline.dagster.asset_names import asset_key
+from shardline.dagster.versions.metadata import materialization
 from shardline.operations.extend import extend
 from tests.cli.command import shardline
 from tests.cli.datasets import entry_file, narrow, on

@@ -12,7 +12,7 @@ import click
 import pytest
 
 from shardline.api import Version
-from shardline.cli.main import main
+from shardline.cli.app import main
 from shardline.operations.append import append
 from shardline.operations.check import check_version
 from shardline.operations.combine import combine

@@ -61,14 +61,14 @@ def test_help_loads_none_of_the_libraries_that_take_time(arguments: list[str]) -
     program = (
         "import sys, atexit\n"
         "atexit.register(lambda: print(*sys.modules, file=sys.stderr))\n"
-        "from shardline.cli.main import main\n"
+        "from shardline.cli.app import main\n"
         f"main({arguments!r})\n"
     )
     result = subprocess.run(
         [sys.executable, "-c", program], check=True, capture_output=True, text=True, cwd=ROOT
     )
     modules = set(result.stderr.split())
-    assert "shardline.cli.verify" in modules
+    assert "shardline.cli.commands.verify" in modules
     assert modules.isdisjoint(HEAVY)
 
 
@@ -80,7 +80,7 @@ def test_working_on_files_loads_neither_tensorflow_nor_dagster(
     program = (
         "import sys, atexit\n"
         "atexit.register(lambda: print(*sys.modules, file=sys.stderr))\n"
-        "from shardline.cli.main import main\n"
+        "from shardline.cli.app import main\n"
         f"main([{command!r}, {str(path)!r}])\n"
     )
     result = subprocess.run(

@@ -170,7 +170,7 @@ def test_working_on_datasets_loads_neither_tensorflow_nor_dagster(
     program = (
         "import sys, atexit\n"
         "atexit.register(lambda: print(*sys.modules, file=sys.stderr))\n"
-        "from shardline.cli.main import main\n"
+        "from shardline.cli.app import main\n"
         f"main({[command, *ON_DATASETS[command], '--root', str(tmp_path)]!r})\n"
     )
     result = subprocess.run(

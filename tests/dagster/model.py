@@ -13,19 +13,19 @@ from typing import TYPE_CHECKING, Any
 import dagster as dg
 
 from shardline.api import Version
+from shardline.dagster.asset_records import CheckState, check_results
 from shardline.dagster.checks.gate import required_checks
 from shardline.dagster.checks.publication import publication_of
 from shardline.dagster.definitions import platform
-from shardline.dagster.records import CheckState, check_results
 from shardline.dagster.resources import ShardlineResource
-from shardline.dagster.versions.appended import appended_version
-from shardline.dagster.versions.combined import combined_version
-from shardline.dagster.versions.definition import DeclaredVersion
-from shardline.dagster.versions.extended import extended_version
-from shardline.dagster.versions.rebuilt import rebuilt_version
+from shardline.dagster.versions.append import appended_version
+from shardline.dagster.versions.combine import combined_version
+from shardline.dagster.versions.declaration import DeclaredVersion
+from shardline.dagster.versions.extend import extended_version
+from shardline.dagster.versions.rebuild import rebuilt_version
 from shardline.operations.append import append
-from shardline.operations.arrivals import LandingFolder, look
-from shardline.operations.source_choice import OnChanged
+from shardline.operations.landing_folder import LandingFolder, look
+from shardline.operations.source_selection import OnChanged
 from shardline.schema.schema import Feature
 from shardline.udf import record_fields
 from tests.dagster.platforms import QUIET, SCHEMA, Platform

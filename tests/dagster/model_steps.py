@@ -13,7 +13,7 @@ import dagster as dg
 from shardline.api import Version
 from shardline.errors import ShardlineError
 from shardline.operations.check import check_version
-from shardline.operations.examples import write_examples
+from shardline.operations.example_file import write_examples
 from shardline.operations.rejected_sources import dismiss, open_sources
 from shardline.operations.repair import repair
 from shardline.operations.restore import restore_version

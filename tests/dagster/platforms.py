@@ -11,10 +11,10 @@ import dagster as dg
 from shardline.api import Version
 from shardline.dagster.definitions import platform
 from shardline.dagster.resources import ShardlineResource
-from shardline.dagster.versions.appended import appended_version
-from shardline.dagster.versions.definition import DeclaredVersion
-from shardline.dagster.versions.rebuilt import rebuilt_version
-from shardline.operations.arrivals import LandingFolder
+from shardline.dagster.versions.append import appended_version
+from shardline.dagster.versions.declaration import DeclaredVersion
+from shardline.dagster.versions.rebuild import rebuilt_version
+from shardline.operations.landing_folder import LandingFolder
 from shardline.schema.logical_types import Text
 from shardline.schema.schema import Feature, Schema
 from tests.kernel.frames import framed

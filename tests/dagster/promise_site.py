@@ -14,13 +14,13 @@ import dagster as dg
 from shardline.api import Version
 from shardline.dagster.definitions import platform
 from shardline.dagster.resources import ShardlineResource
-from shardline.dagster.versions.appended import appended_version
-from shardline.dagster.versions.definition import DeclaredVersion
-from shardline.dagster.versions.rebuilt import rebuilt_version
+from shardline.dagster.versions.append import appended_version
+from shardline.dagster.versions.declaration import DeclaredVersion
+from shardline.dagster.versions.rebuild import rebuilt_version
 from shardline.log.append_change import Append
 from shardline.log.model import Shard, Source
-from shardline.operations.arrivals import LandingFolder
-from shardline.operations.examples import write_examples
+from shardline.operations.example_file import write_examples
+from shardline.operations.landing_folder import LandingFolder
 from tests.dagster.platforms import QUIET, SCHEMA, write_lines
 from tests.dagster.web_page import ROOT, WebPage, wait_until, web_page
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import dagster as dg
 
-from shardline.dagster.materializations import InstanceRecords
-from shardline.lineage.audit import audit
+from shardline.dagster.instance_records import InstanceRecords
+from shardline.lineage.audit.root_audit import audit
 from shardline.provenance.catalog import Catalog
 from tests.dagster.platforms import GROWING, REBUILT, Platform
 

@@ -6,8 +6,7 @@ import pandas as pd
 import pytest
 
 import shardline
-from shardline.dagster.expectations.chunks import columns_of, empty_frame, read_chunks
-from shardline.dagster.expectations.sample import sample
+from shardline.dagster.expectations.sample import columns_of, empty_frame, read_chunks, sample
 from tests.dagster.rows import NAME, append_rows, digits
 
 if TYPE_CHECKING:

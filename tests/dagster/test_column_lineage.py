@@ -5,7 +5,7 @@ from __future__ import annotations
 from dagster import AssetKey
 
 from shardline.dagster.versions.column_schema import column_lineage, lineage_table
-from shardline.provenance.feature_origins import FieldOrigin
+from shardline.provenance.catalog import FieldOrigin
 
 
 def test_lineage_names_assets_and_leaves_out_what_is_made_of_nothing() -> None:

@@ -13,13 +13,13 @@ import dagster as dg
 import pytest
 from starlette.applications import Starlette
 
+from shardline.dagster.asset_records import CheckState, blocking_checks, check_results
 from shardline.dagster.private import (
     make_web_app,
     open_workspace,
     optimize_for_webserver,
     run_code_servers,
 )
-from shardline.dagster.records import CheckState, blocking_checks, check_results
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("assets", "checks", "dagster_project", "shardline", "tests", "benchmarks")

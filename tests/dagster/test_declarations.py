@@ -18,8 +18,7 @@ from shardline.dagster import (
     migrated_version,
     rebuilt_version,
 )
-from shardline.dagster.definitions import platform
-from shardline.dagster.validation import resolve_schemas
+from shardline.dagster.definitions import platform, resolve_schemas
 from shardline.schema.logical_types import Image, Text
 from shardline.schema.schema import Feature, Schema
 from shardline.udf import batch_fields, joined_fields, record_fields, tensor_fields

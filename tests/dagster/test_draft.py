@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 import shardline
 from shardline.cli.draft import main
-from shardline.dagster.expectations.check import judge
 from shardline.dagster.expectations.profile import Numbers
 from shardline.dagster.expectations.sample import sample
 from shardline.dagster.expectations.suite import read_suite
+from shardline.dagster.expectations.suite_check import judge
 from shardline.dagster.expectations.suite_draft import _outward, _range, draft_suite
 from tests.dagster.rows import NAME, append_rows, digit, digits, snapshot_of
 

@@ -15,7 +15,7 @@ from tests.dagster.rows import append_rows, digit, digits
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from shardline.dagster.checks.outcome import Verdict
+    from shardline.dagster.checks.check_outcome import Verdict
 
 MANY = shardline.Schema(
     (

@@ -12,15 +12,15 @@ import dagster as dg
 import pytest
 
 import shardline.dagster.expectations.suite
-from shardline.dagster.expectations.check import judge
 from shardline.dagster.expectations.data_docs import write_page
 from shardline.dagster.expectations.suite import SuiteError, read_suite, suite_path
+from shardline.dagster.expectations.suite_check import judge
 from tests.dagster.rows import digit, digits, snapshot_of
 from tests.errors import raises
 
 if TYPE_CHECKING:
     from shardline.api import Snapshot
-    from shardline.dagster.checks.outcome import Verdict
+    from shardline.dagster.checks.check_outcome import Verdict
 
 CANARY = "canary-5f1c"
 ROWS_EXIST = {"type": "expect_table_row_count_to_be_between", "kwargs": {"min_value": 1}}
@@ -285,7 +285,7 @@ def test_the_modules_of_checks_load_nothing_slow() -> None:
         [sys.executable, "-c", program], check=True, capture_output=True, text=True
     )
     modules = set(result.stdout.split())
-    assert "shardline.dagster.expectations.check" in modules
+    assert "shardline.dagster.expectations.suite_check" in modules
     assert modules.isdisjoint({"great_expectations", "pandas", "tensorflow", "matplotlib"})
 
 

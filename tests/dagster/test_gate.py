@@ -6,7 +6,7 @@ import dagster as dg
 import pytest
 
 from shardline.errors import SnapshotMissingError
-from shardline.operations.arrivals import LandingFolder, look
+from shardline.operations.landing_folder import LandingFolder, look
 from tests.dagster.platforms import (
     GROWING,
     REBUILT,

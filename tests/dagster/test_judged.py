@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import shardline
+from shardline.dagster.checks.check_outcome import EXPECTATIONS, not_judged
 from shardline.dagster.checks.check_run import Examination
 from shardline.dagster.checks.gate import Gate
-from shardline.dagster.expectations.attested import EXPECTATIONS, not_judged
 from shardline.dagster.expectations.suite import read_suite
 from shardline.operations.extend import extend
 from shardline.udf import record_fields
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from shardline.api import Version
-    from shardline.dagster.checks.outcome import Verdict
+    from shardline.dagster.checks.check_outcome import Verdict
 
 
 def expect(kind: str, severity: str = "critical", **kwargs: object) -> dict[str, Any]:

@@ -13,7 +13,7 @@ import dagster as dg
 import pytest
 
 from shardline.api import Version
-from shardline.dagster.automation.landing import FILES_AT_ONCE, MAX_FAILED, TRIES
+from shardline.dagster.automation.landing_sensor import FILES_AT_ONCE, MAX_FAILED, TRIES
 from shardline.dagster.resources import ShardlineResource
 from shardline.storage import open_store
 from tests.dagster.opened_files import OpenedFiles

@@ -8,7 +8,7 @@ import pytest
 from shardline.dagster.resources import REPORTS_VARIABLE, ROOT_VARIABLE, shardline_resource
 from shardline.errors import SnapshotMissingError
 from shardline.hints import Command
-from shardline.operations.arrivals import LandingFolder, look
+from shardline.operations.landing_folder import LandingFolder, look
 from tests.dagster.platforms import (
     GROWING,
     QUIET,

@@ -28,7 +28,7 @@ import sys
 from pathlib import Path
 import shardline.dagster.expectations.tallies
 from benchmarks.memory import peak_bytes
-from shardline.dagster.expectations.check import judge
+from shardline.dagster.expectations.suite_check import judge
 from shardline import Version
 
 shardline.dagster.expectations.tallies.tally_of.__defaults__ = (256 * 1024,)

@@ -22,7 +22,7 @@ import shardline
 from shardline import Category, Feature, Schema, Version
 from shardline.dagster.previews.contact_sheet import MOST_IMAGES, contact_sheet
 from shardline.dagster.previews.pictures import MOST_CHARACTERS, picture
-from shardline.dagster.previews.rows import record_sizes, some_rows, some_shards
+from shardline.dagster.previews.preview_sample import record_sizes, some_rows, some_shards
 from shardline.errors import InvalidArgumentError
 from tests.dagster.landings import COLORS, NAME, appended, image_folder, png
 from tests.errors import raises

@@ -16,11 +16,11 @@ from shardline.dagster import (
     extended_version,
 )
 from shardline.dagster.definitions import platform
-from shardline.dagster.versions.rebuilt import rebuilt_version
+from shardline.dagster.versions.rebuild import rebuilt_version
 from shardline.errors import BadNameError, InvalidArgumentError
 from shardline.schema.schema import Feature
 from shardline.udf import joined_fields, record_fields
-from shardline.udf.join import JoinedFields
+from shardline.udf.table_join import JoinedFields
 from tests.dagster.platforms import SCHEMA
 from tests.errors import raises
 

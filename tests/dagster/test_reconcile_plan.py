@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from shardline.dagster.asset_records import CheckResult, CheckState
 from shardline.dagster.automation import reconcile_plan
 from shardline.dagster.automation.reconcile_plan import (
     REQUESTS_AT_ONCE,
@@ -17,7 +18,6 @@ from shardline.dagster.automation.reconcile_plan import (
     make_plan,
     plan_reports,
 )
-from shardline.dagster.records import CheckResult, CheckState
 
 PASSED, FAILED = CheckResult(CheckState.PASSED, 100.0), CheckResult(CheckState.FAILED, 100.0)
 MISSING, RUNNING = CheckResult(CheckState.MISSING), CheckResult(CheckState.RUNNING)

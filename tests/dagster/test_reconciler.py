@@ -11,9 +11,9 @@ import pytest
 from shardline.api import Version
 from shardline.dagster.automation import reconcile_plan
 from shardline.dagster.resources import ShardlineResource
-from shardline.dagster.versions.combined import combined_version
-from shardline.dagster.versions.extended import extended_version
-from shardline.dagster.versions.rebuilt import rebuilt_version
+from shardline.dagster.versions.combine import combined_version
+from shardline.dagster.versions.extend import extended_version
+from shardline.dagster.versions.rebuild import rebuilt_version
 from shardline.operations.append import append
 from shardline.operations.check import check_version
 from shardline.operations.repair import repair

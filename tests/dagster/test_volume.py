@@ -12,7 +12,7 @@ from tests.dagster.rows import NAME, append_rows, digits
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from shardline.dagster.checks.outcome import Verdict
+    from shardline.dagster.checks.check_outcome import Verdict
 
 
 def volume_of(root: Path, *counts: int) -> Verdict:

@@ -15,9 +15,9 @@ import pytest
 from shardline.api import Version
 from shardline.execution.executor import Threads
 from shardline.operations.append import append
-from shardline.operations.landing import LandingOptions, LandingTask, land
+from shardline.operations.append_task import LandingOptions, LandingTask, land
 from shardline.operations.rebuild import RebuildTask, make_rebuilt, rebuild
-from shardline.operations.rebuild_plan import numbered, plan_rebuild, whole_slices
+from shardline.operations.shard_slice import numbered, plan_rebuild, whole_slices
 from shardline.sources import as_source
 from shardline.storage import open_store
 from shardline.tfrecord.compression import Compression

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from shardline.execution.shared_stream import shared
+from shardline.execution.prefetch import shared
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

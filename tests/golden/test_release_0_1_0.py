@@ -26,13 +26,13 @@ from shardline import (
     write_examples,
     write_records,
 )
-from shardline.lineage.audit import audit
+from shardline.lineage.audit.root_audit import audit
 from shardline.lineage.trace import trace
+from shardline.lineage.trace_step import Step
 from shardline.log.model import Source
-from shardline.operations.erasing.proof import prove_erasure
+from shardline.operations.erasure.erasure_proof import prove_erasure
 from shardline.operations.migrate import Steps
 from shardline.provenance.catalog import Catalog
-from shardline.provenance.steps import Step
 from tests.cli.command import shardline as run_command
 from tests.golden.alike import assert_alike
 from tests.golden.environment import relative_sources

@@ -16,8 +16,7 @@ import tensorflow as tf
 
 from shardline.api import Version
 from shardline.log.changes import Derive
-from shardline.log.model import Added, Shard
-from shardline.log.sidecar_names import RECEIPT
+from shardline.log.model import RECEIPT, Added, Shard
 from shardline.operations.append import append
 from shardline.operations.combine import combine
 from shardline.operations.extend import extend
@@ -32,7 +31,7 @@ from tests.tfrecord.samples import example_of, records_of, write_by_tensorflow
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from shardline.provenance.steps import SourceRow
+    from shardline.lineage.trace_step import SourceRow
 
 SCHEMA = Schema((Feature("id", "int64"), Feature("name", "bytes", meaning=Text())))
 SMALL = 700

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from shardline import canonical_json as canonical
 from shardline.api import Version
-from shardline.lineage.audit import audit
+from shardline.lineage.audit.root_audit import audit
 from shardline.operations.append import append
 from shardline.operations.check import check_version
 from shardline.operations.combine import combine
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from pathlib import Path
 
-    from shardline.lineage.findings import Finding
+    from shardline.lineage.audit.finding import Finding
 
 BASE, WIDE, WHOLE = "digits/v1", "digits/v2", "digits/whole"
 RENAMED, SINGLE, PAIRS, PLANNED = "digits/v3", "digits/single", "pairs/v1", "pairs/plan"

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from shardline.lineage.ancestry import LEVELS, ancestry
-from shardline.lineage.dot import to_dot
-from shardline.lineage.graph import Edge, Graph, Node
+from shardline.lineage.ancestry_graph import Edge, Graph, Node, to_dot
 from shardline.operations.append import append
 from shardline.operations.combine import combine
 from shardline.operations.extend import extend

@@ -14,10 +14,10 @@ import pytest
 from shardline.api import Version
 from shardline.errors import StorageError
 from shardline.hints import Option
-from shardline.lineage.audit import audit
-from shardline.lineage.auditing.audited_logs import AuditedLogs
-from shardline.lineage.auditing.deep import Deep
-from shardline.lineage.auditing.names import name_findings
+from shardline.lineage.audit.audited_logs import AuditedLogs
+from shardline.lineage.audit.name_audit import name_findings
+from shardline.lineage.audit.recompute_audit import Deep
+from shardline.lineage.audit.root_audit import audit
 from shardline.log.state import content_digest
 from shardline.operations.append import append
 from shardline.operations.check import check_version
@@ -89,7 +89,7 @@ def test_a_name_follows_from_nothing_but_what_its_entry_tells(
     untouched: Root, operation: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Were names hashed otherwise, every shard but those of a batch would be told."""
-    monkeypatch.setattr("shardline.lineage.auditing.names.stem_of", lambda _: "other")
+    monkeypatch.setattr("shardline.lineage.audit.name_audit.stem_of", lambda _: "other")
     logs = AuditedLogs(Catalog(untouched.folder))
     found: dict[str, int] = {}
     for name in NAMES:

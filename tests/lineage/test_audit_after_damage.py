@@ -9,8 +9,8 @@ import pytest
 
 from shardline.api import Version
 from shardline.hints import Command
-from shardline.lineage.audit import audit
-from shardline.lineage.auditing.deep import Deep
+from shardline.lineage.audit.recompute_audit import Deep
+from shardline.lineage.audit.root_audit import audit
 from shardline.log.model import INTEGRITY, SCHEMA, Attestation
 from shardline.operations.check import check_version
 from shardline.operations.combine import combine
@@ -27,7 +27,7 @@ from tests.operations.extensions import base_of, double, grown, version_in
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from shardline.lineage.audit import AuditReport
+    from shardline.lineage.audit.root_audit import AuditReport
 
 BASE, WIDE, PLAN, WHOLE = "digits/v1", "digits/v2", "pairs/plan", "digits/whole"
 

@@ -10,8 +10,8 @@ import pytest
 
 from shardline.api import Version
 from shardline.hints import Command
-from shardline.lineage.audit import audit
-from shardline.lineage.auditing.deep import Deep
+from shardline.lineage.audit.recompute_audit import Deep
+from shardline.lineage.audit.root_audit import audit
 from shardline.operations.check import check_version
 from shardline.operations.combine import combine
 from shardline.operations.extend import extend
@@ -26,7 +26,7 @@ from tests.cli.datasets import damage, on
 from tests.operations.extensions import base_of, double, length, version_in
 
 if TYPE_CHECKING:
-    from shardline.lineage.audit import AuditReport
+    from shardline.lineage.audit.root_audit import AuditReport
 
 BASE, WIDE, WIDER, PLAN, WHOLE = "digits/v1", "digits/v2", "digits/v3", "pairs/plan", "digits/whole"
 EXTEND = Command.of(

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from shardline.api import Version
-from shardline.lineage.audit import audit
+from shardline.lineage.audit.root_audit import audit
 from shardline.operations.append import append
 from shardline.operations.check import check_version
 from shardline.operations.combine import combine

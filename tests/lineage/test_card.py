@@ -11,10 +11,8 @@ import yaml
 from shardline.api import Version
 from shardline.errors import UnreadableSnapshotError
 from shardline.hints import Command
-from shardline.lineage.exports.about import About
-from shardline.lineage.exports.card import dataset_card
-from shardline.lineage.exports.counts import LabelCounts, count_labels
-from shardline.lineage.exports.sums import sha256sums
+from shardline.lineage.exports.dataset_card import About, LabelCounts, count_labels, dataset_card
+from shardline.lineage.exports.snapshot_files import sha256sums
 from shardline.operations.append import append
 from shardline.operations.check import check_version
 from shardline.operations.erase import erase

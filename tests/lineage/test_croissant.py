@@ -14,8 +14,8 @@ import pytest
 from shardline.api import Version
 from shardline.errors import BadNameError, UnreadableSnapshotError
 from shardline.hints import Command
-from shardline.lineage.exports.about import About
 from shardline.lineage.exports.croissant import croissant, write_croissant
+from shardline.lineage.exports.dataset_card import About
 from shardline.operations.append import append
 from shardline.operations.check import check_version
 from shardline.schema.schema import Feature, Image, Schema

@@ -19,7 +19,7 @@ from shardline.operations.extend import extend
 from shardline.operations.migrate import Steps, migrate
 from shardline.provenance.catalog import Catalog
 from shardline.schema.schema import Feature
-from shardline.sidecars.reader import SidecarMismatchError
+from shardline.sidecars.sidecar_reader import SidecarMismatchError
 from shardline.udf import batch_fields
 from tests.errors import raises
 from tests.golden.reader import hinted_checkpoint, read_log

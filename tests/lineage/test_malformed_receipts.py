@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from shardline.errors import ShardlineError
-from shardline.lineage.audit import audit
+from shardline.lineage.audit.root_audit import audit
 from shardline.lineage.trace import trace, trace_down
 from shardline.operations.extend import extend
 from shardline.provenance.catalog import Catalog

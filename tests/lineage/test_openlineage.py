@@ -10,8 +10,7 @@ from uuid import UUID
 import pytest
 
 from shardline.errors import BadNameError, PackageMissingError, UnavailableError
-from shardline.lineage.exports.openlineage import events
-from shardline.lineage.exports.openlineage_sending import send_events, write_events
+from shardline.lineage.exports.openlineage import events, send_events, write_events
 from shardline.provenance.catalog import Catalog
 from tests.errors import raises
 from tests.lineage.endpoints import server

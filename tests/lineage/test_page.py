@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from shardline.hints import Hint
-from shardline.lineage.findings import Finding
+from shardline.lineage.audit.finding import Finding
 from shardline.lineage.page import page_html, write_page
-from shardline.lineage.page.data import MOST_FINDINGS, MOST_SNAPSHOTS, page_data
+from shardline.lineage.page.report_page import MOST_FINDINGS, MOST_SNAPSHOTS, page_data
 from shardline.log.changes import Derive
 from shardline.provenance.catalog import Catalog
 from shardline.schema.schema import Feature, Schema
@@ -31,7 +31,7 @@ from tests.log.versions import (
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from shardline.lineage.page.model import Field, VersionPage
+    from shardline.lineage.page.page_model import Field, VersionPage
     from shardline.log.changes import Change
 
 NOW = datetime(2026, 11, 16, 4, tzinfo=UTC)

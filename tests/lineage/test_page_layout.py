@@ -7,7 +7,7 @@ from itertools import combinations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardline.lineage.page.layout import NODE_HEIGHT, NODE_WIDTH, Drawing, draw
+from shardline.lineage.page.graph_layout import NODE_HEIGHT, NODE_WIDTH, Drawing, draw
 
 NAMES = [f"set/v{number:02}" for number in range(14)]
 LINES = st.sets(st.tuples(st.sampled_from(NAMES), st.sampled_from(NAMES)), max_size=30)

@@ -11,7 +11,7 @@ import pytest
 from shardline.api import Version
 from shardline.errors import UnreadableSnapshotError
 from shardline.hints import Command
-from shardline.lineage.exports.sums import sha256sums
+from shardline.lineage.exports.snapshot_files import sha256sums
 from tests.cli.datasets import damage
 from tests.errors import raises
 from tests.lineage.told_roots import grown, make_history

@@ -15,13 +15,13 @@ import dagster as dg
 import pytest
 
 from shardline.api import Version
-from shardline.dagster.materializations import InstanceRecords
-from shardline.dagster.naming import asset_key, asset_name
-from shardline.dagster.versions.materialization import materialization
+from shardline.dagster.asset_names import asset_key, asset_name
+from shardline.dagster.instance_records import InstanceRecords
+from shardline.dagster.versions.metadata import materialization
 from shardline.errors import UnreadableSnapshotError, WrongShardError
 from shardline.hints import Command
-from shardline.lineage.audit import audit
-from shardline.lineage.auditing import dagster_record
+from shardline.lineage.audit import dagster_record
+from shardline.lineage.audit.root_audit import audit
 from shardline.log.append_change import Append
 from shardline.log.changes import Replace
 from shardline.log.model import Attestation, Hold, Shard

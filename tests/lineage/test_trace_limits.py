@@ -13,10 +13,10 @@ from shardline.api import Version
 from shardline.errors import RecordNotFoundError
 from shardline.hints import Command
 from shardline.lineage.trace import Tracer, trace, trace_down
+from shardline.lineage.trace_step import SourceRow, Unknown
 from shardline.log.append_change import Append
 from shardline.log.changes import Derive, Replace
-from shardline.log.model import Added, Shard, Source
-from shardline.log.sidecar_names import RECEIPT
+from shardline.log.model import RECEIPT, Added, Shard, Source
 from shardline.log.version import Origin
 from shardline.operations.append import append
 from shardline.operations.check import check_version
@@ -26,7 +26,6 @@ from shardline.operations.rebuild import rebuild
 from shardline.operations.repair import repair
 from shardline.operations.vacuum import vacuum
 from shardline.provenance.catalog import Catalog
-from shardline.provenance.steps import SourceRow, Unknown
 from shardline.sidecars.receipt import Receipt
 from shardline.storage import open_store
 from tests.errors import raises
@@ -42,7 +41,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from shardline.api import Snapshot
-    from shardline.provenance.steps import Step
+    from shardline.lineage.trace_step import Step
 
 KEEP_NOTHING = timedelta(0)
 

@@ -15,7 +15,7 @@ from shardline.log.append_change import Append
 from shardline.log.model import Checks, Shard, Source
 from shardline.log.publication import are_published
 from shardline.operations.check import check_version
-from shardline.operations.examples import write_examples
+from shardline.operations.example_file import write_examples
 from shardline.operations.verify_version import verify_version
 from shardline.schema.tf_spec import to_tf_spec
 from tests.golden.alike import assert_alike

@@ -30,7 +30,7 @@ WRITERS, COMMITS = 8, 5
 ROOT = Path(__file__).parents[2]
 WRITER = """
 import sys
-from shardline.log.version import Version
+from shardline.api import Version
 from tests.log.versions import NAME, append
 version = Version(sys.argv[1], NAME)
 for number in range(int(sys.argv[3])):

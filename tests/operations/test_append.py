@@ -326,7 +326,7 @@ def test_an_append_touches_no_file_that_was_there(version: Version, tmp_path: Pa
     before = looks()
     json_lines(tmp_path / "b.jsonl", rows(100, 200))
     code = f"""
-from shardline.log.version import Version
+from shardline.api import Version
 from shardline.operations.append import append
 told(lambda: append(Version(store, {NAME!r}), {str(tmp_path / "b.jsonl")!r}, target_bytes=1000))
 """

@@ -13,7 +13,7 @@ import pytest
 from shardline.api import Version
 from shardline.errors import SourceError
 from shardline.operations.append import append
-from shardline.operations.shards import ShardPlan, make_shard
+from shardline.operations.shard_writer import ShardPlan, make_shard
 from shardline.operations.verify_version import verify_version
 from shardline.schema.encoding import Refused
 from shardline.schema.schema import Schema
@@ -28,7 +28,7 @@ from tests.tfrecord.samples import example_of, flipped, packed
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from shardline.operations.shards import Part
+    from shardline.operations.shard_writer import Part
 
 RECORDS = [example_of(id=number, name=b"name %d" % number) for number in range(1000)]
 BAD = example_of(id=1, name=b"\xff")

@@ -34,7 +34,7 @@ ALLOWED = 64 * MB
 RUN = """
 import resource, sys
 from pathlib import Path
-from shardline.log.version import Version
+from shardline.api import Version
 from shardline.operations.append import append
 from shardline.operations.rebuild import rebuild
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from shardline.api import Version
 from shardline.errors import ShardlineError, StorageError
 from shardline.execution.executor import Threads
-from shardline.log.sidecar_names import RECEIPT
+from shardline.log.model import RECEIPT
 from shardline.operations.append import append
 from shardline.operations.vacuum import vacuum
 from shardline.operations.verify_version import verify_version

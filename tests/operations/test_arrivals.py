@@ -11,7 +11,7 @@ import pytest
 from shardline.api import Version
 from shardline.errors import InvalidArgumentError
 from shardline.operations.append import append
-from shardline.operations.arrivals import LandingFolder, look, remember
+from shardline.operations.landing_folder import LandingFolder, look, remember
 from shardline.storage import open_store
 from tests.errors import raises
 from tests.operations.landings import NAME, SCHEMA, json_lines, rows
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from shardline.operations.append import AppendReport
-    from shardline.operations.arrivals import Arrivals
+    from shardline.operations.landing_folder import Arrivals
 
 
 @pytest.fixture
@@ -67,8 +67,8 @@ def test_a_known_file_is_not_opened_again(
     old = json_lines(tmp_path / "landing/a.jsonl", rows(0, 5))
     land(version, look(version, [folder]))
     code = (
-        "from shardline.log.version import Version\n"
-        "from shardline.operations.arrivals import LandingFolder, look\n"
+        "from shardline.api import Version\n"
+        "from shardline.operations.landing_folder import LandingFolder, look\n"
         f"found = look(Version(store, {NAME!r}), [LandingFolder({folder.where!r})])\n"
         "assert (found.new, found.settling, found.known) == ((), (), 1)\n"
     )

@@ -24,7 +24,7 @@ from shardline.operations.check import check_version
 from shardline.operations.combine import combine, plan_combine
 from shardline.operations.extend import extend
 from shardline.operations.rebuild import rebuild
-from shardline.pairing.grid import Extent, Grid
+from shardline.pairing.pair_grid import Extent, Grid
 from shardline.schema.schema import Feature, Schema
 from shardline.udf import batch_fields
 from tests.errors import raises

@@ -24,12 +24,11 @@ from shardline.errors import (
 )
 from shardline.hints import Option
 from shardline.operations.combine_files import combine_files, plan_combine_files
-from shardline.pairing.batches import Sides
-from shardline.pairing.encoder import Laying
-from shardline.pairing.recipe import make_recipe
-from shardline.pairing.sides import LooseFile, Together, numbered
-from shardline.pairing.spec import make_rule
-from shardline.schema.file_inference import infer_schema, schema_of
+from shardline.pairing.combine_spec import make_recipe, make_rule
+from shardline.pairing.pair_batch import Sides
+from shardline.pairing.pair_encoder import Laying
+from shardline.pairing.pair_side import LooseFile, Together, numbered
+from shardline.schema.inference import infer_schema, schema_of
 from shardline.tfrecord.reader import DEFAULT_LIMITS, Limits
 from shardline.tfrecord.writer import write_records
 from tests.errors import raises

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardline.pairing.budget import Estimate
 from shardline.pairing.coverage import (
     Cover,
     Covered,
@@ -19,7 +18,7 @@ from shardline.pairing.coverage import (
     missing_covers,
     missing_rows,
 )
-from shardline.pairing.grid import Extent, Grid
+from shardline.pairing.pair_grid import Estimate, Extent, Grid
 
 extents = st.lists(
     st.builds(

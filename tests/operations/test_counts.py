@@ -10,10 +10,10 @@ import pytest
 from shardline.api import Version
 from shardline.errors import BadRecordsError
 from shardline.operations.append import append
-from shardline.operations.change_files import extend_file, migrate_file
 from shardline.operations.combine_files import combine_files
 from shardline.operations.extend import extend
 from shardline.operations.migrate import Steps, migrate
+from shardline.operations.transform_files import extend_file, migrate_file
 from shardline.schema.schema import Feature, Schema
 from shardline.udf import joined_fields, record_fields
 from tests.cli.command import shardline

@@ -8,7 +8,7 @@ from shardline.operations.check import check_version
 from shardline.operations.combine import combine
 from shardline.operations.extend import extend
 from shardline.operations.repair import repair
-from shardline.provenance.broken_dependencies import broken_dependencies
+from shardline.provenance.dependencies import broken_dependencies
 from tests.cli.datasets import damage
 from tests.operations.extensions import base_of, double, length, version_in
 

@@ -19,14 +19,13 @@ from shardline.errors import (
     SchemaMismatchError,
 )
 from shardline.hints import Hint
-from shardline.log.model import Attestation
-from shardline.log.sidecar_names import RECEIPT
+from shardline.log.model import RECEIPT, Attestation
 from shardline.operations.append import append
 from shardline.operations.check import check_version
 from shardline.operations.combine import combine
 from shardline.operations.erase import carry_out, erase, plan_erase
-from shardline.operations.erasing.proof import prove_erasure
-from shardline.operations.erasing.relations import Aligned, rows_of, spans_of
+from shardline.operations.erasure.erasure_proof import prove_erasure
+from shardline.operations.erasure.record_relations import Aligned, rows_of, spans_of
 from shardline.operations.extend import extend
 from shardline.operations.migrate import Steps, migrate
 from shardline.operations.rebuild import rebuild

@@ -10,20 +10,20 @@ import pyarrow.compute as pc
 import pytest
 
 from shardline.api import Version
-from shardline.log.sidecar_names import ROWS
+from shardline.log.model import ROWS
 from shardline.operations.append import append
 from shardline.operations.check import check_version
 from shardline.operations.combine import combine
 from shardline.operations.erase import erase, plan_erase
-from shardline.operations.erasing.condition import Where
-from shardline.operations.erasing.history import read_history
-from shardline.operations.erasing.pairs import Paired, count_pairs
-from shardline.operations.erasing.plans import search_plans
-from shardline.operations.erasing.proof import prove_erasure
+from shardline.operations.erasure.condition import Where
+from shardline.operations.erasure.dataset_history import read_history
+from shardline.operations.erasure.erasure_proof import prove_erasure
+from shardline.operations.erasure.record_relations import Paired, count_pairs
+from shardline.operations.erasure.record_search import search_plans
 from shardline.operations.extend import extend
 from shardline.operations.rebuild import rebuild
 from shardline.pairing.coverage import Cover, estimate
-from shardline.pairing.grid import Extent, Grid
+from shardline.pairing.pair_grid import Extent, Grid
 from shardline.schema.schema import Feature
 from shardline.tfrecord.reader import DEFAULT_LIMITS
 from shardline.udf import batch_fields
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from shardline.kernel.types import IntArray
     from shardline.operations.erase import ErasePlan
-    from shardline.operations.erasing.holders import Holder
+    from shardline.operations.erasure.residual_copies import Holder
 
 PREFIXES: dict[str, Any] = {"on_collision": "prefix", "left_prefix": "a_", "right_prefix": "b_"}
 

@@ -6,8 +6,8 @@ import pyarrow as pa
 import pytest
 
 from shardline.errors import InvalidArgumentError, SchemaMismatchError
-from shardline.operations.erasing.condition import Keys, Where
-from shardline.schema.arrow_columns import schema_of
+from shardline.operations.erasure.condition import Keys, Where
+from shardline.schema.arrow_types import schema_of
 from shardline.schema.schema import Feature, Schema, Text
 from tests.errors import raises
 

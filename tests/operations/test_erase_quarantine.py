@@ -20,16 +20,16 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from shardline.api import Version
-from shardline.lineage.audit import audit
+from shardline.lineage.audit.root_audit import audit
 from shardline.log.changes import RewriteSidecars
-from shardline.log.sidecar_names import RECEIPT
+from shardline.log.model import RECEIPT
 from shardline.operations.append import append
 from shardline.operations.check import check_version
 from shardline.operations.erase import carry_out, erase, plan_erase
-from shardline.operations.erasing.condition import Keys, Where
-from shardline.operations.erasing.history import read_history
-from shardline.operations.erasing.proof import prove_erasure
-from shardline.operations.erasing.quarantined import look_through
+from shardline.operations.erasure.condition import Keys, Where
+from shardline.operations.erasure.dataset_history import read_history
+from shardline.operations.erasure.erasure_proof import prove_erasure
+from shardline.operations.erasure.quarantine_search import look_through
 from shardline.operations.extend import extend
 from shardline.provenance.catalog import Catalog
 from shardline.schema.schema import Feature, Schema, Text
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from shardline.operations.erase import ErasePlan
-    from shardline.operations.erasing.condition import Condition
+    from shardline.operations.erasure.condition import Condition
     from shardline.tfrecord.reader import Limits
     from tests.storage.faulty import Result
 

@@ -8,11 +8,11 @@ import pytest
 
 from shardline.api import Version
 from shardline.errors import CondemnedShardError
-from shardline.lineage.audit import audit
+from shardline.lineage.audit.root_audit import audit
 from shardline.operations.check import check_version
 from shardline.operations.combine import combine
 from shardline.operations.erase import carry_out, plan_erase
-from shardline.operations.erasing.proof import prove_erasure
+from shardline.operations.erasure.erasure_proof import prove_erasure
 from shardline.operations.extend import extend
 from shardline.operations.migrate import Steps, migrate
 from shardline.operations.rebuild import rebuild

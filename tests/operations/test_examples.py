@@ -11,9 +11,9 @@ import tensorflow as tf
 
 from shardline.errors import ColumnError, DamagedFileError
 from shardline.kernel.types import Column
-from shardline.operations.examples import read_examples, write_examples
-from shardline.operations.verify import verify_file
-from shardline.schema.file_inference import feature_spec, infer_schema
+from shardline.operations.example_file import read_examples, write_examples
+from shardline.operations.verify_files import verify_file
+from shardline.schema.inference import feature_spec, infer_schema
 from tests.kernel.frames import framed
 from tests.tfrecord.samples import (
     bulk_needs_the_compiled_kernel,

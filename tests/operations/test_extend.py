@@ -30,11 +30,11 @@ from shardline.errors import (
 from shardline.execution.executor import Threads
 from shardline.hints import Command, Option
 from shardline.operations.append import append
-from shardline.operations.change_files import extend_file
 from shardline.operations.check import check_version
-from shardline.operations.examples import write_examples
+from shardline.operations.example_file import write_examples
 from shardline.operations.extend import extend, planned_extend
 from shardline.operations.rebuild import rebuild
+from shardline.operations.transform_files import extend_file
 from shardline.operations.vacuum import vacuum
 from shardline.operations.verify_version import verify_version
 from shardline.schema.schema import Category, Feature, Schema, Text
@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from shardline.operations.change_shards import Mode
+    from shardline.operations.transform_version import Mode
 
 MODES: tuple[Mode, ...] = ("overlay", "rewrite")
 AT_ONCE = timedelta(0)

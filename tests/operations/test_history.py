@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from shardline.log.log import Log
-from shardline.operations.history import history
-from shardline.operations.verify_log import LogProblem
+from shardline.operations.verify_log import LogProblem, history
 from tests.log.versions import append, make_version
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from shardline.api import Snapshot
-    from shardline.operations.inspect import ShardReport
+    from shardline.operations.inspect_shard import ShardReport
 
 SCORED = extended(NUMBERS, SCORE)
 TWICE = "is in its base too, and must not be in both"

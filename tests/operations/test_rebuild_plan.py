@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardline.operations.rebuild_plan import _cut, plan_rebuild, whole_slices
+from shardline.operations.shard_slice import _cut, plan_rebuild, whole_slices
 from shardline.tfrecord.index import index_path, write_index
 from tests.operations.shard_files import landed, paths
 

@@ -11,7 +11,7 @@ import pytest
 from shardline import canonical_json as canonical
 from shardline.api import Version
 from shardline.errors import DamagedLogError, InvalidTypeError, SourceError
-from shardline.lineage.audit import audit
+from shardline.lineage.audit.root_audit import audit
 from shardline.lineage.trace import trace
 from shardline.log.append_change import Dismiss, SetAside
 from shardline.log.changes import Draft

@@ -12,8 +12,7 @@ from shardline.api import Version
 from shardline.errors import LogError, WrongShardError
 from shardline.hints import Option
 from shardline.log.append_change import Append
-from shardline.log.model import Base, Shard
-from shardline.log.sidecar_names import RECEIPT
+from shardline.log.model import RECEIPT, Base, Shard
 from shardline.operations.append import append
 from shardline.operations.check import check_version
 from shardline.operations.rebuild import rebuild

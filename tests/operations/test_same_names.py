@@ -9,14 +9,13 @@ import pytest
 from shardline.api import Version
 from shardline.errors import SchemaMismatchError
 from shardline.hints import Option
-from shardline.lineage.audit import audit
-from shardline.operations.change_files import extend_file, migrate_file
+from shardline.lineage.audit.root_audit import audit
 from shardline.operations.check import check_version
 from shardline.operations.combine_files import combine_files
 from shardline.operations.extend import extend
 from shardline.operations.migrate import Steps, migrate
-from shardline.provenance.catalog import Catalog
-from shardline.provenance.feature_origins import field_origins
+from shardline.operations.transform_files import extend_file, migrate_file
+from shardline.provenance.catalog import Catalog, field_origins
 from shardline.schema.schema import Feature, Schema
 from shardline.udf import record_fields
 from tests.cli.command import shardline

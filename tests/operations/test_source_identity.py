@@ -12,11 +12,11 @@ from shardline.api import Version
 from shardline.errors import ChangedSourceError, InvalidArgumentError, SourceError
 from shardline.execution.executor import Threads
 from shardline.hints import Option
-from shardline.lineage.audit import audit
+from shardline.lineage.audit.root_audit import audit
 from shardline.lineage.trace import trace, trace_down
 from shardline.operations.append import append
-from shardline.operations.arrivals import LandingFolder, look, remember
 from shardline.operations.erase import erase
+from shardline.operations.landing_folder import LandingFolder, look, remember
 from shardline.operations.rebuild import rebuild
 from shardline.operations.repair import repair
 from shardline.operations.status import status_of

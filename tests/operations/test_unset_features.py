@@ -17,9 +17,9 @@ from shardline.operations.extend import extend
 from shardline.operations.migrate import Steps, migrate
 from shardline.operations.preview import preview
 from shardline.operations.rebuild import rebuild
-from shardline.operations.verify import verify_file
+from shardline.operations.verify_files import verify_file
 from shardline.operations.verify_version import verify_version
-from shardline.schema.file_inference import infer_schema
+from shardline.schema.inference import infer_schema
 from shardline.schema.schema import Feature, Schema
 from shardline.udf import batch_fields
 from tests.errors import raises
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from shardline.udf.batch import BatchFields
+    from shardline.udf.batch_udf import BatchFields
 
 SCHEMA = Schema((Feature("id", "int64"), Feature("note", "bytes", required=False)))
 RECORDS = [

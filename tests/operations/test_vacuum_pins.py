@@ -13,7 +13,7 @@ from shardline.errors import CondemnedShardError
 from shardline.log.version import utc_now
 from shardline.operations.check import check_version
 from shardline.operations.combine import combine
-from shardline.operations.erasing.proof import prove_erasure
+from shardline.operations.erasure.erasure_proof import prove_erasure
 from shardline.operations.extend import extend
 from shardline.operations.rebuild import rebuild
 from shardline.operations.repair import repair

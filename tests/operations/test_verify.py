@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from shardline.operations.verify import verify_file, verify_files
+from shardline.operations.verify_files import verify_file, verify_files
 from shardline.tfrecord.compression import Compression
 from shardline.tfrecord.reader import Limits
 from tests.kernel.examples import (

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shardline.readers.ahead import work_ahead
+from shardline.execution.prefetch import work_ahead
 from shardline.tfrecord.reader import Block
 
 if TYPE_CHECKING:

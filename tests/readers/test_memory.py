@@ -33,7 +33,7 @@ _PROBE = """
 import os, resource, sys
 os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
 os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
-from shardline.log.version import Version
+from shardline.api import Version
 snapshot = Version(sys.argv[1], "digits/v1").published()
 records = {
     "arrow": lambda: sum(batch.num_rows for batch in snapshot.to_arrow(workers=4)),

@@ -279,7 +279,7 @@ def test_nothing_is_left_running_when_a_reader_is_dropped(mixed: Snapshot) -> No
 def test_a_program_ends_with_a_reader_half_read(mixed: Snapshot) -> None:
     program = """
 import sys
-from shardline.log.version import Version
+from shardline.api import Version
 reader = Version(sys.argv[1], "digits/v1").newest().to_arrow(workers=4, batch_bytes=500)
 print(reader.read_next_batch().num_rows > 0)
 """

@@ -140,7 +140,7 @@ class Uninstalled:
         if name.split(".")[0] == {package!r}:
             raise ModuleNotFoundError(name)
 sys.meta_path.insert(0, Uninstalled())
-from shardline.log.version import Version
+from shardline.api import Version
 try:
     Version(sys.argv[1], "digits/v1").published().{call}
 except ImportError as error:

@@ -7,7 +7,7 @@ from collections import defaultdict
 
 import click
 
-from shardline.cli.main import main
+from shardline.cli.app import main
 from tests.replay.compare import recorded_blocks
 from tests.replay.renames import read_renames
 from tests.replay.script import read_script, script_names

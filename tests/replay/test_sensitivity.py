@@ -12,7 +12,7 @@ from unittest.mock import patch
 import click
 import pytest
 
-from shardline.cli.main import main
+from shardline.cli.app import main
 from tests.cli.command import Result
 from tests.cli.command import shardline as run_command
 from tests.replay.compare import compare, differences, recorded_blocks

@@ -11,7 +11,7 @@ import tensorflow as tf
 from shardline import kernel
 from shardline.kernel.columns import decode_columns
 from shardline.kernel.types import Column
-from shardline.sources.mismatch import SourceSchemaError
+from shardline.sources.source_mismatch import SourceSchemaError
 from tests.tfrecord.samples import made, read_by_tensorflow
 
 if TYPE_CHECKING:

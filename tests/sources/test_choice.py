@@ -17,7 +17,7 @@ from shardline.hints import Option
 from shardline.log.model import Source as Identity
 from shardline.schema.schema import Feature, Schema
 from shardline.sources import as_source
-from shardline.sources.choose import Format
+from shardline.sources.source_format import Format
 from shardline.storage.store import open_store
 from shardline.tfrecord.open_file import StoredFile
 from tests.errors import raises

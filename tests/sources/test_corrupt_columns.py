@@ -11,8 +11,8 @@ import pytest
 
 from shardline import Feature, Schema, Version, append, batch_fields, extend, joined_fields
 from shardline.errors import BadRecordsError, FieldsError, SourceError
-from shardline.operations.examples import write_examples
-from shardline.udf.pipes import answered
+from shardline.operations.example_file import write_examples
+from shardline.udf.worker_process import answered
 from tests.errors import raises
 from tests.sources.corrupt_arrays import CORRUPT, corrupt_table, corrupt_text, write_arrow
 

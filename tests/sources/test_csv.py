@@ -15,7 +15,7 @@ from shardline.errors import SchemaMismatchError, SourceError
 from shardline.schema.schema import Feature, Schema, Text
 from shardline.sources import as_source
 from shardline.sources.csv_cells import NO_NUMBER
-from shardline.sources.csv_text import cells, row_ends
+from shardline.sources.csv_source import cells, row_ends
 from shardline.tfrecord.reader import Limits
 from tests.errors import raises
 from tests.sampling import drawn

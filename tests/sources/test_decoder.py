@@ -17,9 +17,9 @@ import pytest
 
 from shardline import Feature, Schema, Version, append
 from shardline.errors import SourceError
-from shardline.sources import decoder
-from shardline.sources.decoder import close_idle_decoders, decode_batches, decode_types
-from shardline.sources.origin import FileOrigin
+from shardline.sources import parquet_source as decoder
+from shardline.sources.parquet_source import close_idle_decoders, decode_batches, decode_types
+from shardline.sources.source_identity import FileOrigin
 from shardline.storage.store import open_store
 from shardline.tfrecord.open_file import StoredFile
 from shardline.tfrecord.reader import DEFAULT_LIMITS
@@ -127,7 +127,7 @@ import os, signal, sys
 from pathlib import Path
 from shardline.tfrecord.reader import DEFAULT_LIMITS
 from shardline.sources import decoder
-from shardline.sources.origin import FileOrigin
+from shardline.sources.source_identity import FileOrigin
 batches = decoder.decode_batches(FileOrigin(Path(sys.argv[1])), "parquet", DEFAULT_LIMITS, 0)
 next(batches)
 (process,) = decoder._alive

@@ -17,7 +17,7 @@ from shardline.errors import SourceError
 from shardline.schema.arrow_types import misfit
 from shardline.schema.schema import Array, Category, Feature, Image, Schema, Text
 from shardline.sources import as_source
-from shardline.sources.json_lines import LineChunk, Lines
+from shardline.sources.json_source import LineChunk, Lines
 from shardline.tfrecord.reader import Limits
 from tests.errors import raises
 from tests.sampling import drawn

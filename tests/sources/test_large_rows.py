@@ -14,7 +14,7 @@ import pytest
 
 from shardline import Feature, Limits, Schema, Version, append
 from shardline.errors import BadRecordsError, ShardlineError
-from shardline.sources.csv_text import row_ends
+from shardline.sources.csv_source import row_ends
 from shardline.sources.text_blocks import longest_row
 from shardline.tfrecord.reader import DEFAULT_LIMITS
 from tests.errors import raises
@@ -67,7 +67,7 @@ import resource, sys
 from pathlib import Path
 from shardline import Feature, Limits, Schema, Version, append
 from shardline.errors import ShardlineError
-from shardline.sources.decoder import close_idle_decoders
+from shardline.sources.parquet_source import close_idle_decoders
 root, path, limit = sys.argv[1:]
 schema = Schema((Feature("name", "bytes"),))
 append(Version(root, "a/v0"), [{"name": "x"}], schema=schema, batch="imports")
@@ -161,7 +161,7 @@ def test_row_ends_of_pieces_agree_with_a_single_piece(monkeypatch: pytest.Monkey
     whole = row_ends(text).tolist()
     assert len(whole) == 7 * 6
     for size in range(1, 40):
-        monkeypatch.setattr("shardline.sources.csv_text._PIECE_BYTES", size)
+        monkeypatch.setattr("shardline.sources.csv_source._PIECE_BYTES", size)
         assert row_ends(text).tolist() == whole
 
 

@@ -12,8 +12,7 @@ from shardline.kernel.columns import to_arrow
 from shardline.schema.schema import Feature, Text
 from shardline.sources import as_source
 from shardline.sources.csv_cells import Cells, CellTally, fit_cells, fit_columns
-from shardline.sources.csv_rows import CellRows
-from shardline.sources.csv_text import split_plain_cells
+from shardline.sources.csv_source import CellRows, split_plain_cells
 from tests.sources.reading import take
 from tests.tfrecord.samples import made
 

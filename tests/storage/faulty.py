@@ -10,7 +10,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, TypeVar
 
 from shardline.errors import ObjectExistsError, StorageError, UncertainWriteError
-from shardline.storage.spool import Spool
+from shardline.storage.temporary_files import Spool
 
 if TYPE_CHECKING:
     import builtins

@@ -12,8 +12,7 @@ import pytest
 
 from shardline.errors import BadNameError, ObjectExistsError, ObjectMissingError, StorageError
 from shardline.storage import PROBE_NAME, open_store
-from shardline.storage.probe import probe_conditions
-from shardline.storage.store import NewObject
+from shardline.storage.store import NewObject, probe_conditions
 from tests.storage.asking import ASK, names, write
 
 if TYPE_CHECKING:

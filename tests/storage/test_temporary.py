@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from shardline.storage.durable_file import DurableFile
-from shardline.storage.temporary import is_abandoned, remove_abandoned, scratch_folder
+from shardline.storage.temporary_files import is_abandoned, remove_abandoned, scratch_folder
 
 if TYPE_CHECKING:
     from pathlib import Path

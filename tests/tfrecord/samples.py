@@ -131,7 +131,7 @@ def big_file(path: Path, size: int, payload: bytes) -> Path:
 _PROBE = """
 import resource, sys
 sys.argv = sys.argv[1:]
-from shardline.cli.main import main
+from shardline.cli.app import main
 try:
     main(standalone_mode=True)
 except SystemExit as end:

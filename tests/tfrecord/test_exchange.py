@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 import tensorflow as tf
 
-from shardline.operations.verify import verify_file
+from shardline.operations.verify_files import verify_file
 from shardline.tfrecord.writer import write_records
 from tests.tfrecord.samples import (
     example_of,

@@ -20,7 +20,7 @@ import tensorflow as tf
 from shardline import kernel
 from shardline.errors import DamagedFileError
 from shardline.hints import Hint, Option
-from shardline.operations.verify import verify_file
+from shardline.operations.verify_files import verify_file
 from shardline.tfrecord.compression import Compression
 from shardline.tfrecord.reader import Block, Damage, Limits, Lost, RecordFile
 from tests.errors import raises

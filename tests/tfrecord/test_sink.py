@@ -19,8 +19,7 @@ from shardline.storage.durable_file import DurableFile
 from shardline.tfrecord.compression import MEMBER_BYTES, Compression, frame_ends
 from shardline.tfrecord.hashing import Checksum, Content, OtherContentError
 from shardline.tfrecord.index import IndexedFile, index_path, write_index
-from shardline.tfrecord.record_sink import RecordSink, Written
-from shardline.tfrecord.writer import write_stored
+from shardline.tfrecord.writer import RecordSink, Written, write_stored
 from tests.kernel.examples import seeded
 from tests.kernel.frames import FOOTER, HEADER, framed
 from tests.operations.shard_files import (

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from shardline.errors import DamagedFileError, ObjectMissingError, StorageError
-from shardline.operations.verify import verify_file
+from shardline.operations.verify_files import verify_file
 from shardline.storage import open_store
 from shardline.tfrecord import HashedFile, RecordFile, StoredFile, open_source, write_records
 from shardline.tfrecord import open_file as stored_module

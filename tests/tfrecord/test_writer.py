@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from shardline.errors import FileExistsAlreadyError, InvalidArgumentError
-from shardline.operations.verify import verify_file
+from shardline.operations.verify_files import verify_file
 from shardline.tfrecord.compression import Compression
 from shardline.tfrecord.writer import RecordWriter, write_records
 from tests.errors import raises

@@ -16,20 +16,20 @@ import pyarrow.compute as pc
 from shardline.api import Version
 from shardline.errors import ShardlineError
 from shardline.execution.executor import Threads
-from shardline.operations.change_files import extend_file, migrate_file
 from shardline.operations.combine import combine
 from shardline.operations.combine_files import combine_files
 from shardline.operations.erase import erase
 from shardline.operations.extend import extend
 from shardline.operations.migrate import Steps, migrate
 from shardline.operations.rebuild import rebuild
+from shardline.operations.transform_files import extend_file, migrate_file
 from shardline.schema.schema import Feature
 from shardline.udf import batch_fields
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from shardline.operations.change_shards import Mode
+    from shardline.operations.transform_version import Mode
 
 BASE, DERIVED = "digits/v1", "digits/v2"
 

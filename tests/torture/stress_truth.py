@@ -13,11 +13,11 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from shardline.errors import ShardlineError
-from shardline.lineage.audit import audit
+from shardline.lineage.audit.root_audit import audit
 from shardline.lineage.trace import Tracer
+from shardline.lineage.trace_step import SourceRow, Step
 from shardline.operations.verify_version import verify_version
 from shardline.provenance.catalog import Catalog
-from shardline.provenance.steps import SourceRow, Step
 from shardline.readers.arrow import to_arrow
 from shardline.readers.take import take
 from tests.golden.reader import read_log

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from shardline.api import Version
-from shardline.lineage.audit import audit
+from shardline.lineage.audit.root_audit import audit
 from shardline.operations.append import append
 from shardline.operations.export import export
 from shardline.operations.rebuild import rebuild

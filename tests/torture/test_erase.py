@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from shardline.api import Version
-from shardline.log.sidecar_names import RECEIPT
+from shardline.log.model import RECEIPT
 from shardline.operations.append import append
 from shardline.operations.erase import erase
 from shardline.schema.schema import Feature, Schema

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from shardline import kernel
-from shardline.schema.arrow_columns import column_of, schema_of, to_column
+from shardline.schema.arrow_types import column_of, schema_of, to_column
 from shardline.schema.schema import Feature, Schema, Text
 from tests.kernel import examples
 

@@ -164,7 +164,7 @@ def test_features_are_kept_as_they_are_declared() -> None:
 
 def test_declaring_loads_neither_tensorflow_nor_pandas_nor_pools_of_processes() -> None:
     modules = loaded_by("import shardline.udf; shardline.record_fields; shardline.joined_fields")
-    assert "shardline.udf.processes" in modules
+    assert "shardline.udf.worker_process" in modules
     assert modules.isdisjoint({"tensorflow", "pandas", "multiprocessing.pool"})
     assert "concurrent.futures.process" not in modules
 

@@ -9,9 +9,9 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shardline.readers.tf_parse import batch_parser
+from shardline.readers.tf import batch_parser
 from shardline.udf import record_fields
-from shardline.udf.tensors import Form
+from shardline.udf.tensor_udf import Form
 from tests.log.schemas import records, schemas
 from tests.readers.forms import plain
 from tests.udf.batches import AREA, decoded

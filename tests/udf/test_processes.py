@@ -23,7 +23,7 @@ from shardline.errors import FieldsError
 from shardline.hints import Option
 from shardline.schema.schema import Feature, Text
 from shardline.udf import batch_fields, record_fields
-from shardline.udf.processes import CannotShip
+from shardline.udf.worker_process import CannotShip
 from tests.errors import raises
 from tests.signals import default_signals
 from tests.udf.batches import AREA, BOXES, bad, boxes, raised, values

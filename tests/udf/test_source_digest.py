@@ -14,7 +14,7 @@ from shardline.errors import FieldsError, ShardlineError
 from shardline.execution.executor import Threads
 from shardline.operations.combine import combine
 from shardline.operations.extend import extend
-from shardline.udf.source_digest import source_digest
+from shardline.udf.function_digest import source_digest
 from tests.errors import raises
 from tests.operations.erasures import DyingStore
 from tests.operations.extensions import base_of, grown, version_in
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from shardline.udf.record import RecordFields
+    from shardline.udf.record_udf import RecordFields
 
 NAME = "functions_under_test"
 TEXT = '''

@@ -15,7 +15,7 @@ import tensorflow as tf
 from shardline.errors import ColumnError, DamagedFileError, FieldsError
 from shardline.schema.schema import Array, Feature, Schema, Text
 from shardline.udf import tensor_fields
-from shardline.udf.tensor import SEVERAL
+from shardline.udf.tensor_udf import SEVERAL
 from tests.errors import raises
 from tests.udf.batches import AREA, BOXES, bad, batch_of, boxes, raised, values
 from tests.udf.test_stream import DAMAGED

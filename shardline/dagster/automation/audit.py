@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 import dagster as dg
 from pydantic import Field
 
-from shardline.dagster.materializations import InstanceRecords
-from shardline.dagster.naming import asset_key
+from shardline.dagster.asset_names import asset_key
+from shardline.dagster.instance_records import InstanceRecords
 from shardline.dagster.resources import ShardlineResource
 from shardline.dagster.web.report_pages import page_link
 
 if TYPE_CHECKING:
-    from shardline.lineage.audit import AuditReport
-    from shardline.lineage.findings import Finding
+    from shardline.lineage.audit.finding import Finding
+    from shardline.lineage.audit.root_audit import AuditReport
 
 AUDIT = "lineage_audit"
 CHECK = "no_findings"
@@ -52,7 +52,7 @@ def audit_asset(versions: Sequence[str]) -> dg.AssetsDefinition:
     def lineage_audit(
         context: dg.AssetExecutionContext, config: AuditConfig, shardline: ShardlineResource
     ) -> Iterator[dg.MaterializeResult[None]]:
-        from shardline.lineage.audit import audit  # noqa: PLC0415 - it loads Arrow
+        from shardline.lineage.audit.root_audit import audit  # noqa: PLC0415 - it loads Arrow
         from shardline.lineage.page import write_page  # noqa: PLC0415 - as above
         from shardline.provenance.catalog import Catalog  # noqa: PLC0415 - as above
 

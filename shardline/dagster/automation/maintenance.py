@@ -11,7 +11,7 @@ from shardline.dagster.resources import ShardlineResource
 from shardline.execution.threads import run_tasks
 from shardline.hints import Hint
 from shardline.log.model import INTEGRITY, Attestation
-from shardline.operations.inspect import inspect_shard
+from shardline.operations.inspect_shard import inspect_shard
 from shardline.operations.vacuum import DEFAULT_KEEP, vacuum
 from shardline.operations.verify_log import verify_log
 

@@ -21,6 +21,17 @@ from typing import Any
 import dagster as dg
 
 from shardline.api import Version
+from shardline.dagster.asset_names import asset_key
+from shardline.dagster.asset_records import (
+    AssetEvents,
+    CheckResult,
+    asset_events,
+    blocking_checks,
+    check_results,
+    count_runs,
+    is_unfinished,
+    step_time,
+)
 from shardline.dagster.automation.conditions import follow_seconds
 from shardline.dagster.automation.reconcile_plan import (
     REPORTS_AT_ONCE,
@@ -36,23 +47,12 @@ from shardline.dagster.automation.reconcile_plan import (
 )
 from shardline.dagster.checks.gate import required_checks
 from shardline.dagster.checks.publication import publication_of
-from shardline.dagster.naming import asset_key
-from shardline.dagster.records import (
-    AssetEvents,
-    CheckResult,
-    asset_events,
-    blocking_checks,
-    check_results,
-    count_runs,
-    is_unfinished,
-    step_time,
-)
 from shardline.dagster.resources import ShardlineResource
-from shardline.dagster.versions.materialization import materialization
+from shardline.dagster.versions.metadata import materialization
 from shardline.errors import DamagedLogError, ShardlineError
 from shardline.log.entry import Entry
-from shardline.provenance.broken_dependencies import broken_dependencies
 from shardline.provenance.commands import made_by
+from shardline.provenance.dependencies import broken_dependencies
 
 RECONCILER = "reconciler"
 REQUEST_TAG = "shardline/reconciles"

@@ -6,12 +6,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from shardline.api import Snapshot, Version
-from shardline.dagster.checks.outcome import Verdict
+from shardline.dagster.checks.check_outcome import EXPECTATIONS, Verdict, not_judged, suite_detail
 from shardline.dagster.checks.publication import PUBLISHED, publication_of, published_verdict
 from shardline.dagster.checks.shards import shard_verdict
 from shardline.dagster.checks.sources import SOURCES, sources_verdict
 from shardline.dagster.checks.volume import volume
-from shardline.dagster.expectations.attested import EXPECTATIONS, not_judged, suite_detail
 from shardline.dagster.expectations.suite import read_suite
 from shardline.errors import DamagedLogError, InvalidArgumentError, ShardlineError
 from shardline.log.model import INTEGRITY, SCHEMA, Attestation, Checks, Shard
@@ -114,7 +113,7 @@ class Examination:
         return next((check for check in SHARD_CHECKS if check in missing), "")
 
     def _expectations(self) -> Verdict:
-        from shardline.dagster.expectations.check import judge  # noqa: PLC0415 - loads Great Expectations
+        from shardline.dagster.expectations.suite_check import judge  # noqa: PLC0415 - loads Great Expectations
 
         if self._not_passed():
             return _not_evaluated(self.snapshot, self._not_passed(), warns=False)
@@ -144,7 +143,7 @@ class Examination:
 
         Rows that were published before stay, whatever a new suite says: they would be missed.
         """
-        from shardline.dagster.expectations.check import rows_fail  # noqa: PLC0415 - loads Great Expectations
+        from shardline.dagster.expectations.suite_check import rows_fail  # noqa: PLC0415 - loads Great Expectations
 
         number = self.snapshot.number
         moment = self.version.state.timeline.moment(number)

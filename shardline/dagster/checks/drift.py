@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import dagster as dg
 
-from shardline.dagster.checks.outcome import Verdict
+from shardline.dagster.checks.check_outcome import Verdict
 from shardline.dagster.expectations.profile import ColumnProfile, Numbers, profile
 from shardline.dagster.expectations.sample import Sample
 

@@ -22,13 +22,12 @@ from pathlib import Path
 import dagster as dg
 from pydantic import Field
 
+from shardline.dagster.asset_names import asset_key, asset_name
+from shardline.dagster.asset_records import subject
+from shardline.dagster.checks.check_outcome import EXPECTATIONS, Verdict
 from shardline.dagster.checks.check_run import DRIFT, VOLUME, Examination, failed_verdict
-from shardline.dagster.checks.checked_snapshot import subject
-from shardline.dagster.checks.outcome import Verdict
 from shardline.dagster.checks.publication import PUBLISHED
 from shardline.dagster.checks.sources import SOURCES, sources_verdict
-from shardline.dagster.expectations.attested import EXPECTATIONS
-from shardline.dagster.naming import asset_key, asset_name
 from shardline.dagster.resources import ShardlineResource
 from shardline.errors import ShardlineError
 from shardline.log.model import INTEGRITY, SCHEMA, Checks

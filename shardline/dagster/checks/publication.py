@@ -4,12 +4,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from shardline.api import Version
-from shardline.dagster.checks.outcome import Verdict
-from shardline.dagster.expectations.attested import strip_suite
+from shardline.dagster.checks.check_outcome import Verdict, strip_suite
 from shardline.log.model import Checks
 from shardline.log.publication import is_in
 from shardline.operations.status import obstacles_of
-from shardline.provenance.broken_dependencies import broken_dependencies
+from shardline.provenance.dependencies import broken_dependencies
 from shardline.text import counted
 
 PUBLISHED = "published"

@@ -11,7 +11,7 @@ from typing import Any
 import dagster as dg
 
 from shardline.api import Version
-from shardline.dagster.checks.outcome import Verdict
+from shardline.dagster.checks.check_outcome import Verdict
 from shardline.log.entry import Entry
 from shardline.log.model import INTEGRITY, SCHEMA
 from shardline.log.publication import is_in

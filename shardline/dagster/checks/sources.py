@@ -7,8 +7,7 @@ landed is sound without what was rejected.
 import dagster as dg
 
 from shardline.api import Version
-from shardline.dagster.checks.outcome import Verdict
-from shardline.dagster.expectations.attested import strip_suite
+from shardline.dagster.checks.check_outcome import Verdict, strip_suite
 from shardline.operations.rejected_sources import Duplicate, RejectedSource, open_sources
 from shardline.text import counted
 

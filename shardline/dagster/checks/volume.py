@@ -6,7 +6,7 @@ It reads the log alone, and never blocks: a day may be a quiet one.
 from statistics import median
 
 from shardline.api import Snapshot, Version
-from shardline.dagster.checks.outcome import Verdict
+from shardline.dagster.checks.check_outcome import Verdict
 from shardline.log.entry import Entry
 
 _APPENDS = 20

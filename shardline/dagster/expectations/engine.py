@@ -3,14 +3,17 @@
 Only one thread works with it at a time: it keeps its context in a global.
 """
 
+import importlib
+import importlib.util
 import os
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Lock
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from shardline.dagster.expectations.deferred_import import deferred_imports
 from shardline.dagster.expectations.suite import Expected, SuiteError
 from shardline.hints import Hint
 
@@ -21,6 +24,7 @@ if TYPE_CHECKING:
         ExpectationValidationResult,
     )
     from great_expectations.expectations.expectation import Expectation
+
 
 PLACE = "shardline_place"
 """The key in the meta of an expectation that tells its place in the suite."""
@@ -219,3 +223,38 @@ def _rule(path: Path, place: int, expected: Expected) -> "Expectation":
             expectation=place + 1,
             rule=expected.type,
         ) from None
+
+
+class _DeferredModule(ModuleType):
+    """A placeholder that imports its module when an attribute is first used."""
+
+    def __getattr__(self, attribute: str) -> Any:  # noqa: ANN401 - attributes have any type
+        _remove(self)
+        return getattr(importlib.import_module(self.__name__), attribute)
+
+
+@contextmanager
+def deferred_imports(*names: str) -> Iterator[None]:
+    """Defer imports of the named modules inside the block until their first use.
+
+    Modules that are loaded already, or not installed, are left alone. Imports after the block load
+    the real modules.
+    """
+    placeholders = []
+    for name in names:
+        spec = None if name in sys.modules else importlib.util.find_spec(name)
+        if spec is not None:
+            placeholder = _DeferredModule(name)
+            placeholder.__spec__ = spec
+            sys.modules[name] = placeholder
+            placeholders.append(placeholder)
+    try:
+        yield
+    finally:
+        for placeholder in placeholders:
+            _remove(placeholder)
+
+
+def _remove(placeholder: ModuleType) -> None:
+    if sys.modules.get(placeholder.__name__) is placeholder:
+        del sys.modules[placeholder.__name__]

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from shardline.api import Snapshot
-from shardline.dagster.expectations.chunks import CHUNK_ROWS, columns_of, empty_frame, read_chunks
 from shardline.dagster.expectations.engine import Engine
 from shardline.dagster.expectations.rules import Evaluation, condition_text, evaluation_of
+from shardline.dagster.expectations.sample import CHUNK_ROWS, columns_of, empty_frame, read_chunks
 from shardline.dagster.expectations.suite import Expected
 from shardline.dagster.expectations.tallies import Tally, tally_of
 from shardline.errors import ShardlineError

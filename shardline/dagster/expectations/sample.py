@@ -2,7 +2,7 @@
 
 What a sample costs does not grow with the snapshot. Some shards are chosen, each record's as likely
 as any other's, and in each of them some records: in a plain shard here and there, in a packed one
-in runs, since each jump costs the unpacking of a member. `shardline.readers.picked` tells how they
+in runs, since each jump costs the unpacking of a member. `readers.shard_file` describes how they
 are read. The same seed and the same shards give the same rows. Overlays are joined with their
 bases, as far as those hold what is wanted.
 
@@ -16,13 +16,13 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from shardline.dagster.expectations import columns as flat
-from shardline.dagster.expectations.columns import FlatColumn
+from shardline.dagster.expectations.columns import FlatColumn, flat_columns
 from shardline.errors import InvalidArgumentError
 from shardline.hints import Hint
 from shardline.log.model import Shard, Totals
 from shardline.log.snapshot import StoredSnapshot
 from shardline.readers.arrow import to_arrow
-from shardline.schema.schema import Feature
+from shardline.schema.schema import Feature, Schema
 
 if TYPE_CHECKING:
     import numpy as np
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from shardline.readers.records import Records
+
 
 LIMIT = 200_000
 LIMIT_BYTES = 2 * 1024**3
@@ -78,7 +79,7 @@ def sample(
     those that were added. Where records are large, so many are taken that they have `limit_bytes`
     or so. Raises what the readers of snapshots raise at a damaged or missing shard.
     """
-    from shardline.readers.chosen import chosen_features  # noqa: PLC0415 - only when data is read
+    from shardline.readers.arrow import chosen_features  # noqa: PLC0415 - only when data is read
     from shardline.readers.records import records_of  # noqa: PLC0415 - only when data is read
 
     if limit < 1:
@@ -133,7 +134,7 @@ def no_rows(features: Sequence[Feature]) -> "pa.RecordBatch":
     import numpy as np  # noqa: PLC0415 - only when data is read
     import pyarrow as pa  # noqa: PLC0415 - only when data is read
 
-    from shardline.schema.arrow_columns import schema_of  # noqa: PLC0415 - only when data is read
+    from shardline.schema.arrow_types import schema_of  # noqa: PLC0415 - only when data is read
 
     if not features:
         return flat.sizes(np.zeros(0, np.int64))
@@ -154,7 +155,7 @@ def _some(
 ) -> Iterator["pa.RecordBatch"]:
     import numpy as np  # noqa: PLC0415 - only when data is read
 
-    from shardline.readers.batches import Batches  # noqa: PLC0415 - only when data is read
+    from shardline.readers.arrow import Batches  # noqa: PLC0415 - only when data is read
 
     rng = np.random.default_rng(seed)
     batches = Batches(features)
@@ -216,3 +217,71 @@ def _choose_records(
     chosen = np.sort(rng.choice(runs, min(-(-count // _RUN) + 1, runs), replace=False))
     numbers = (chosen[:, np.newaxis] * _RUN + np.arange(_RUN)).ravel()
     return numbers[numbers < total][:count]
+
+
+CHUNK_ROWS = 200_000
+CHUNK_BYTES = 64 * 1024**2
+
+
+def columns_of(schema: Schema) -> list[FlatColumn]:
+    """Return the flat columns that rows of a schema have."""
+    return flat_columns([] if schema.payload == "opaque" else list(schema.features))
+
+
+def empty_frame(schema: Schema) -> "pd.DataFrame":
+    """Return a frame with all flat columns of a schema, and no rows."""
+    features = [] if schema.payload == "opaque" else list(schema.features)
+    return flat.to_frame([no_rows(features)])
+
+
+def read_chunks(
+    snapshot: StoredSnapshot,
+    shards: Collection[Shard],
+    needed: Collection[str],
+    *,
+    chunk_rows: int = CHUNK_ROWS,
+    chunk_bytes: int = CHUNK_BYTES,
+) -> Iterator["pd.DataFrame"]:
+    """Yield every row of some shards of a snapshot, in its order.
+
+    A chunk has at most `chunk_rows` rows, and about `chunk_bytes` in memory. Features that no
+    `needed` column is about are not decoded. Overlays are joined with their bases. Raises what the
+    readers of snapshots raise at a damaged or missing shard.
+    """
+    if chunk_rows < 1:
+        raise InvalidArgumentError(
+            f"invalid chunk_rows {chunk_rows}: expected 1 or more", code="out-of-range"
+        )
+    columns = [column for column in columns_of(snapshot.schema) if column.name in needed]
+    if not columns or not shards:
+        return
+    part = only_shards(snapshot, shards)
+    names = [column.name for column in columns]
+    held: list[pa.RecordBatch] = []
+    rows = size = 0
+    for whole in _flat_batches(part, columns):
+        batch = whole.select(names)
+        for first in range(0, batch.num_rows, chunk_rows):
+            piece = batch.slice(first, chunk_rows)
+            if held and (rows + piece.num_rows > chunk_rows or size > chunk_bytes):
+                yield flat.to_frame(held)
+                held, rows, size = [], 0, 0
+            held.append(piece)
+            rows, size = rows + piece.num_rows, size + piece.nbytes
+    if held:
+        yield flat.to_frame(held)
+
+
+def _flat_batches(part: StoredSnapshot, columns: list[FlatColumn]) -> Iterator["pa.RecordBatch"]:
+    from shardline.readers.records import records_of  # noqa: PLC0415 - only when data is read
+
+    if part.schema.payload == "opaque":
+        yield from read_sizes(records_of(part, None))
+        return
+    # A name in the context and in the feature_lists selects both.
+    names = {column.feature.name for column in columns}
+    features: list[Feature] = [f for f in part.schema.features if f.name in names]
+    chosen = list(dict.fromkeys(feature.name for feature in features))
+    ordered = [f for name in chosen for f in features if f.name == name]
+    for batch in to_arrow(part, chosen):
+        yield flat.flatten(ordered, batch)

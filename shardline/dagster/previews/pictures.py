@@ -16,7 +16,7 @@ from shardline.text import counted, human_bytes
 
 if TYPE_CHECKING:
     from shardline import Shard, Snapshot, Version
-    from shardline.dagster.previews.samples import Look
+    from shardline.dagster.previews.preview_sample import Look
     from shardline.log.entry import Entry
 
 MOST_CHARACTERS = 150_000
@@ -122,7 +122,7 @@ def _sizes(page: _Page, snapshot: "Snapshot", brought: _Brought) -> None:
     import numpy as np  # noqa: PLC0415
 
     from shardline.dagster.previews.charts import sizes_chart  # noqa: PLC0415
-    from shardline.dagster.previews.rows import record_sizes, some_shards  # noqa: PLC0415 - it loads Arrow
+    from shardline.dagster.previews.preview_sample import record_sizes, some_shards  # noqa: PLC0415 - it loads Arrow
 
     shards = some_shards(snapshot, brought.shards)
     if not shards:
@@ -139,7 +139,7 @@ def _sizes(page: _Page, snapshot: "Snapshot", brought: _Brought) -> None:
 
 
 def _look(page: _Page, snapshot: "Snapshot", brought: _Brought) -> "Look | None":
-    from shardline.dagster.previews.samples import look_at  # noqa: PLC0415 - it loads Arrow
+    from shardline.dagster.previews.preview_sample import look_at  # noqa: PLC0415 - it loads Arrow
 
     look = look_at(snapshot, brought.shards)
     for error in look.failures if look is not None else ():

@@ -4,13 +4,13 @@ from typing import TYPE_CHECKING
 
 import dagster as dg
 
-from shardline.dagster.naming import asset_name
+from shardline.dagster.asset_names import asset_name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from shardline import Feature, Schema
-    from shardline.provenance.feature_origins import FieldOrigin
+    from shardline.provenance.catalog import FieldOrigin
 
 _LABELS_SHOWN = 20
 _COLUMNS_SHOWN = 100

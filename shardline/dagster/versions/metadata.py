@@ -3,21 +3,28 @@
 Numbers are told under the same keys each time, also where they are zero: the UI plots them.
 """
 
+import json
+import re
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import dagster as dg
 
+from shardline.api import Snapshot, Version
+from shardline.dagster.asset_records import reported_snapshot
 from shardline.dagster.previews.pictures import picture
 from shardline.dagster.versions.column_schema import column_lineage, lineage_table, schema_metadata
-from shardline.dagster.versions.snippets import command, fenced, read_it
 from shardline.errors import ShardlineError
+from shardline.schema.tf_spec import parse_text, spec_text
 
 if TYPE_CHECKING:
-    from shardline import Snapshot, Store, Version
+    from shardline import Store
     from shardline.log.entry import Entry
     from shardline.log.model import Input, Source
+
 
 Metadata: TypeAlias = dict[str, dg.MetadataValue[Any] | bool | int | float | str]
 
@@ -218,3 +225,101 @@ def _quarantine(store: "Store", names: tuple[str, ...]) -> dg.MetadataValue[Any]
     lines = [f"- `{path}`" for path in paths[:_SHOWN]]
     more = len(paths) - _SHOWN
     return dg.MetadataValue.md("\n".join([*lines, *([f"- and {more:,} more"] if more > 0 else [])]))
+
+
+_FILES_SHOWN = 12
+_LIST = "files.txt"
+
+
+def read_it(snapshot: "Snapshot") -> str:
+    """Markdown with the code: through Shardline, and by TensorFlow alone where it can."""
+    parts = ["As a `tf.data.Dataset`, once its checks have passed:", fenced(_ours(snapshot))]
+    try:
+        plain = _plain(snapshot, snapshot.files())
+    except ShardlineError as error:
+        parts.append(f"Not by TensorFlow alone: {error.describe()}")
+    else:
+        parts += ["The same files by TensorFlow alone:", fenced(plain)] if plain else []
+    return "\n\n".join(parts)
+
+
+def command(snapshot: "Snapshot", *arguments: str) -> str:
+    """A `shardline` command on the root of a snapshot, ready to paste."""
+    return shlex.join(("shardline", *arguments, "--root", snapshot.store.uri))
+
+
+def fenced(code: str, language: str = "python") -> str:
+    """Code as a Markdown block that nothing in it can end."""
+    ticks = max(chain((2,), (len(run) for run in re.findall("`+", code)))) + 1
+    return f"{'`' * ticks}{language}\n{code}\n{'`' * ticks}"
+
+
+def _ours(snapshot: "Snapshot") -> str:
+    options = "parse=False" if snapshot.schema.payload == "opaque" else ""
+    return (
+        "import shardline\n\n"
+        f"version = shardline.Version({snapshot.store.uri!r}, {snapshot.version!r})\n"
+        f"dataset = version.snapshot({snapshot.number}).to_tf({options})"
+    )
+
+
+def _plain(snapshot: "Snapshot", paths: list[str]) -> str:
+    """Code without Shardline; none for files that TensorFlow cannot reach."""
+    if any("://" in path for path in paths):
+        return ""
+    compression = snapshot.compression
+    packed = f", compression_type={compression!r}" if compression else ""
+    if len(paths) <= _FILES_SHOWN:
+        first = ["import tensorflow as tf\n"]
+        listed = "".join(f"    {json.dumps(path, ensure_ascii=False)},\n" for path in paths)
+        files = [f"files = [\n{listed}]"]
+    else:
+        first = ["from pathlib import Path\n", "import tensorflow as tf\n"]
+        listing = command(snapshot, "files", str(snapshot))
+        files = [
+            f"# {len(paths)} files, listed by: {listing} > {_LIST}",
+            f'files = Path("{_LIST}").read_text().splitlines()',
+        ]
+    parse = parse_text(snapshot.schema)
+    mapped = [f"dataset = dataset.map({parse})"] if parse else []
+    read = f"dataset = tf.data.TFRecordDataset(files{packed})"
+    return "\n".join([*first, *files, spec_text(snapshot.schema) + read, *mapped])
+
+
+def last_reported(instance: dg.DagsterInstance, key: dg.AssetKey) -> int | None:
+    """The newest snapshot that Dagster was told of."""
+    return reported_snapshot(instance.get_latest_materialization_event(key))
+
+
+def standing(version: Version, instance: dg.DagsterInstance, key: dg.AssetKey) -> Made | None:
+    """The newest snapshot, for a run that made none; None if the version has none.
+
+    A run that was killed after its commit could not report it: it is adopted here.
+    """
+    if not version.exists or not version.state.snapshot:
+        return None
+    snapshot = version.newest()
+    told = last_reported(instance, key)
+    adopted = told is None or told < snapshot.number
+    return Made(snapshot, adopted=adopted, is_known=not adopted)
+
+
+def result(version: Version, made: Made) -> dg.MaterializeResult[None]:
+    """The materialization. Its data version is the content, so that staleness is the truth."""
+    return dg.MaterializeResult(
+        metadata=(brief_metadata if made.is_known else snapshot_metadata)(version, made),
+        data_version=dg.DataVersion(made.snapshot.content),
+    )
+
+
+def materialization(
+    key: dg.AssetKey, version: Version, snapshot: Snapshot, *, added_rows: int
+) -> dg.AssetMaterialization:
+    """The materialization of a commit that no run reported: a small event, made from the log."""
+    entry = version.log.entry(snapshot.entry)
+    parents = {"parents": parents_table(snapshot.store, entry)} if entry.inputs else {}
+    return dg.AssetMaterialization(
+        asset_key=key,
+        metadata={**brief_metadata(version, Made(snapshot, added_rows=added_rows)), **parents},
+        tags={"dagster/data_version": snapshot.content},
+    )

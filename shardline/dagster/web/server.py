@@ -31,7 +31,7 @@ from shardline.dagster.resources import shardline_resource
 from shardline.dagster.web.guard import LOOPBACK, Guard, loopback_origins
 from shardline.dagster.web.process_group import end_group_from_outside, handle_signals
 from shardline.dagster.web.report_pages import WithReports
-from shardline.storage.temporary import scratch_folder
+from shardline.storage.temporary_files import scratch_folder
 
 _LOG_LEVEL = "warning"
 _UI_POLLS_MILLISECONDS = 2000

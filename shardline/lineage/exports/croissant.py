@@ -1,24 +1,22 @@
-"""Croissant: a snapshot told in JSON-LD, as catalogs of datasets and `mlcroissant` read it.
-
-Croissant knows no TFRecord files: they are told one by one with their sha256, in `distribution`
-and as the record set `shards`, but what reads Croissant cannot look into them. So the records lie
-beside it as one Parquet file, from which the record set `records` is read. Where nobody needs that
-and the data is large it can be left out, and then there is no such record set.
-"""
+"""The records of a snapshot as one Parquet file, for tools that do not read TFRecord."""
 
 from __future__ import annotations
 
+import hashlib
 import json
+from dataclasses import dataclass
+from io import RawIOBase
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
+import pyarrow.parquet as pq
+
+from shardline.arguments import real_path
 from shardline.errors import BadNameError, UnreadableSnapshotError
 from shardline.hints import Command, Hint
-from shardline.lineage.exports.about import NOTHING_SAID
-from shardline.lineage.exports.files import path_from, snapshot_files
-from shardline.lineage.exports.gone import refuse_gone
-from shardline.lineage.exports.parquet import Copied, column_names, write_parquet
-from shardline.paths import real_path
+from shardline.lineage.exports.dataset_card import NOTHING_SAID
+from shardline.lineage.exports.snapshot_files import path_from, refuse_gone, snapshot_files
+from shardline.readers.arrow import to_arrow
 from shardline.schema.logical_types import Image
 from shardline.storage.durable_file import DurableFile
 from shardline.text import counted
@@ -27,11 +25,84 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from typing_extensions import Buffer
+
     from shardline.canonical_json import Json
-    from shardline.lineage.exports.about import About
-    from shardline.lineage.exports.files import SnapshotFile
+    from shardline.lineage.exports.dataset_card import About
+    from shardline.lineage.exports.snapshot_files import SnapshotFile
     from shardline.log.snapshot import StoredSnapshot
     from shardline.schema.schema import Feature, Schema
+
+
+@dataclass(frozen=True, slots=True)
+class Copied:
+    """A file that was written."""
+
+    name: str
+    bytes: int
+    sha256: str
+
+
+def column_names(schema: Schema) -> dict[tuple[bool, str], str]:
+    """What the column of each feature is called: as the feature, unless two have that name."""
+    taken = {feature.name for feature in schema.features if not feature.sequence}
+    return {feature.key: _column(feature, taken) for feature in schema.features}
+
+
+def _column(feature: Feature, taken: set[str]) -> str:
+    return f"{feature.name} (steps)" if feature.sequence and feature.name in taken else feature.name
+
+
+def write_parquet(
+    snapshot: StoredSnapshot,
+    path: Path,
+    progress: Callable[[int, int], None] | None = None,
+    *,
+    overwrite: bool = False,
+) -> Copied:
+    """Write every record of a snapshot in its order; each is checked on the way.
+
+    With `overwrite`, a file that is there is replaced when the new one is whole. `progress` is told
+    how many records are written, of how many.
+    """
+    names = list(column_names(snapshot.schema).values())
+    reader = to_arrow(snapshot)
+    schema = reader.schema
+    for place, name in enumerate(names):
+        schema = schema.set(place, schema.field(place).with_name(name))
+    done = 0
+    with DurableFile(path, overwrite=overwrite) as file:
+        hashed = _Hashed(file)
+        with pq.ParquetWriter(hashed, schema) as writer:
+            for batch in reader:
+                writer.write_batch(batch.rename_columns(names))
+                done += batch.num_rows
+                if progress is not None:
+                    progress(done, snapshot.records)
+    return Copied(path.name, hashed.size, hashed.digest.hexdigest())
+
+
+class _Hashed(RawIOBase):
+    """A file that knows the digest of what was written to it."""
+
+    def __init__(self, file: DurableFile) -> None:
+        self._file = file
+        self.digest = hashlib.sha256()
+        self.size = 0
+
+    def writable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self.size
+
+    def write(self, data: Buffer) -> int:
+        view = memoryview(data).cast("B")
+        self._file.write(view)
+        self.digest.update(view)
+        self.size += len(view)
+        return len(view)
+
 
 FILE, RECORDS = "croissant.json", "records.parquet"
 _CONFORMS_TO = "http://mlcommons.org/croissant/1.1"

@@ -1,9 +1,6 @@
-"""A root's history as OpenLineage events, which catalogs of lineage such as Marquez take in.
+"""The facets of OpenLineage events: what is told of a run, a job and a dataset, each by its class.
 
-Each entry that changed data, told what checks found, or registered a consumer is one run of a job:
-`digits/v1.append` is what appends to that version. The id of the run is made from the digest of
-the entry, so sending a history twice tells nothing new. A run has a START and a COMPLETE event, as
-the specification wants it, both with the time of the commit: the log knows no other.
+The classes are made from the published JSON schemas, so that no facet can have a wrong name.
 """
 
 from __future__ import annotations
@@ -11,23 +8,178 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 from uuid import NAMESPACE_URL, UUID, uuid5
 
-from shardline.errors import PackageMissingError
+from shardline.errors import BadNameError, PackageMissingError, UnavailableError
 from shardline.hints import Hint
-from shardline.lineage.exports.openlineage_facets import Facets
+from shardline.log.model import Totals
 from shardline.log.state import RESERVED_CHECKS
 from shardline.provenance.consumers import CONSUME
 from shardline.release import __version__
+from shardline.storage.durable_file import DurableFile
+from shardline.text import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from openlineage.client.event_v2 import InputDataset, OutputDataset, RunEvent
 
     from shardline.log.entry import Entry
-    from shardline.log.model import Source
-    from shardline.provenance.catalog import Catalog
+    from shardline.log.model import Attestation, Source
+    from shardline.provenance.catalog import Catalog, FieldOrigin
+    from shardline.schema.schema import Schema
+
+
+_IDENTITY = frozenset({"kept", "renamed"})
+
+
+class Facets:
+    """Makes facets; `client` has the modules of openlineage-python."""
+
+    def __init__(self, client: Any, producer: str) -> None:  # noqa: ANN401 - untyped modules
+        self._of = client.facets
+        self._producer = producer
+
+    def run(self, entry: Entry) -> dict[str, Any]:
+        """Which entry it is, who made it and by which code."""
+        engine = self._of.processing_engine_run.ProcessingEngineRunFacet(
+            version=entry.maker.release,
+            name="shardline",
+            openlineageAdapterVersion=__version__,
+            producer=self._producer,
+        )
+        told = {
+            "dataset": entry.dataset,
+            "version": entry.version,
+            "entry": entry.number,
+            "digest": entry.digest,
+            "operation": entry.operation,
+            "run": entry.parameters.get("run") if entry.operation == "consume" else entry.maker.run,
+            "code": entry.maker.code,
+            "commit": entry.parameters.get("commit") if entry.operation == "consume" else None,
+        }
+        kept = {key: value for key, value in told.items() if value}
+        ours = self._of.RunFacet(producer=self._producer).with_additional_properties(**kept)
+        return {"processing_engine": engine, "shardline_entry": ours}
+
+    def job(self) -> dict[str, Any]:
+        """That it is a job with an end."""
+        kind = self._of.job_type_job.JobTypeJobFacet(
+            processingType="BATCH", integration="SHARDLINE", jobType="JOB", producer=self._producer
+        )
+        return {"jobType": kind}
+
+    def version(self, schema: Schema, snapshot: int, content: str) -> dict[str, Any]:
+        """A snapshot of a version: its fields, and its content digest as its version."""
+        of = self._of
+        fields = [
+            of.schema_dataset.SchemaDatasetFacetFields(
+                name=feature.name,
+                type=str(feature),
+                description=feature.doc or None,
+                ordinal_position=place,
+            )
+            for place, feature in enumerate(schema.features, start=1)
+        ]
+        number = of.DatasetFacet(producer=self._producer).with_additional_properties(
+            snapshot=snapshot, content=content, fingerprint=schema.fingerprint
+        )
+        return {
+            "schema": of.schema_dataset.SchemaDatasetFacet(fields=fields, producer=self._producer),
+            **self._version(content),
+            "shardline_snapshot": number,
+        }
+
+    def source(self, source: Source) -> dict[str, Any]:
+        """A file that was appended, by its digest; nothing of a batch."""
+        return {} if source.sha256 is None else self._version(source.sha256)
+
+    def _version(self, version: str) -> dict[str, Any]:
+        facet = self._of.dataset_version_dataset.DatasetVersionDatasetFacet
+        return {"version": facet(datasetVersion=version, producer=self._producer)}
+
+    def read(self, totals: Totals) -> dict[str, Any]:
+        """How much a snapshot has that was read."""
+        facet = self._of.input_statistics_input_dataset.InputStatisticsInputDatasetFacet
+        return {
+            "inputStatistics": facet(
+                rowCount=totals.records,
+                size=totals.bytes,
+                fileCount=totals.shards,
+                producer=self._producer,
+            )
+        }
+
+    def read_bytes(self, size: int) -> dict[str, Any]:
+        """How much a source has that was read."""
+        facet = self._of.input_statistics_input_dataset.InputStatisticsInputDatasetFacet
+        return {"inputStatistics": facet(size=size, fileCount=1, producer=self._producer)}
+
+    def written(self, entry: Entry) -> dict[str, Any]:
+        """How much an entry wrote, not how much there was afterwards."""
+        totals = Totals.of([one.shard for one in entry.added])
+        facet = self._of.output_statistics_output_dataset.OutputStatisticsOutputDatasetFacet
+        return {
+            "outputStatistics": facet(
+                rowCount=totals.records,
+                size=totals.bytes,
+                fileCount=totals.shards,
+                producer=self._producer,
+            )
+        }
+
+    def assertions(self, attestations: Iterable[Attestation]) -> dict[str, Any]:
+        """What checks said: each check once for each thing that it was on."""
+        of = self._of.data_quality_assertions_dataset
+        told = [
+            of.Assertion(
+                assertion=one.check,
+                success=one.passed,
+                name=one.check,
+                severity="error",
+                params={"shards": len(one.shards)} if one.shards else {"content": one.content},
+            )
+            for one in attestations
+            if one.check not in RESERVED_CHECKS
+        ]
+        facet = of.DataQualityAssertionsDatasetFacet(assertions=told, producer=self._producer)
+        return {"dataQualityAssertions": facet}
+
+    def columns(
+        self, namespace: str, origins: Mapping[str, FieldOrigin], entry: Entry
+    ) -> dict[str, Any]:
+        """Which fields each field comes from, and those by which records were joined."""
+        of = self._of.column_lineage_dataset
+        fields = {
+            feature: of.Fields(inputFields=list(self._input_fields(namespace, origin)))
+            for feature, origin in origins.items()
+        }
+        facet = of.ColumnLineageDatasetFacet(
+            fields=fields, dataset=list(self._joined(namespace, entry)), producer=self._producer
+        )
+        return {"columnLineage": facet}
+
+    def _input_fields(self, namespace: str, origin: FieldOrigin) -> Iterator[Any]:
+        of = self._of.column_lineage_dataset
+        how = of.Transformation(
+            type="DIRECT",
+            subtype="IDENTITY" if origin.how in _IDENTITY else "TRANSFORMATION",
+            description=origin.by or origin.how,
+            masking=False,
+        )
+        for version, feature in origin.of:
+            yield of.InputField(namespace, version, feature, transformations=[how])
+
+    def _joined(self, namespace: str, entry: Entry) -> Iterator[Any]:
+        of = self._of.column_lineage_dataset
+        pairs = entry.parameters.get("rule", {}).get("on", ())
+        how = of.Transformation(type="INDIRECT", subtype="JOIN", description="", masking=False)
+        for pair in pairs:
+            for told, feature in zip(entry.inputs, pair, strict=True):
+                version = told.shown
+                yield of.InputField(namespace, version, feature, transformations=[how])
+
 
 PRODUCER = f"urn:shardline:{__version__}"
 _RUNS = uuid5(NAMESPACE_URL, "shardline entry")
@@ -203,3 +355,95 @@ def _place(source: Source, namespace: str) -> tuple[str, str]:
         return "file", source.path
     store, _, path = rest.partition("/")
     return ("file", f"/{path}") if scheme == "file" else (f"{scheme}://{store}", path)
+
+
+ENDPOINT = "api/v1/lineage"
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """How many entries were told, in how many events."""
+
+    entries: int
+    events: int
+
+
+def line(event: RunEvent) -> str:
+    """An event as one line of JSON."""
+    from openlineage.client.serde import Serde  # noqa: PLC0415 - optional
+
+    return str(Serde.to_json(event)) + "\n"
+
+
+def write_events(told: Iterable[Told], path: Path, *, overwrite: bool = False) -> Sent:
+    """Write events to a file, one a line.
+
+    With `overwrite`, a file that is there is replaced when all are told.
+    """
+    entries = events = 0
+    with DurableFile(path, overwrite=overwrite) as file:
+        for one in told:
+            file.write("".join(map(line, one.events)).encode())
+            entries, events = entries + 1, events + len(one.events)
+    return Sent(entries, events)
+
+
+def send_events(told: Iterable[Told], url: str, *, api_key: str = "") -> Sent:
+    """Post events to an endpoint, one after the other, in the order of time.
+
+    `url` is that of the server; with a path, it is where to post. Raises UnavailableError at the
+    first that is not taken: since runs have the same ids again, all can be sent again.
+    """
+    from openlineage.client.transport.http import (  # noqa: PLC0415 - optional
+        ApiKeyTokenProvider,
+        HttpConfig,
+        HttpTransport,
+        TokenProvider,
+    )
+    from requests import RequestException  # noqa: PLC0415 - comes with it
+
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname or parts.username:
+        # What stands before an @ may be a password.
+        shown = f"…@{url.rpartition('@')[2]}" if "@" in url else url
+        raise BadNameError(
+            f"invalid server address {shown!r}: expected http:// or https:// without password",
+            code="invalid-location",
+            hint=Hint.of(
+                "write an address such as https://marquez.example.org; set a key in "
+                "OPENLINEAGE_API_KEY"
+            ),
+        )
+    auth = ApiKeyTokenProvider({"apiKey": api_key}) if api_key else TokenProvider({})
+    config = HttpConfig(
+        url=f"{parts.scheme}://{parts.netloc}",
+        endpoint=parts.path.strip("/") or ENDPOINT,
+        auth=auth,
+    )
+    # What it answers to the last try is told as its answer, and not as a failure to reach it.
+    config.retry = {**config.retry, "raise_on_status": False}
+    transport = HttpTransport(config)
+    entries = events = 0
+    try:
+        for one in told:
+            for event in one.events:
+                transport.emit(event)
+                events += 1
+            entries += 1
+    except RequestException as error:
+        answer = getattr(error, "response", None)
+        where, what = f"{config.url}/{config.endpoint}", type(error).__name__
+        sent = f"after {counted(events, 'event')}"
+        problem, code = f"cannot be reached ({what}) {sent}", "storage-unavailable"
+        if answer is not None:
+            problem = f"rejected an event with status {answer.status_code} {sent}"
+            code = "request-rejected"
+        raise UnavailableError(
+            f"{where}: {problem}",
+            code=code,
+            hint=Hint.of("check the server and send all events again: none is stored twice"),
+            path=where,
+        ) from None
+    finally:
+        transport.close()
+    return Sent(entries, events)

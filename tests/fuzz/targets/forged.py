@@ -19,7 +19,7 @@ import numpy as np
 from shardline import canonical_json as canonical
 from shardline.api import Version
 from shardline.errors import ShardlineError
-from shardline.lineage.audit import audit
+from shardline.lineage.audit.root_audit import audit
 from shardline.lineage.trace import trace
 from shardline.operations.erase import erase
 from shardline.provenance.catalog import Catalog

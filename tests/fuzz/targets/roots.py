@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from shardline.api import Version
 from shardline.errors import ShardlineError
-from shardline.lineage.audit import audit
+from shardline.lineage.audit.root_audit import audit
 from shardline.lineage.trace import trace
 from shardline.operations.verify_version import verify_version
 from shardline.provenance.catalog import Catalog

@@ -16,7 +16,7 @@ from shardline.errors import ShardlineError
 from shardline.operations.append import append
 from shardline.operations.extend import extend
 from shardline.schema.schema import Feature, Schema, Text
-from shardline.sources.choose import as_source
+from shardline.sources.source_format import as_source
 from shardline.udf import joined_fields
 from tests.fuzz.examples import (
     arrow_rows,

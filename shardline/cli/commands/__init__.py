@@ -1,0 +1,1 @@
+"""The commands: one module each, with its options, its work and its output."""

@@ -1,0 +1,424 @@
+"""What an append did, for people and for machines."""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from shardline.cli.errors import render_hint
+from shardline.cli.executor import drawing_engine
+from shardline.cli.options import (
+    Share,
+    Size,
+    compression_option,
+    json_option,
+    limit_options,
+    limits,
+    no_check_option,
+    root_option,
+    workers_option,
+)
+from shardline.cli.output import place, shown_source, snapshot_json, with_skipped
+from shardline.cli.references import next_command, open_root, parse_version
+from shardline.cli.schema_file import read_schema
+from shardline.cli.snapshot_check import check_snapshot, checked_json, print_checked
+from shardline.cli.source_arguments import find_sources, format_option
+from shardline.errors import ChangedSourceError
+from shardline.text import counted, escaped, human_bytes, rate
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from shardline.cli.options import Command
+    from shardline.cli.snapshot_check import Checked
+    from shardline.log.version import StoredVersion
+    from shardline.operations.append import AppendReport
+
+
+_SHOWN = 10
+
+
+def appended_json(
+    report: AppendReport,
+    version: StoredVersion,
+    checked: Checked | None,
+    seconds: float,
+    *,
+    dry_run: bool,
+) -> dict[str, Any]:
+    """What an append did, for machines."""
+    after = version.snapshot(report.snapshot) if report.snapshot else None
+    return {
+        "ok": not report.set_aside and (checked is None or checked.ok),
+        "version": report.version,
+        "dry_run": dry_run,
+        "created": report.created,
+        "entry": report.entry and report.entry.number,
+        "snapshot": after and snapshot_json(after),
+        "records": report.records,
+        "bytes": report.bytes,
+        "shards": [shard.to_json() for one in report.landed for shard in one.shards],
+        "seconds": round(seconds, 6),
+        "landed": [
+            {
+                **landing.source.to_json(),
+                "rows": landing.rows,
+                "records": landing.records,
+                "quarantined": landing.refused,
+            }
+            for landing in report.landed
+        ],
+        "new": [source.to_json() for source in report.new],
+        "skipped": [
+            {**one.source.to_json(), "why": one.why, "code": one.code} for one in report.skipped
+        ],
+        "duplicates": [
+            {**one.source.to_json(), "first": one.first and one.first.path, "entry": one.entry}
+            for one in report.duplicates
+        ],
+        "replaced": [{**one.source.to_json(), "entry": one.entry} for one in report.replaced],
+        "set_aside": [{**one.source.to_json(), **one.to_json()} for one in report.set_aside],
+        "quarantine": {
+            "rows": report.refused,
+            "files": [place(version, name) for name in report.quarantine],
+            "reasons": [why for landing in report.landed for why in landing.told],
+        },
+        "check": None if checked is None else checked_json(checked),
+        "published": version.state.published == version.state.snapshot,
+    }
+
+
+def print_appended(
+    report: AppendReport, version: StoredVersion, seconds: float, *, dry_run: bool
+) -> None:
+    """What an append did, before any check."""
+    if report.created:
+        _print_created(version)
+    if dry_run:
+        _print_plan(report, version)
+    else:
+        _print_landed(report, seconds)
+    if report.refused:
+        _print_quarantine(report, version)
+    if report.set_aside:
+        _print_set_aside(report)
+    if report.replaced:
+        click.echo(f"replaced what {counted(len(report.replaced), 'source')} had brought in:")
+        _print_some(f"{shown_source(s)}, entry {entry}" for s, entry in report.replaced)
+    if report.duplicates:
+        _print_duplicates(report)
+    if len(report.skipped) > len(report.duplicates):
+        _print_skipped(report)
+
+
+def _print_landed(report: AppendReport, seconds: float) -> None:
+    """Print what an append committed."""
+    if report.snapshot is not None:
+        sources = counted(len(report.landed), "source")
+        shards = counted(sum(len(landing.shards) for landing in report.landed), "shard")
+        click.echo(
+            f"{report.version}@{report.snapshot}: +{counted(report.records, 'record')} of {sources}"
+            f", {human_bytes(report.bytes)} in {shards}"
+        )
+        click.echo(f"  {rate(report.records, report.bytes, seconds)}")
+    elif report.landed:
+        click.echo(
+            f"{report.version}: {counted(len(report.landed), 'source')} gave no record, so there "
+            "is no new snapshot"
+        )
+    elif report.set_aside:
+        click.echo(f"{report.version}: no source was appended")
+    else:
+        click.echo(f"{report.version}: nothing is new, and nothing was changed")
+
+
+def print_next(report: AppendReport, version: StoredVersion, checked: Checked | None) -> None:
+    """What to run next."""
+    if report.snapshot is None:
+        state = version.state
+        if not report.new and state.snapshot and state.published != state.snapshot:
+            newest = f"{version.name}@{state.snapshot}"
+            click.echo(
+                f"{newest} is not published. To see why: {next_command('status', version.name)}"
+            )
+        return
+    made = version.snapshot(report.snapshot)
+    if made.published:
+        click.echo(f"To read it: {next_command('files', version.name)}")
+    elif checked is None:
+        click.echo(f"To check it, and so publish it: {next_command('check', str(made))}")
+
+
+def _print_created(version: StoredVersion) -> None:
+    schema = version.schema
+    what = counted(len(schema.features), "feature") if schema.features else "opaque records"
+    click.echo(f"created {version.name}, whose schema has {what}:")
+    _print_some(f"{escaped(feature.name)}: {feature}" for feature in schema.features)
+
+
+def _print_plan(report: AppendReport, version: StoredVersion) -> None:
+    if report.new:
+        creates = "" if version.exists else f", and {version.name} be created"
+        click.echo(f"{report.version}: {counted(len(report.new), 'source')} would land{creates}:")
+        _print_some(shown_source(source) for source in report.new)
+        click.echo("Nothing was changed, and no row was looked at. To do it, leave out --dry-run")
+    else:
+        click.echo(f"{report.version}: nothing is new")
+
+
+def _print_quarantine(report: AppendReport, version: StoredVersion) -> None:
+    rows = sum(landing.rows for landing in report.landed)
+    click.echo(
+        f"{counted(report.refused, 'row')} of {rows:,} did not fit and went to quarantine "
+        f"({report.refused / max(rows, 1):.2%}):"
+    )
+    reasons = [escaped(why) for landing in report.landed for why in landing.told]
+    _print_some(reasons, report.refused)
+    click.echo("They are, each with its reason, in:")
+    _print_some(escaped(place(version, name)) for name in report.quarantine)
+
+
+def _print_set_aside(report: AppendReport) -> None:
+    count = counted(len(report.set_aside), "source")
+    click.echo(f"set aside {count}, which cannot be appended:")
+    for one in report.set_aside[:_SHOWN]:
+        for number, line in enumerate(one.why.splitlines()):
+            click.echo(f"  {'' if number == 0 else '  '}{escaped(line)}")
+    if len(report.set_aside) > _SHOWN:
+        click.echo(f"  … and {len(report.set_aside) - _SHOWN:,} more; --json lists all")
+    changed = [one for one in report.set_aside if one.code == ChangedSourceError.code]
+    if changed and changed[0].hint is not None:
+        click.echo(f"hint: {render_hint(changed[0].hint)}")
+    if len(changed) < len(report.set_aside):
+        click.echo("They come in when their content changed, or by 'shardline reland'")
+
+
+def _print_duplicates(report: AppendReport) -> None:
+    click.echo(f"warning: skipped {counted(len(report.duplicates), 'duplicate')}:")
+    _print_some(f"{shown_source(one.source)}: {escaped(one.why)}" for one in report.duplicates)
+
+
+def _print_skipped(report: AppendReport) -> None:
+    skipped = [one for one in report.skipped if one.code != "duplicate"]
+    click.echo(f"skipped {counted(len(skipped), 'source')}:")
+    _print_some(f"{shown_source(one.source)}: {escaped(one.why)}" for one in skipped)
+    out = [one.source for one in report.skipped if one.out]
+    if out:
+        again = next_command("reland", report.version, shown_source(out[0]))
+        click.echo(f"To append what was taken out all the same: {again}")
+
+
+def _print_some(lines: Iterable[str], of: int | None = None) -> None:
+    """The first lines, and how many more there are."""
+    listed = list(lines)
+    for line in listed[:_SHOWN]:
+        click.echo(f"  {line}")
+    if len(listed) > _SHOWN:
+        click.echo(f"  … and {len(listed) - _SHOWN:,} more; --json lists all")
+    elif of is not None and of > len(listed):
+        click.echo(f"  … and {of - len(listed):,} more")
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """The arguments and options."""
+
+    version: str
+    sources: tuple[str, ...]
+    schema: Path | None
+    format_: str | None
+    target_size: int
+    compression: str | None
+    quarantine_share: float
+    salvage: bool
+    set_aside: bool
+    on_duplicate: str
+    on_changed: str
+    dry_run: bool
+    no_check: bool
+    workers: int | None
+    max_record: int
+    max_unpacked: int
+    root: str | None
+    as_json: bool
+
+
+def _landing_options(command: Command) -> Command:
+    for decorate in (
+        json_option,
+        root_option,
+        limit_options,
+        workers_option,
+        no_check_option,
+        click.option("--dry-run", is_flag=True, help="Only tell which sources are new."),
+        click.option(
+            "--on-changed",
+            type=click.Choice(["reject", "append", "replace"]),
+            default="reject",
+            show_default=True,
+            help="What to do with a path that has landed and now has other content: keep both, or "
+            "replace its records in one commit.",
+        ),
+        click.option(
+            "--on-duplicate",
+            type=click.Choice(["skip", "append"]),
+            default="skip",
+            show_default=True,
+            help="What to do with content that has landed under another path.",
+        ),
+        click.option(
+            "--set-aside",
+            is_flag=True,
+            help="Let a source that cannot be appended not hold up the others: it is remembered "
+            "as rejected, with the reason.",
+        ),
+        click.option(
+            "--salvage",
+            is_flag=True,
+            help="Of damaged TFRecord files, take the intact records; what is lost is told in "
+            "the quarantine.",
+        ),
+        click.option(
+            "--quarantine-share",
+            type=Share(),
+            default="0",
+            show_default=True,
+            metavar="SHARE",
+            help="Let up to this share of the rows go to quarantine, as 1% or 0.01, if they do "
+            "not fit the schema.",
+        ),
+        compression_option(None, "  [default: as the version is, a new one not]"),
+        click.option(
+            "--target-size",
+            type=Size(least=1),
+            default="128MB",
+            show_default=True,
+            help="Begin a new shard when one has so many bytes.",
+        ),
+        format_option("the sources are"),
+        click.option(
+            "--schema",
+            type=click.Path(path_type=Path),
+            metavar="FILE",
+            help="The schema of a new version, as 'shardline schema --declare' writes it. Without "
+            "this, the sources tell.",
+        ),
+        click.argument("sources", nargs=-1, required=True, metavar="SOURCE..."),
+        click.argument("version", metavar="NAME/VERSION"),
+    ):
+        command = decorate(command)
+    return command
+
+
+@click.command(
+    short_help="Append new records to a version, and publish them.",
+    epilog="""\b
+Examples:
+  shardline append digits/v1 monday.jsonl
+  shardline append digits/v1 'landing/*.parquet' --quarantine-share 1%
+  shardline append photos/v1 images/ --format folder
+  shardline append digits/v1 s3://bucket/in/day-1.tfrecord
+\b
+A schema to begin with, to be edited and used:
+  shardline schema monday.jsonl --declare > digits.json
+  shardline append digits/v1 monday.jsonl --schema digits.json
+\b
+One by hand:
+  {"payload": "example", "features": [
+    {"name": "label", "kind": "int64"},
+    {"name": "image", "kind": "bytes", "required": false},
+    {"name": "vector", "kind": "float", "shape": [128]}]}
+
+A SOURCE is a file, a glob in quotes, a folder, or the URI of one object: TFRecord, JSON lines, CSV,
+Parquet or Arrow. Of a folder, the files that are named like these are taken; if none is, the folder
+is one source, each of whose files becomes a record with its path, label (the folder it lies in)
+and content.""",
+)
+@_landing_options
+def append(**asked: Any) -> None:  # noqa: ANN401 - they are told in _Asked
+    """Append the records of new sources to a version, each source exactly once.
+
+    The version is created on first use, and so is the root's folder. A source that landed before
+    is skipped, and so is a duplicate: content that landed under another path. A path that has
+    landed and now has other content is rejected, unless --on-changed says what to do. Each row is
+    checked against the schema; if one does not fit, nothing is committed, unless --quarantine-share
+    lets it go to quarantine. What was committed is checked, and so published.
+
+    Exits with 0 also if nothing was new, and if duplicates were skipped; with 1 if rows do not fit,
+    a source has another schema, is damaged or has changed since it landed, or the check failed;
+    with 2 if a source cannot be read.
+    """
+    _run(_Asked(**asked), reland=False)
+
+
+@click.command(
+    short_help="Append sources again that were rejected or rolled back.",
+    epilog="""\b
+Examples:
+  shardline log digits/v1                  what was rejected, and why
+  shardline reland digits/v1 monday.jsonl
+
+A source that was mended has another content, and simply is a new one, unless its path has landed
+before: append it.""",
+)
+@_landing_options
+def reland(**asked: Any) -> None:  # noqa: ANN401 - they are told in _Asked
+    """Append sources again that were rejected, or rolled back by a restore.
+
+    Append skips these, so that no retry brings back what someone took out. Use this when the reason
+    is gone: the check was wrong, or the restore was. Sources that the newest snapshot still holds
+    are skipped all the same. All else is as with append.
+    """
+    _run(_Asked(**asked), reland=True)
+
+
+def _run(asked: _Asked, *, reland: bool) -> None:
+    from shardline.log.version import StoredVersion
+    from shardline.operations.append import append as run
+
+    wanted = parse_version(asked.version)
+    within = limits(asked.max_record, asked.max_unpacked)
+    sources = find_sources(asked.sources, asked.format_)
+    declared = None if asked.schema is None else read_schema(asked.schema)
+    version = StoredVersion(open_root(asked.root, may_be_new=True), wanted.version)
+    unknown = declared is None and not version.exists
+    began = time.perf_counter()
+    then = {"identifying": "finding the schema"} if unknown and not asked.dry_run else {}
+    with drawing_engine(asked.workers, then=then) as engine:
+        report = run(
+            version,
+            sources,
+            schema=declared,
+            format=asked.format_,  # type: ignore[arg-type] # one of its choices
+            target_bytes=asked.target_size,
+            compression=asked.compression,
+            quarantine_share=asked.quarantine_share,
+            salvage=asked.salvage,
+            set_aside=asked.set_aside,
+            reland=reland,
+            on_duplicate=asked.on_duplicate,  # type: ignore[arg-type] # one of its choices
+            on_changed=asked.on_changed,  # type: ignore[arg-type] # one of its choices
+            dry_run=asked.dry_run,
+            limits=within,
+            engine=engine,
+        )
+    seconds = time.perf_counter() - began
+    if not asked.as_json:
+        print_appended(report, version, seconds, dry_run=asked.dry_run)
+    checked = None
+    if report.snapshot is not None and not asked.no_check:
+        checked = check_snapshot(version, report.snapshot, limits=within, workers=asked.workers)
+    if asked.as_json:
+        told = appended_json(report, version, checked, seconds, dry_run=asked.dry_run)
+        click.echo(json.dumps(with_skipped(told)))
+    else:
+        if checked is not None:
+            print_checked(checked)
+        print_next(report, version, checked)
+    fine = not report.set_aside and (checked is None or checked.ok)
+    raise SystemExit(0 if fine else 1)

@@ -1,0 +1,349 @@
+"""`shardline audit`."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections import Counter
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from shardline.cli.commands.report import refuse_other_file
+from shardline.cli.errors import UsageError, hint_dict, render_hint
+from shardline.cli.options import json_option, root_option, workers_option
+from shardline.cli.output import tell_json
+from shardline.cli.output_file import refuse_in_root
+from shardline.cli.references import chosen_versions, next_command, open_root
+from shardline.errors import DamagedLogError, UnknownFormatError
+from shardline.text import counted, escaped, human_bytes, listed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from shardline.lineage.audit.finding import Finding, Severity
+    from shardline.lineage.audit.recompute_audit import Deep
+    from shardline.lineage.audit.root_audit import AuditReport
+    from shardline.lineage.audit.shard_recompute import Reason
+    from shardline.provenance.catalog import Catalog
+
+_SHOWN = 30
+_COLOURS: dict[Severity, str] = {"error": "red", "warning": "yellow", "note": "blue"}
+
+
+@click.command(
+    short_help="Prove the whole history of datasets anew.",
+    epilog="""\b
+Examples:
+  shardline audit                          everything in the root
+  shardline audit digits                   every version of a dataset
+  shardline audit digits/v1 --quick        without reading shards
+  shardline audit --since 2026-11-01       findings about what came since
+  shardline audit --deep --sample 50 --fields fields:area --join names.csv
+  shardline audit --dagster-home ~/dagster
+  shardline audit --report report.html     and draw all of it on a page
+  shardline audit --json | jq '.findings[] | select(.severity == "error")'
+
+Whoever can write to the root can cut off the newest entries of a log, or write all of it anew:
+that is told by what was made of it, and by what Dagster recorded.""",
+)
+@click.argument("name", metavar="[NAME[/VERSION]]", required=False)
+@click.option(
+    "--quick",
+    "--no-shards",
+    is_flag=True,
+    help="Do not read shards or sources: only that they are there, and as long as they should be.",
+)
+@click.option(
+    "--no-sources", is_flag=True, help="Do not look for the files that records came from."
+)
+@click.option("--deep", is_flag=True, help="Make a sample of shards once more, and compare them.")
+@click.option(
+    "--sample",
+    type=click.IntRange(min=1),
+    help="How many shards --deep makes once more.  [default: 20]",
+)
+@click.option("--seed", type=int, help="Which ones those are.  [default: 0]")
+@click.option(
+    "--fields",
+    multiple=True,
+    metavar="MODULE:OBJECT",
+    help="A function by which fields were made, for --deep; may be repeated.",
+)
+@click.option(
+    "tables",
+    "--join",
+    multiple=True,
+    metavar="TABLE",
+    help="A table that fields were joined from, for --deep; the log tells how. May be repeated.",
+)
+@click.option(
+    "--since",
+    metavar="TIME|SNAPSHOT",
+    help="Only findings about what came since a time (UTC), or since a snapshot of the version.",
+)
+@click.option(
+    "--dagster-home",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    metavar="FOLDER",
+    help="Compare with what Dagster recorded there.",
+)
+@click.option(
+    "--recorded-root",
+    metavar="ROOT",
+    help="The root as Dagster knows it, if this is a copy; for --dagster-home.",
+)
+@click.option(
+    "--report",
+    "page",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Write the report page too, with the findings on top.",
+)
+@workers_option
+@root_option
+@json_option
+def audit(
+    name: str | None,
+    *,
+    quick: bool,
+    no_sources: bool,
+    deep: bool,
+    sample: int | None,
+    seed: int | None,
+    fields: tuple[str, ...],
+    tables: tuple[str, ...],
+    since: str | None,
+    dagster_home: Path | None,
+    recorded_root: str | None,
+    page: Path | None,
+    workers: int | None,
+    root: str | None,
+    as_json: bool,
+) -> None:
+    """Prove the whole history of datasets anew, from what lies in the root. Changes nothing.
+
+    Every entry must be as it was written and continue the one before; its claims must follow from
+    what came before it; what it was made of must be there and be the same; names must follow from
+    that; each shard must be the file that was committed, and hold what its attestations say. Exits
+    with 0 if there is nothing worse than a note, with 1 otherwise.
+    """
+    from shardline.lineage.audit.audited_logs import AuditedLogs
+    from shardline.lineage.audit.root_audit import audit as audit_root
+    from shardline.provenance.catalog import Catalog
+
+    if not deep and (sample is not None or seed is not None or fields or tables):
+        raise UsageError(
+            "--sample, --seed, --fields and --join require --deep",
+            code="missing-option",
+            hint="add `--deep`",
+        )
+    if recorded_root is not None and dagster_home is None:
+        raise UsageError(
+            "--recorded-root requires --dagster-home",
+            code="missing-option",
+            hint="add `--dagster-home FOLDER`",
+        )
+    catalog = Catalog(open_root(root))
+    names = None
+    if name is not None:
+        names = chosen_versions(catalog.store, AuditedLogs(catalog).names(), name)
+    if page is not None:
+        refuse_other_file(page)
+        refuse_in_root(page, root)
+    asked = _since(since, name)
+    if isinstance(asked, int):
+        _refuse_unknown(catalog, name or "", asked)
+    began = time.perf_counter()
+    with _instance(dagster_home) as instance, _progress() as progress:
+        report = audit_root(
+            catalog,
+            names,
+            shards=not quick,
+            sources=not no_sources,
+            deep=_deep(sample, seed, fields, tables) if deep else None,
+            since=asked,
+            recorded=instance,
+            recorded_root=recorded_root,
+            workers=workers,
+            progress=progress,
+        )
+    if page is not None:
+        from shardline.lineage.page import write_page
+
+        write_page(catalog, page, findings=report.findings, names=names)
+        if not as_json:
+            click.echo(f"the report page: {escaped(str(page))}")
+    if as_json:
+        told = _as_dict(report)
+        tell_json(told if page is None else {**told, "page": str(page)})
+    else:
+        _print(report, time.perf_counter() - began, quick=quick)
+    raise SystemExit(0 if report.ok else 1)
+
+
+def _deep(
+    sample: int | None, seed: int | None, fields: tuple[str, ...], tables: tuple[str, ...]
+) -> Deep:
+    from shardline.cli.udf_options import load_makers
+    from shardline.lineage.audit.recompute_audit import SAMPLE, Deep
+
+    for text in fields:
+        if ":" not in text and Path(text).is_file():
+            raise UsageError(
+                f"--fields {text}: expected a function, got a file",
+                code="invalid-udf",
+                hint="pass a table with `--join`",
+                path=text,
+            )
+    for table in tables:
+        if "://" not in table and not Path(table).is_file():
+            raise UsageError(f"--join {table}: file not found", code="file-not-found", path=table)
+    return Deep(sample or SAMPLE, seed or 0, load_makers(fields), tables)
+
+
+def _since(since: str | None, name: str | None) -> datetime | int | None:
+    if since is None:
+        return None
+    if since.isascii() and since.isdigit() and len(since) < len("20260101"):
+        if name is None or "/" not in name:
+            raise UsageError(
+                f"--since {since}: a snapshot number requires a single version",
+                code="missing-version",
+                hint="name the version, as in `digits/v1`, or give a time, as in `2026-11-16`",
+            )
+        return int(since)
+    try:
+        time = datetime.fromisoformat(since)
+    except ValueError:
+        raise UsageError(
+            f"invalid --since {since!r}: expected a UTC time or a snapshot number",
+            code="invalid-option-value",
+            hint="write a time like `2026-11-16` or `2026-11-16T04:00`",
+        ) from None
+    return time if time.tzinfo else time.replace(tzinfo=UTC)
+
+
+def _refuse_unknown(catalog: Catalog, name: str, snapshot: int) -> None:
+    """Refuse a snapshot that a version does not have; of a damaged log the audit itself tells."""
+    try:
+        known = catalog.version(name).state.snapshot
+    except (DamagedLogError, UnknownFormatError):
+        return
+    if not 1 <= snapshot <= known:
+        raise UsageError(
+            f"--since {snapshot}: {name} has {counted(known, 'snapshot')}",
+            code="snapshot-not-found",
+            version=name,
+            snapshot=snapshot,
+        )
+
+
+@contextmanager
+def _instance(home: Path | None) -> Iterator[Any]:
+    """What Dagster recorded, if it is asked for."""
+    if home is None:
+        yield None
+        return
+    from shardline.dagster.instance_records import InstanceRecords, open_instance
+
+    with open_instance(home) as instance:
+        yield InstanceRecords(instance)
+
+
+@contextmanager
+def _progress() -> Iterator[Callable[[str, int, int], None] | None]:
+    """A bar for each step, where someone looks."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("reading logs", total=None)
+
+        def tell(step: str, done: int, total: int) -> None:
+            bar.update(task, description=step, completed=done, total=total)
+
+        yield tell
+
+
+def _as_dict(report: AuditReport) -> dict[str, Any]:
+    return {
+        "ok": report.ok,
+        "time": None if report.time is None else report.time.isoformat(),
+        "versions": list(report.versions),
+        "lower": list(report.lower),
+        "not_asked": list(report.not_asked),
+        "not_in_dagster": list(report.not_in_dagster),
+        "entries": report.entries,
+        "shards": report.shards,
+        "bytes": report.bytes,
+        "recomputed": report.recomputed,
+        "left_out": [
+            {"version": one.version, "shards": one.shards, **_reason_dict(one.reason)}
+            for one in report.left_out
+        ],
+        "findings": [
+            {**one.to_json(), "advice": render_hint(one.advice)} for one in report.findings
+        ],
+    }
+
+
+def _reason_dict(reason: Reason) -> dict[str, Any]:
+    hint = {} if reason.hint is None else {"hint": hint_dict(reason.hint)}
+    return {**reason.to_dict(), **hint}
+
+
+def _print(report: AuditReport, seconds: float, *, quick: bool) -> None:
+    for one in report.findings[:_SHOWN]:
+        _print_finding(one)
+    if len(report.findings) > _SHOWN:
+        more = counted(len(report.findings) - _SHOWN, "more finding")
+        click.echo(f"… and {more}; --json lists all")
+    for left in report.left_out:
+        shards = counted(left.shards, "shard")
+        hint = left.reason.hint
+        more = "" if hint is None else f"; {render_hint(hint)}"
+        why = escaped(left.why) + more
+        click.echo(f"not made again: {shards} of {escaped(left.version)}: {why}")
+    counts = Counter(one.severity for one in report.findings)
+    found = [counted(counts[severity], severity) for severity in _COLOURS if counts[severity]]
+    size = human_bytes(report.bytes) + (", not read" if quick else "")
+    looked = [
+        counted(len(report.versions), "version") + _lower(report),
+        counted(report.entries, "entry", "entries"),
+        f"{counted(report.shards, 'shard')} ({size})",
+    ]
+    if report.recomputed:
+        looked.append(f"{counted(report.recomputed, 'shard')} made again")
+    mark = click.style("ok", fg="green") if report.ok else click.style("NOT PROVED", fg="red")
+    click.echo(f"{mark}: {listed(looked)} in {seconds:.2f} s; {listed(found or ['no findings'])}")
+    if report.not_in_dagster:
+        names = listed(escaped(name) for name in report.not_in_dagster)
+        click.echo(f"not compared, since Dagster has no record of it: {names}")
+    if report.not_asked:
+        others = counted(len(report.not_asked), "other version")
+        what = "what was made of this also tells whether its log was written anew"
+        click.echo(f"not asked: {others}; {what}: {next_command('audit')}")
+
+
+def _lower(report: AuditReport) -> str:
+    """What was proved besides what was asked for."""
+    if not report.lower:
+        return ""
+    are_read = "it is read" if len(report.versions) == 1 else "they are read"
+    return f" (with {listed(report.lower)}, from which {are_read})"
+
+
+def _print_finding(one: Finding) -> None:
+    mark = click.style(f"{one.severity.upper():8}", fg=_COLOURS[one.severity])
+    where = ", ".join(filter(None, (one.version, one.place)))
+    click.echo(f"{mark}{one.kind}: {escaped(where)}")
+    click.echo(f"        {escaped(one.detail)}")
+    click.echo(f"        {click.style(render_hint(one.advice), dim=True)}")

@@ -1,0 +1,460 @@
+"""How many pairs there will be, in words; what both kinds of combination tell."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from shardline.arguments import real_path
+from shardline.cli.combine_options import CombineOptions, RuleOptions, rule_options
+from shardline.cli.entry_text import used_again
+from shardline.cli.errors import UsageError, reported_as_usage
+from shardline.cli.executor import drawing_engine
+from shardline.cli.options import (
+    Size,
+    compression_option,
+    expand,
+    json_option,
+    limit_options,
+    no_check_option,
+    root_option,
+    workers_option,
+)
+from shardline.cli.output import snapshot_json, tell_json, with_skipped
+from shardline.cli.progress import at_work, pair_progress, run_aside, stoppable
+from shardline.cli.references import (
+    find_snapshot,
+    open_root,
+    open_version,
+    parse_reference,
+    parse_version,
+)
+from shardline.cli.snapshot_check import check_snapshot, checked_json, print_not_done, print_outcome
+from shardline.text import counted, escaped, human_bytes, listed, rate
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from typing import NoReturn
+
+    from shardline.cli.snapshot_check import Checked
+    from shardline.log.version import StoredVersion
+    from shardline.operations.combine import CombinePlan, CombineReport
+    from shardline.operations.combine_files import FilesPlan
+    from shardline.pairing.combine_spec import How, Options
+    from shardline.pairing.pair_features import OnCollision
+    from shardline.pairing.pair_grid import Estimate
+    from shardline.udf import Fields
+
+
+_SHOWN = 20
+
+
+def estimate_words(found: Estimate) -> str:
+    """`12,000 pairs, about 1.2 MB to write`."""
+    most = "at most " if found.most else ""
+    return f"{most}{counted(found.pairs, 'pair')}, about {human_bytes(found.bytes)} to write"
+
+
+def estimate_json(found: Estimate) -> dict[str, Any]:
+    """The same for machines; with `most` there may be fewer."""
+    return {"pairs": found.pairs, "bytes": found.bytes, "most": found.most}
+
+
+def print_features(features: Iterable[str]) -> None:
+    """What is in a pair."""
+    listed_all = list(features)
+    click.echo("a pair has:")
+    for feature in listed_all[:_SHOWN]:
+        click.echo(f"  {escaped(feature)}")
+    if len(listed_all) > _SHOWN:
+        click.echo(f"  … and {len(listed_all) - _SHOWN:,} more; --json lists all")
+
+
+def print_not_incremental(rule: Options) -> None:
+    """Say it where nothing of what is made now can be used again."""
+    for name in ("limit", "sample"):
+        if rule.get(name) is not None:
+            click.echo(f"  --{name} is not incremental: all is made anew when a side has changed")
+    makers = [*_listed(rule.get("fields", ())), *_listed(rule.get("where"))]
+    unversioned = [one.shown for one in makers if one.identity() is None]
+    if unversioned:
+        click.echo(
+            f"  {escaped(listed(unversioned))} {'has' if len(unversioned) == 1 else 'have'} no "
+            'code version, so all is made anew each time: declare one, as in code="1"'
+        )
+
+
+def _listed(makers: Fields | Sequence[Fields] | None) -> list[Fields]:
+    if makers is None:
+        return []
+    return list(makers) if isinstance(makers, Sequence) else [makers]
+
+
+def combine_loose(asked: CombineOptions, output: Path, rule: Options) -> None:
+    """Write all pairs to one file, or tell how many these would be."""
+    from shardline.operations.combine_files import plan_combine_files
+    from shardline.pairing.pair_grid import refuse_over_budget
+
+    sides = expand([asked.left]), expand([asked.right])
+    _refuse_output(asked, output, [*sides[0], *sides[1]])
+    with at_work("counting the pairs"), reported_as_usage():
+        plan = plan_combine_files(*sides, limits=asked.limits, workers=asked.workers, **rule)
+    if not asked.as_json:
+        _print_plan(plan, sides, output, whole=asked.dry_run)
+    folder = output.absolute().parent
+    refuse_over_budget(str(output), plan.estimate, asked.budget_bytes, folder, of_files=True)
+    if asked.dry_run:
+        if asked.as_json:
+            tell_json(with_skipped(_plan_json(plan, output)))
+        else:
+            print_not_done()
+        return
+    _write(asked, sides, output, rule)
+
+
+def _write(
+    asked: CombineOptions, sides: tuple[list[Path], list[Path]], output: Path, rule: Options
+) -> None:
+    from shardline.execution.executor import Cancellation
+    from shardline.operations.combine_files import combine_files
+
+    began = time.perf_counter()
+    cancellation = Cancellation()
+    with pair_progress("combining") as progress:
+        run = partial(
+            combine_files,
+            *sides,
+            output,
+            compression=asked.compression or "none",
+            budget_bytes=asked.budget_bytes,
+            overwrite=asked.overwrite,
+            limits=asked.limits,
+            workers=asked.workers,
+            progress=stoppable(progress, cancellation),
+            **rule,
+        )
+        report = run_aside(run, cancellation)
+    seconds = time.perf_counter() - began
+    if asked.as_json:
+        told = {
+            "ok": True,
+            "dry_run": False,
+            "output": str(output),
+            "records": report.records,
+            "bytes": report.bytes,
+            "compression": report.compression.value,
+            "seconds": round(seconds, 6),
+        }
+        tell_json(with_skipped(told))
+        return
+    packed = "" if report.compression.value == "none" else f", {report.compression.value}"
+    click.echo(
+        f"{escaped(str(output))}: {counted(report.records, 'pair')}, "
+        f"{human_bytes(report.bytes)}{packed}"
+    )
+    click.echo(f"  {rate(report.records, report.bytes, seconds, 'pairs')}")
+
+
+def _refuse_output(asked: CombineOptions, output: Path, paths: list[Path]) -> None:
+    if output.is_dir():
+        raise UsageError(
+            f"{output} is a folder", code="output-is-folder", hint="name a file", path=output
+        )
+    if real_path(output) in set(map(real_path, paths)):
+        raise UsageError(
+            f"{output} is an input file",
+            code="output-is-input",
+            hint="write to another file",
+            path=output,
+        )
+    if output.exists() and not asked.overwrite:
+        raise UsageError(
+            f"{output} exists already",
+            code="file-exists",
+            hint="choose another name or add `--overwrite`",
+            path=output,
+        )
+
+
+def _print_plan(
+    plan: FilesPlan, sides: tuple[list[Path], list[Path]], output: Path, *, whole: bool
+) -> None:
+    left, right = (
+        f"{_shown(paths)} ({counted(records, 'record')})"
+        for paths, records in zip(sides, (plan.left, plan.right), strict=True)
+    )
+    click.echo(f"{left} with {right} → {escaped(str(output))}")
+    if whole and plan.schema is not None:
+        print_features(f"{feature.name}: {feature}" for feature in plan.schema.features)
+    elif whole:
+        print_features(plan.features)
+    click.echo(f"work: {estimate_words(plan.estimate)}")
+
+
+def _shown(paths: list[Path]) -> str:
+    return escaped(str(paths[0])) if len(paths) == 1 else counted(len(paths), "file")
+
+
+def _plan_json(plan: FilesPlan, output: Path) -> dict[str, Any]:
+    return {
+        "ok": True,
+        "dry_run": True,
+        "output": str(output),
+        "left": plan.left,
+        "right": plan.right,
+        "features": list(plan.features),
+        "schema": plan.schema and plan.schema.to_json(),
+        "estimate": estimate_json(plan.estimate),
+    }
+
+
+def combine_versions(asked: CombineOptions, into: str, rule: Options) -> NoReturn:
+    """Make all pairs the content of a version, or tell how many these would be."""
+    from shardline.operations.combine import combine, plan_combine
+    from shardline.pairing.pair_grid import refuse_over_budget
+    from shardline.storage.temporary_files import spool_folder
+
+    left, right, target = _versions(asked, into)
+    more: dict[str, Any] = {"mode": asked.mode, "limits": asked.limits}
+    more["compression"] = asked.compression
+    more |= {} if asked.target_size is None else {"target_bytes": asked.target_size}
+    for side, version, text in (("left", left, asked.left), ("right", right, asked.right)):
+        wanted = parse_reference(text)
+        more[f"which_{side}"] = find_snapshot(version, wanted, wanted.readable).number
+    with at_work("counting the pairs"), reported_as_usage():
+        plan = plan_combine(left, right, target, **more, **rule)
+    if not asked.as_json:
+        _print_plan_combine_version(plan, target, rule, whole=asked.dry_run)
+    refuse_over_budget(target.name, plan.estimate, asked.budget_bytes, spool_folder(target.store))
+    if asked.dry_run:
+        if asked.as_json:
+            tell_json(_plan_json_combine_version(plan, target))
+        else:
+            print_not_done()
+        raise SystemExit(0)
+    began = time.perf_counter()
+    with drawing_engine(asked.workers) as engine:
+        report = combine(
+            left, right, target, budget_bytes=asked.budget_bytes, engine=engine, **more, **rule
+        )
+    seconds = time.perf_counter() - began
+    if not asked.as_json:
+        _print_done(report, seconds)
+    checked = None
+    if report.snapshot is not None and not asked.no_check:
+        checked = check_snapshot(
+            target, report.snapshot, limits=asked.limits, workers=asked.workers
+        )
+    if asked.as_json:
+        tell_json(_done_json(report, target, checked, seconds))
+    else:
+        print_outcome(target, report.snapshot, checked, plain=not asked.virtual)
+    raise SystemExit(0 if checked is None or checked.ok else 1)
+
+
+def _versions(
+    asked: CombineOptions, into: str
+) -> tuple[StoredVersion, StoredVersion, StoredVersion]:
+    from shardline.log.version import StoredVersion
+
+    left, right = parse_reference(asked.left), parse_reference(asked.right)
+    if "/" not in into:
+        dataset = left.version.partition("/")[0]
+        raise UsageError(
+            f"--into {into}: missing dataset name",
+            code="invalid-reference",
+            hint=f"write `{dataset}-pairs/{into}`",
+        )
+    name = parse_version(into).version
+    if name in {left.version, right.version}:
+        raise UsageError(
+            f"--into {into} is an input version",
+            code="output-is-input",
+            hint="name another version",
+            version=name,
+        )
+    store = open_root(asked.root)
+    one = open_version(store, left)
+    other = one if left.version == right.version else open_version(store, right)
+    return one, other, StoredVersion(store, name)
+
+
+def _print_plan_combine_version(
+    plan: CombinePlan, into: StoredVersion, rule: Options, *, whole: bool
+) -> None:
+    new = "" if into.exists else ", which is new"
+    left, right = (
+        f"{side} ({counted(side.records, 'record')})" for side in (plan.left, plan.right)
+    )
+    click.echo(f"{left} with {right} → {plan.into}{new}")
+    if whole:
+        print_features(f"{feature.name}: {feature}" for feature in plan.schema.features)
+    shards = f"{counted(plan.compute, 'shard')} to compute, {plan.reuse:,} to use again"
+    gone = f", {plan.drop:,} to drop" if plan.drop else ""
+    size = f"; {estimate_words(plan.estimate)}" if plan.compute else ""
+    click.echo(f"work: {shards}{gone}{size}")
+    print_not_incremental(rule)
+
+
+def _plan_json_combine_version(plan: CombinePlan, into: StoredVersion) -> dict[str, Any]:
+    return {
+        "ok": True,
+        "dry_run": True,
+        "version": plan.into,
+        "new": not into.exists,
+        "left": snapshot_json(plan.left),
+        "right": snapshot_json(plan.right),
+        "schema": plan.schema.to_json(),
+        "compute_shards": plan.compute,
+        "reuse_shards": plan.reuse,
+        "drop_shards": plan.drop,
+        "incremental": plan.incremental,
+        "estimate": estimate_json(plan.estimate),
+    }
+
+
+def _done_json(
+    report: CombineReport, into: StoredVersion, checked: Checked | None, seconds: float
+) -> dict[str, Any]:
+    after = None if report.snapshot is None else into.snapshot(report.snapshot)
+    return {
+        "ok": checked is None or checked.ok,
+        "dry_run": False,
+        "version": report.version,
+        "left": snapshot_json(report.left),
+        "right": snapshot_json(report.right),
+        "created": report.created,
+        "entry": report.entry and report.entry.number,
+        "snapshot": after and snapshot_json(after),
+        "records": report.records,
+        "bytes": report.bytes,
+        "shards": [shard.to_json() for shard in report.made],
+        "reused_shards": len(report.reused),
+        "incremental": report.incremental,
+        "seconds": round(seconds, 6),
+        "check": None if checked is None else checked_json(checked),
+        "published": after is not None and after.published,
+    }
+
+
+def _print_done(report: CombineReport, seconds: float) -> None:
+    both = f"{report.left} and {report.right}"
+    if report.entry is None:
+        click.echo(f"{report.version} follows {both} already: nothing to do")
+        return
+    if report.created:
+        click.echo(f"created {report.version}")
+    made = f"{report.version}@{report.snapshot}"
+    reused = used_again(report.found, len(report.reused))
+    if not report.made:
+        again = counted(len(report.reused), "shard")
+        click.echo(f"{made}: follows {both}, and nothing had to be computed: {again} used again")
+        return
+    click.echo(
+        f"{made}: {counted(len(report.made), 'shard')} computed{reused}; "
+        f"{counted(report.records, 'pair')}, {human_bytes(report.bytes)} written"
+    )
+    click.echo(f"  {rate(report.records, report.bytes, seconds, 'pairs')}")
+
+
+@click.command(
+    short_help="Make all pairs of the records of two files, or of two versions.",
+    epilog="""\b
+Examples:
+  shardline combine left.tfrecord right.tfrecord --output pairs.tfrecord
+  shardline combine 'a-*' 'b-*' --output pairs.tfrecord \\
+      --on-collision prefix --left-prefix a_ --right-prefix b_
+  shardline combine digits/v1 names/v2 --into digit_names/v1 --dry-run
+  shardline combine orders/v1 people/v1 --into sold/v1 --on person=id --how left
+  shardline combine digits/v1 digits/v1 --into digit_pairs/v1 --once \\
+      --on-collision prefix --left-prefix a_ --right-prefix b_ --mode virtual
+
+Of files each side is a file, a glob in quotes, or a folder. --where and --fields name functions
+that are declared as for 'shardline extend'; they read the features of the pair by its names.
+
+When a version has grown, the same command makes only the pairs of its new shards. With --limit or
+--sample all is made anew, and so it is with --on if RIGHT has changed.
+
+SNAPSHOT is a number, a tag, 'published' (the default), 'newest' or a time (UTC).""",
+)
+@click.argument("left", metavar="LEFT")
+@click.argument("right", metavar="RIGHT")
+@click.option(
+    "--into",
+    metavar="NAME/VERSION",
+    help="Of versions: make the pairs the content of this one, which may be new.",
+)
+@click.option(
+    "--output",
+    type=click.Path(path_type=Path),
+    metavar="OUT",
+    help="Of files: write the pairs to this file.",
+)
+@click.option("--overwrite", is_flag=True, help="Of files: replace OUT if it is there.")
+@rule_options
+@click.option(
+    "--mode",
+    type=click.Choice(["materialized", "virtual"]),
+    default="materialized",
+    show_default=True,
+    help="Of versions, virtual: write only the plan, and pin both; readers make the pairs. Not "
+    "with --on, --where, --fields, --limit or --sample.",
+)
+@click.option(
+    "budget_bytes",
+    "--budget",
+    type=Size(least=1),
+    help="Refuse to write more than this.  [default: what the disk has free, at most 100 GB]",
+)
+@click.option(
+    "--target-size",
+    type=Size(least=1),
+    help="Of versions: make shards of about so many bytes.  [default: 128MB]",
+)
+@compression_option(None, "  [default: as the version is, files and new ones not]")
+@click.option("--dry-run", is_flag=True, help="Only tell how many pairs and bytes there would be.")
+@no_check_option
+@workers_option
+@limit_options
+@root_option
+@json_option
+def combine(
+    *,
+    on_collision: OnCollision,
+    left_prefix: str,
+    right_prefix: str,
+    on: tuple[str, ...],
+    how: How | None,
+    where: str | None,
+    fields: tuple[str, ...],
+    limit: int | None,
+    sample: int | None,
+    seed: int | None,
+    once: bool,
+    **common: Any,  # noqa: ANN401 - they are told in CombineOptions
+) -> None:
+    """Make a record of each record of LEFT together with each one of RIGHT.
+
+    LEFT and RIGHT are files (--output), or versions of datasets, NAME/VERSION[@SNAPSHOT] (--into).
+    All pairs are made, or those that --on, --where, --limit or --sample leave. How many these are,
+    and about how many bytes, is told first. The order is that of two nested loops, LEFT outside; of
+    versions it is that within each two shards.
+
+    Exits with 1 at a damaged record, if a function fails on a pair, or if the check failed; with 2
+    if both sides have a feature of the same name and --on-collision does not say what to do, or if
+    it would write more than the budget. Nothing is changed then.
+    """
+    asked = CombineOptions(**common)
+    asked.refuse_mixed()
+    rule = RuleOptions(
+        on_collision, left_prefix, right_prefix, on, how, where, fields, limit, sample, seed, once
+    ).load()
+    if asked.output is not None:
+        combine_loose(asked, asked.output, rule)
+    elif asked.into is not None:
+        combine_versions(asked, asked.into, rule)

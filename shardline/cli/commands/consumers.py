@@ -1,0 +1,206 @@
+"""`shardline consumers`."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import click
+
+from shardline.cli.errors import UsageError
+from shardline.cli.options import json_option, root_option
+from shardline.cli.output import plain_console, plain_table
+from shardline.cli.references import (
+    find_snapshot,
+    next_command,
+    open_root,
+    open_version,
+    parse_reference,
+    refuse_missing,
+)
+from shardline.hints import Command, Hint
+from shardline.text import counted, escaped, when
+
+if TYPE_CHECKING:
+    from shardline.cli.references import Reference
+    from shardline.provenance.consumers import Consumer
+    from shardline.storage import Store
+
+
+@click.command(
+    short_help="Tell who reads a dataset, and keep what they read.",
+    epilog="""\b
+Examples:
+  shardline consumers                                  who reads what, in all of the root
+  shardline consumers digits/v1 --all                  ... those who were released too
+  shardline consumers digits/v1@7 --register digits-cnn --run 42 --commit 1f3c9d2
+  shardline consumers digits/v1 --release digits-cnn --run 42
+
+\b
+In a training script:
+  snapshot = Version(root, "digits/v1").published()
+  snapshot.consumed_by("digits-cnn", run=run_id, commit=commit)
+
+SNAPSHOT is a number, a tag, 'published' (the default to register), 'newest' or a time (UTC).""",
+)
+@click.argument("name", metavar="[NAME[/VERSION[@SNAPSHOT]]]", required=False)
+@click.option("--register", metavar="CONSUMER", help="Say that this one reads the snapshot.")
+@click.option("--release", metavar="CONSUMER", help="Let go of what this one holds.")
+@click.option("--run", metavar="ID", help="Which run of the consumer it is.")
+@click.option("--commit", metavar="SHA", help="Of which commit its code is.")
+@click.option("everyone", "--all", is_flag=True, help="List those who were released too.")
+@root_option
+@json_option
+def consumers(
+    name: str | None,
+    *,
+    register: str | None,
+    release: str | None,
+    run: str | None,
+    commit: str | None,
+    everyone: bool,
+    root: str | None,
+    as_json: bool,
+) -> None:
+    """List who reads the snapshots of a version, such as training jobs; register or release one.
+
+    A consumer is an entry in the log, and vacuum keeps the snapshot that it read until it is
+    released. The log remembers it after that. Registering the same again changes nothing.
+    """
+    _refuse_misplaced(register, release, run, commit, everyone=everyone)
+    store = open_root(root)
+    if register is not None:
+        _register(store, name, register, run or "", commit or "", as_json=as_json)
+    elif release is not None:
+        _release(store, name, release, run, as_json=as_json)
+    else:
+        _list(store, name, everyone=everyone, as_json=as_json)
+
+
+def _refuse_misplaced(
+    register: str | None,
+    release: str | None,
+    run: str | None,
+    commit: str | None,
+    *,
+    everyone: bool,
+) -> None:
+    if register is not None and release is not None:
+        raise UsageError("--register and --release exclude each other", code="conflicting-options")
+    if commit is not None and register is None:
+        raise UsageError(
+            "--commit requires --register", code="missing-option", hint="add `--register CONSUMER`"
+        )
+    if run is not None and register is None and release is None:
+        raise UsageError(
+            "--run requires --register or --release",
+            code="missing-option",
+            hint="add `--register CONSUMER` or `--release CONSUMER`",
+        )
+    if everyone and (register is not None or release is not None):
+        raise UsageError(
+            "--all applies to listing only", code="option-not-applicable", hint="leave it out"
+        )
+
+
+def _told(store: Store, name: str | None, option: str, consumer: str) -> Reference:
+    """The version that was named; a usage error if none was tells how to."""
+    from shardline.provenance.catalog import Catalog
+
+    if name is not None:
+        return parse_reference(name)
+    known = ", ".join(Catalog(store).names()) or "none"
+    example = Command.of("consumers", "NAME/VERSION", option, consumer)
+    raise UsageError(
+        f"{option} {consumer}: missing version",
+        code="missing-version",
+        hint=Hint.of("run ", example, f" (versions: {known})"),
+    )
+
+
+def _register(
+    store: Store, name: str | None, consumer: str, run: str, commit: str, *, as_json: bool
+) -> None:
+    from shardline.provenance.consumers import Consumer, register
+
+    wanted = _told(store, name, "--register", consumer)
+    version = open_version(store, wanted)
+    snapshot = find_snapshot(version, wanted, wanted.readable)
+    entry = register(version, snapshot.number, consumer, run=run, commit=commit)
+    if as_json:
+        told = Consumer(version.name, snapshot.number, consumer, run, commit).to_json()
+        told |= {"since": entry and entry.time.isoformat()}
+        click.echo(json.dumps({"ok": True, "new": entry is not None, "consumer": told}))
+    elif entry is None:
+        click.echo(f"{escaped(consumer)} reads {snapshot} already: nothing to do")
+    else:
+        click.echo(f"{escaped(consumer)} reads {snapshot}: vacuum keeps it until it is released")
+
+
+def _release(
+    store: Store, name: str | None, consumer: str, run: str | None, *, as_json: bool
+) -> None:
+    from shardline.provenance.consumers import release
+
+    wanted = _told(store, name, "--release", consumer)
+    version = open_version(store, wanted)
+    snapshot = None if wanted.snapshot is None else find_snapshot(version, wanted).number
+    released = release(version, consumer, run=run, snapshot=snapshot)
+    if as_json:
+        told = [one.to_json() for one in released]
+        click.echo(json.dumps({"ok": True, "version": version.name, "released": told}))
+    else:
+        numbers = ", ".join(f"@{one.snapshot}" for one in released)
+        click.echo(
+            f"{escaped(consumer)} no longer holds {version.name} ({numbers}): the log remembers it"
+        )
+
+
+def _list(store: Store, name: str | None, *, everyone: bool, as_json: bool) -> None:
+    found = _found(store, name, everyone=everyone)
+    if as_json:
+        click.echo(json.dumps({"ok": True, "consumers": [one.to_json() for one in found]}))
+        return
+    if not found:
+        example = next_command("consumers", "NAME/VERSION", "--register", "CONSUMER")
+        click.echo(f"no consumers are registered. To register one: {example}")
+        return
+    headings = ["version", "snapshot", "consumer", "run", "commit"]
+    headings += ["since (UTC)", "released (UTC)"] if everyone else []
+    table = plain_table(*headings, right=("snapshot",), wide="consumer")
+    for one in found:
+        row = [one.version, f"{one.snapshot}", *map(escaped, (one.name, one.run, one.commit))]
+        times = [when(time) if time else "" for time in (one.since, one.released)]
+        table.add_row(*row, *(times if everyone else []))
+    plain_console().print(table)
+    held = counted(len([one for one in found if one.released is None]), "snapshot")
+    click.echo(f"\n{held} held for consumers")
+
+
+def _found(store: Store, name: str | None, *, everyone: bool) -> list[Consumer]:
+    from shardline.provenance.catalog import Catalog
+    from shardline.provenance.consumers import all_consumers, consumers_of
+    from shardline.storage import check_name
+
+    catalog = Catalog(store)
+    only = None
+    if name is not None and "/" in name:
+        wanted = parse_reference(name)
+        version = open_version(store, wanted)
+        listed = [version.name]
+        if wanted.snapshot is not None:
+            only = find_snapshot(version, wanted).number
+    else:
+        listed = catalog.names(None if name is None else check_name(name, "dataset"))
+        if name is not None and not listed:
+            refuse_missing(store, name)
+    found = [
+        one
+        for each in listed
+        for one in (
+            all_consumers(each, catalog.entries(each))
+            if everyone
+            else consumers_of(catalog.version(each))
+        )
+    ]
+    return [one for one in found if only in (None, one.snapshot)]

@@ -1,0 +1,94 @@
+"""`shardline count`."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+
+import click
+
+from shardline.cli.errors import render_hint
+from shardline.cli.options import (
+    expand,
+    files_argument,
+    json_option,
+    limit_options,
+    limits,
+    workers_option,
+)
+from shardline.cli.output import with_skipped
+from shardline.cli.progress import file_progress
+from shardline.errors import NotTFRecordError
+from shardline.text import escaped
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  shardline count train.tfrecord
+  shardline count 'train-*' --json""",
+)
+@files_argument
+@workers_option
+@limit_options
+@json_option
+def count(
+    files: tuple[str, ...],
+    *,
+    workers: int | None,
+    max_record: int,
+    max_unpacked: int,
+    as_json: bool,
+) -> None:
+    """Count the records of TFRecord files.
+
+    Every record is checked on the way, so a count is never a guess. At the first fault of a file
+    the counting of that file stops, the fault is told, and the exit code is 1.
+    """
+    from shardline.operations.verify_files import verify_files
+
+    paths = expand(files)
+    with file_progress("counting", paths) as progress:
+        reports = verify_files(
+            paths, limits=limits(max_record, max_unpacked), workers=workers, progress=progress
+        )
+    ok = all(report.ok for report in reports)
+    total = sum(report.records for report in reports)
+    if as_json:
+        told = [
+            {
+                "file": report.file,
+                "records": report.records,
+                "ok": report.ok,
+                "complete": report.ok,
+                "faults": [asdict(fault) for fault in report.faults],
+            }
+            for report in reports
+        ]
+        payload = {"ok": ok, "records": total, "complete": ok, "files": told}
+        click.echo(json.dumps(with_skipped(payload)))
+    else:
+        for report in reports:
+            click.echo(f"{_count(report.records, complete=report.ok)}  {escaped(report.file)}")
+        if len(reports) > 1:
+            click.echo(f"{_count(total, complete=ok)}  in all")
+    for report in reports:
+        if report.foreign:
+            error = NotTFRecordError(report.file, report.foreign)
+            click.echo(f"error: {escaped(error.message)}", err=True)
+            if error.hint:
+                click.echo(f"hint: {render_hint(error.hint)}", err=True)
+            continue
+        for fault in report.faults:
+            where = f"record {fault.record}, offset {fault.offset}"
+            click.echo(
+                f"error: {escaped(report.file)}: {fault.kind} at {where}: {fault.detail} "
+                "(counted up to there)",
+                err=True,
+            )
+    raise SystemExit(0 if ok else 1)
+
+
+def _count(records: int, *, complete: bool) -> str:
+    """Return a count, which is a lower bound if a fault ended the counting."""
+    return f"{records:>14,}" if complete else f"at least {records:>5,}"

@@ -1,0 +1,195 @@
+"""`shardline describe`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from shardline.arguments import real_path
+from shardline.cli.errors import UsageError
+from shardline.cli.options import json_option, root_option
+from shardline.cli.output_file import refuse_existing
+from shardline.cli.progress import at_work, pair_progress
+from shardline.cli.references import find_snapshot, open_root, open_version, parse_reference
+from shardline.text import escaped, human_bytes
+
+if TYPE_CHECKING:
+    from shardline.lineage.exports.dataset_card import About
+    from shardline.log.snapshot import StoredSnapshot
+    from shardline.storage import Store
+
+
+@click.command(
+    short_help="Tell others what a snapshot is: a card, checksums, Croissant.",
+    epilog="""\b
+Examples:
+  shardline describe digits/v1                              a dataset card, to read
+  shardline describe digits/v1 --as card -o README.md       ... or to publish
+  shardline describe digits/v1@7 --as sha256sums -o SHA256SUMS
+  sha256sum -c SHA256SUMS                                   ... checked by another tool
+  shardline describe digits/v1 --as croissant -o told/      told/croissant.json
+  shardline describe digits/v1 --as croissant -o told/ --no-copy
+
+SNAPSHOT is a number, a tag, 'published' (the default), 'newest' or a time (UTC).
+
+\b
+card        Markdown with the header that Hugging Face reads: fields, counts, checks, history, what
+            it was made from, how to read it. Nothing of the records but how many have each label.
+sha256sums  a line for each file that the snapshot needs, from the log. In a file, names are as seen
+            from where it lies; on the terminal they begin at the root.
+croissant   JSON-LD for catalogs and for mlcroissant, with the sha256 of each file. Croissant does
+            not know TFRecord, so -o names a folder, and a copy of the records as Parquet lies in
+            it too, which it can read; --no-copy leaves that out.""",
+)
+@click.argument("reference", metavar="NAME/VERSION[@SNAPSHOT]")
+@click.option(
+    "form",
+    "--as",
+    type=click.Choice(["card", "sha256sums", "croissant"]),
+    default="card",
+    show_default=True,
+    help="What to write.",
+)
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    help="Where to write it; of croissant a folder.  [default: the terminal]",
+)
+@click.option("--overwrite", is_flag=True, help="Replace what is there under this name.")
+@click.option("--license", "terms", default="", metavar="ID|URL", help="Told as its license.")
+@click.option("--url", default="", help="Told as the page of the dataset.")
+@click.option("--creator", default="", metavar="NAME", help="Told as who made it.")
+@click.option("--cite", default="", metavar="TEXT", help="Told as how to cite it.")
+@click.option("--no-count", is_flag=True, help="card: do not read the records to count labels.")
+@click.option("--no-copy", is_flag=True, help="croissant: do not copy the records to Parquet.")
+@root_option
+@json_option
+def describe(
+    reference: str,
+    *,
+    form: str,
+    output: Path | None,
+    overwrite: bool,
+    terms: str,
+    url: str,
+    creator: str,
+    cite: str,
+    no_count: bool,
+    no_copy: bool,
+    root: str | None,
+    as_json: bool,
+) -> None:
+    """Write what others want to know of a snapshot: a card, checksums, or Croissant.
+
+    A file that is there is left alone unless --overwrite is given; then it is replaced when the new
+    one is whole. With --json, the terminal gets one JSON object that tells what was written, and
+    without -o also holds it as `text`.
+    """
+    from shardline.lineage.exports.dataset_card import About
+
+    wanted = parse_reference(reference)
+    _refuse_misplaced(form, output, no_count=no_count, no_copy=no_copy, overwrite=overwrite)
+    store = open_root(root)
+    if output is not None and form != "croissant":
+        refuse_existing(output, store, overwrite=overwrite)
+    snapshot = find_snapshot(open_version(store, wanted), wanted, wanted.readable)
+    about = About(terms, url, creator, cite)
+    if form == "croissant":
+        told = _croissant(snapshot, output, about, copy=not no_copy, overwrite=overwrite)
+    elif form == "card":
+        card = _card(store, snapshot, about, count=not no_count)
+        told = _file(card, output, overwrite=overwrite)
+    else:
+        told = _file(_sums(snapshot, output), output, overwrite=overwrite)
+    if as_json:
+        about_it = {"version": snapshot.version, "snapshot": snapshot.number, "as": form}
+        click.echo(json.dumps({"ok": True, **about_it, **told}))
+    elif "text" in told:
+        click.echo(told["text"], nl=False)
+    else:
+        for file in told["files"]:
+            size = human_bytes(Path(file).stat().st_size)
+            click.echo(f"{escaped(file)}: {form} of {snapshot}, {size}")
+
+
+def _refuse_misplaced(
+    form: str, output: Path | None, *, no_count: bool, no_copy: bool, overwrite: bool
+) -> None:
+    if no_count and form != "card":
+        raise UsageError(
+            "--no-count applies to --as card only",
+            code="option-not-applicable",
+            hint="leave it out",
+        )
+    if no_copy and form != "croissant":
+        raise UsageError(
+            "--no-copy applies to --as croissant only",
+            code="option-not-applicable",
+            hint="leave it out",
+        )
+    if overwrite and output is None:
+        raise UsageError(
+            "--overwrite requires -o",
+            code="missing-option",
+            hint="name the file with `-o`, or leave it out",
+        )
+
+
+def _croissant(
+    snapshot: StoredSnapshot, output: Path | None, about: About, *, copy: bool, overwrite: bool
+) -> dict[str, Any]:
+    from shardline.lineage.exports.croissant import FILE, RECORDS, croissant, write_croissant
+
+    if output is None and copy:
+        raise UsageError(
+            "no output folder given",
+            code="missing-option",
+            hint="pass `-o FOLDER` for croissant.json and its records, or `--no-copy` for the JSON",
+        )
+    if output is None:
+        told = croissant(snapshot, None, about=about)
+        return {"text": json.dumps(told, indent=2, ensure_ascii=False) + "\n"}
+    if output.exists() and not output.is_dir():
+        raise UsageError(
+            f"{output} is a file", code="output-is-file", hint="name a folder", path=output
+        )
+    for name in (FILE, *([RECORDS] if copy else [])):
+        refuse_existing(output / name, snapshot.store, overwrite=overwrite)
+    with pair_progress("copying") as progress:
+        file = write_croissant(
+            snapshot, output, about=about, copy=copy, overwrite=overwrite, progress=progress
+        )
+    beside = output / RECORDS
+    return {"files": [str(file), *([str(beside)] if copy and beside.exists() else [])]}
+
+
+def _card(store: Store, snapshot: StoredSnapshot, about: About, *, count: bool) -> str:
+    from shardline.lineage.exports.dataset_card import count_labels, dataset_card
+    from shardline.lineage.exports.snapshot_files import gone_files
+    from shardline.provenance.catalog import Catalog
+
+    catalog = Catalog(store)
+    with at_work("counting labels"):
+        whole = count and not gone_files(catalog, snapshot)
+        counts = count_labels(snapshot) if whole else None
+    return dataset_card(catalog, snapshot, about=about, counts=counts)
+
+
+def _sums(snapshot: StoredSnapshot, output: Path | None) -> str:
+    from shardline.lineage.exports.snapshot_files import sha256sums
+
+    return sha256sums(snapshot, None if output is None else real_path(output).parent)
+
+
+def _file(text: str, output: Path | None, *, overwrite: bool) -> dict[str, Any]:
+    from shardline.storage.durable_file import DurableFile
+
+    if output is None:
+        return {"text": text}
+    with DurableFile(output, overwrite=overwrite) as file:
+        file.write(text.encode())
+    return {"files": [str(output)]}

@@ -1,0 +1,78 @@
+"""`shardline diff`."""
+
+from __future__ import annotations
+
+import json
+
+import click
+
+from shardline.cli.comparison import print_amounts, print_fields, print_shards
+from shardline.cli.errors import UsageError
+from shardline.cli.options import json_option, root_option
+from shardline.cli.output import diff_json
+from shardline.cli.references import (
+    Reference,
+    find_snapshot,
+    open_root,
+    open_version,
+    parse_reference,
+)
+from shardline.hints import Command, Hint
+
+
+@click.command(
+    short_help="Tell what differs between two snapshots.",
+    epilog="""\b
+Examples:
+  shardline diff digits/v1@3                     from snapshot 3 to the newest
+  shardline diff digits/v1@3 @7                  from snapshot 3 to snapshot 7
+  shardline diff digits/v1@published @newest     what waits to be published
+  shardline diff digits/v1@2026-11-15T04:00      what came since then
+  shardline diff digits/v1 digits/v2             two versions, with fields""",
+)
+@click.argument("old", metavar="NAME/VERSION@A")
+@click.argument("new", metavar="[[NAME/VERSION]@B]", required=False)
+@click.option("every", "--all", is_flag=True, help="Show every shard that came or went.")
+@root_option
+@json_option
+def diff(old: str, new: str | None, *, every: bool, root: str | None, as_json: bool) -> None:
+    """Tell what came and what went from one snapshot to another.
+
+    A snapshot is a number, a tag, 'published', 'newest' or a time (UTC). B may be of the same
+    version or of another one; left out, it is the newest snapshot of the same. Nothing is read but
+    the logs. Exits with 0 whether or not the two differ.
+    """
+    from shardline.log.snapshot import diff as compare
+
+    first, second = _references(old, new)
+    store = open_root(root)
+    version = open_version(store, first)
+    other = version if second.version == first.version else open_version(store, second)
+    told = compare(find_snapshot(version, first), find_snapshot(other, second))
+    if as_json:
+        click.echo(json.dumps({"ok": True, **diff_json(told)}))
+        return
+    click.echo(f"{told.old} → {told.new}")
+    if told.old.content == told.new.content:
+        click.echo("  they hold the same")
+        return
+    print_amounts(told)
+    print_shards(told, every=every)
+    print_fields(told)
+
+
+def _references(old: str, new: str | None) -> tuple[Reference, Reference]:
+    first = parse_reference(old)
+    if new is None and first.snapshot is None:
+        raise UsageError(
+            f"{first.version}: missing snapshot to compare",
+            code="missing-snapshot",
+            hint=Hint.of(
+                f"write `{first.version}@3`, or list the snapshots: run ",
+                Command.of("log", first.version),
+            ),
+            version=first.version,
+        )
+    if new is None:
+        return first, Reference(first.version)
+    return first, parse_reference(first.version + new if new.startswith("@") else new)

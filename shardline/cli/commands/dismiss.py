@@ -1,0 +1,106 @@
+"""`shardline dismiss`."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import click
+
+from shardline.cli.errors import UsageError
+from shardline.cli.options import json_option, root_option
+from shardline.cli.output import shown_source
+from shardline.cli.references import open_root, open_version, parse_version
+from shardline.hints import Command, Hint
+from shardline.text import counted, listed
+
+if TYPE_CHECKING:
+    from shardline.log.version import StoredVersion
+    from shardline.operations.rejected_sources import DismissReport, OpenSource
+
+_SHOWN = 10
+
+
+@click.command(
+    short_help="Dismiss rejected sources and skipped duplicates.",
+    epilog="""\b
+Examples:
+  shardline status digits/v1                    list the open sources
+  shardline dismiss digits/v1 landing/bad.jsonl --reason "sent by mistake"
+  shardline dismiss digits/v1 --duplicates
+
+A SOURCE is a path, a URI or the name of a batch, as `shardline status` prints it.""",
+)
+@click.argument("version", metavar="NAME/VERSION")
+@click.argument("sources", nargs=-1, metavar="[SOURCE...]")
+@click.option("--all", "everything", is_flag=True, help="Dismiss every open source.")
+@click.option("--duplicates", is_flag=True, help="Dismiss every skipped duplicate.")
+@click.option("--reason", default="", metavar="TEXT", help="Record this reason in the log.")
+@root_option
+@json_option
+def dismiss(
+    version: str,
+    sources: tuple[str, ...],
+    *,
+    everything: bool,
+    duplicates: bool,
+    reason: str,
+    root: str | None,
+    as_json: bool,
+) -> None:
+    """Dismiss rejected sources and skipped duplicates of a version.
+
+    A dismissed source stays out of the version, and `shardline status` and the check
+    `sources_accepted` no longer report it. `shardline reland` still appends it, and other content
+    of its path is a new source. Exits with 2 if a SOURCE is not open: nothing is dismissed then.
+    """
+    from shardline.operations.rejected_sources import dismiss as run
+
+    wanted = parse_version(version)
+    if bool(sources) + everything + duplicates > 1:
+        raise UsageError(
+            "SOURCE, --all and --duplicates exclude each other", code="conflicting-options"
+        )
+    if not (sources or everything or duplicates):
+        raise UsageError(
+            f"{wanted.version}: missing source to dismiss",
+            code="missing-argument",
+            hint=Hint.of(
+                "pass `--all`, or name sources that ",
+                Command.of("status", wanted.version),
+                " lists",
+            ),
+            version=wanted.version,
+        )
+    opened = open_version(open_root(root), wanted)
+    chosen = sources or _select(opened, everything=everything)
+    report = run(opened, chosen, reason=reason)
+    if as_json:
+        click.echo(json.dumps({"ok": True, **report.to_dict()}))
+    else:
+        _print(report)
+
+
+def _select(version: StoredVersion, *, everything: bool) -> tuple[OpenSource, ...]:
+    """Return all open sources, or the duplicates among them."""
+    from shardline.operations.rejected_sources import open_sources
+
+    found = open_sources(version)
+    return found.all if everything else found.duplicates
+
+
+def _print(report: DismissReport) -> None:
+    from shardline.operations.rejected_sources import Duplicate
+
+    if not report.dismissed:
+        click.echo(f"{report.version}: nothing to dismiss")
+        return
+    skipped = sum(isinstance(one, Duplicate) for one in report.dismissed)
+    refused = len(report.dismissed) - skipped
+    counts = [counted(refused, "rejected source")] if refused else []
+    counts += [counted(skipped, "duplicate")] if skipped else []
+    click.echo(f"{report.version}: dismissed {listed(counts)}")
+    for one in report.dismissed[:_SHOWN]:
+        click.echo(f"  {shown_source(one.source)}")
+    if len(report.dismissed) > _SHOWN:
+        click.echo(f"  … and {len(report.dismissed) - _SHOWN:,} more; --json lists all")

@@ -1,0 +1,558 @@
+"""What an erase will do and did, for people and for machines."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from shardline.cli.errors import UsageError, reported_as_usage
+from shardline.cli.executor import drawing_engine
+from shardline.cli.options import (
+    json_option,
+    limit_options,
+    limits,
+    no_check_option,
+    root_option,
+    workers_option,
+)
+from shardline.cli.output import plain_console, plain_table, snapshot_json, tell_json
+from shardline.cli.output_file import refuse_existing, refuse_in_root
+from shardline.cli.references import looks_like_reference, next_command, open_root, refuse_missing
+from shardline.cli.snapshot_check import checked_by, checked_json, print_checked, print_not_done
+from shardline.text import counted, escaped, human_bytes, listed
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import NoReturn, TextIO
+
+    from shardline.cli.snapshot_check import Checked
+    from shardline.operations.erase import ErasedVersion, ErasePlan, EraseReport
+    from shardline.operations.erasure.erase_plan import VersionErasure
+    from shardline.operations.erasure.erasure_proof import ErasureProof
+    from shardline.operations.erasure.residual_copies import Holder
+    from shardline.storage import Store
+    from shardline.tfrecord import Limits
+
+
+_SHOWN = 20
+_NOUNS = {
+    "virtual": "virtual version",
+    "quarantine": "quarantine file",
+    "uncommitted": "uncommitted file",
+    "origin": "version that they were made of",
+    "unsearched": "place that was not searched",
+}
+_PLURALS = {
+    "place that was not searched": "places that were not searched",
+    "version that they were made of": "versions that they were made of",
+}
+
+
+def plan_json(plan: ErasePlan, *, dry_run: bool) -> dict[str, Any]:
+    """What would be done."""
+    return {
+        "ok": dry_run or not any(one.open for one in plan.holders),
+        "dry_run": dry_run,
+        "dataset": plan.dataset,
+        "features": list(plan.features),
+        "records": plan.records,
+        "unmet": list(plan.unmet),
+        "versions": [_version_json(one) for one in plan.versions],
+        "quarantine": [
+            {"file": file.name, "lines": len(file.meant), "doubtful": len(file.doubtful)}
+            for file in plan.quarantine
+        ],
+        "holders": [one.to_json(next_command) for one in plan.holders],
+    }
+
+
+def _version_json(one: VersionErasure) -> dict[str, Any]:
+    return {
+        "version": one.version,
+        "head": one.head,
+        "records": one.records,
+        "shards": [{"name": p.shard.name, "records": len(p.rows)} for p in one.shards],
+        "given_up": [shard.name for shard in one.given_up],
+        "unreadable": one.unreadable,
+        "snapshots": list(one.snapshots),
+    }
+
+
+def erased_json(report: EraseReport, checked: Sequence[Checked], seconds: float) -> dict[str, Any]:
+    """What was done."""
+    by_version = {one.after.version: checked_json(one) for one in checked}
+    return {
+        **plan_json(report.plan, dry_run=False),
+        "ok": report.ok,
+        "erasure": report.erasure,
+        "records": report.records,
+        "lines": report.lines,
+        "seconds": round(seconds, 6),
+        "done": [_done_json(report, one, by_version) for one in report.versions],
+    }
+
+
+def _done_json(
+    report: EraseReport, one: ErasedVersion, checked: dict[str, dict[str, Any]]
+) -> dict[str, Any]:
+    from shardline.log.version import StoredVersion
+
+    version = StoredVersion(report.plan.history.store, one.plan.version)
+    after = None if one.snapshot is None else version.snapshot(one.snapshot)
+    return {
+        "version": one.plan.version,
+        "entry": one.entry.number,
+        "snapshot": after and snapshot_json(after),
+        "shards": [shard.to_json() for shard in one.made],
+        "check": checked.get(one.plan.version),
+    }
+
+
+def print_plan(plan: ErasePlan) -> None:
+    """What would be done, and what is beyond it."""
+    if plan.idle:
+        shown = escaped(plan.shown)
+        virtual = any(one.kind == "virtual" for one in plan.holders)
+        found = "no file of it has a record that" if virtual else "no record"
+        click.echo(f"{plan.dataset}: {found} is found by {shown}: there is nothing to erase")
+    elif not plan.versions:
+        shown = escaped(plan.shown)
+        click.echo(f"{plan.dataset}: no record is found by {shown}, but rows that were refused are")
+    else:
+        click.echo(f"{plan.dataset}: records found by {escaped(plan.shown)}")
+        _print_versions(plan)
+    _print_unmet(plan)
+    for file in plan.quarantine:
+        if file.meant:
+            click.echo(f"{counted(len(file.meant), 'line')} of {escaped(file.name)} to delete")
+    _print_holders(plan)
+
+
+def _print_unmet(plan: ErasePlan) -> None:
+    """Which values are in no record, by their places: they may tell of a person themselves."""
+    if not plan.unmet:
+        return
+    some = [f"{place:,}" for place in plan.unmet[:_SHOWN]]
+    more = len(plan.unmet) - len(some)
+    places = listed([*some, f"{more:,} more"] if more else some)
+    are = "is" if len(plan.unmet) == 1 else "are"
+    click.echo(
+        f"{counted(len(plan.unmet), 'value')} of the list {are} in no record: {places} of it, not "
+        "counting blank lines. Erased before, or written otherwise?"
+    )
+
+
+def _print_versions(plan: ErasePlan) -> None:
+    numbers = ("records", "shards", "bytes", "older shards", "snapshots")
+    table = plain_table("version", *numbers, right=numbers, wide="version")
+    for one in plan.versions:
+        table.add_row(
+            escaped(one.version),
+            f"{one.records:,}",
+            f"{len(one.shards):,}",
+            human_bytes(one.bytes),
+            f"{len(one.given_up):,}",
+            f"{len(one.snapshots):,}",
+        )
+    plain_console().print(table)
+    if plan.records:
+        click.echo(
+            "These records go from the newest snapshots, and the shards that hold them are written "
+            "anew."
+        )
+    click.echo(
+        "Older shards with such records are given up, and none of the snapshots that hold them can "
+        "be\nrestored, tagged or pinned again."
+    )
+    unreadable = sum(one.unreadable for one in plan.versions)
+    if unreadable:
+        shards = counted(unreadable, "older shard")
+        click.echo(f"{shards} cannot be read, and so not searched: given up too")
+
+
+def _print_holders(plan: ErasePlan) -> None:
+    if plan.holders:
+        beyond = "These" if plan.idle else "Beyond that, these"
+        click.echo(f"\n{beyond} hold such records, or may:")
+        print_holders(plan.holders)
+
+
+def print_holders(holders: Sequence[Holder]) -> None:
+    """Who holds records, and what to do: what is advised to several is told once."""
+    groups: dict[tuple[str, str], list[Holder]] = {}
+    for one in holders[:_SHOWN]:
+        groups.setdefault((one.kind, one.advice), []).append(one)
+    for (_, advice), group in groups.items():
+        for one in group:
+            maybe = "" if one.certain else "maybe: "
+            click.echo(f"  {maybe}{one.kind} {escaped(one.where)}: {escaped(one.what)}")
+        click.echo(f"      {escaped(advice)}")
+        commands = dict.fromkeys(command for one in group for command in one.commands)
+        for command in commands:
+            click.echo(f"        {escaped(next_command(*command))}")
+    if len(holders) > _SHOWN:
+        click.echo(f"  … and {len(holders) - _SHOWN:,} more; --json lists all")
+
+
+def print_erased(report: EraseReport, checked: Sequence[Checked], seconds: float) -> None:
+    """What was done, and what to do next."""
+    from shardline.provenance.retainers import vacuum_command
+
+    size = sum(shard.bytes for one in report.versions for shard in one.made)
+    for one in report.versions:
+        made = "" if one.snapshot is None else f"@{one.snapshot}"
+        click.echo(f"{one.plan.version}{made}: {_done_words(one)} (entry {one.entry.number})")
+    if report.lines:
+        click.echo(f"{counted(report.lines, 'line')} deleted from quarantine files")
+    click.echo(f"  {seconds:.2f} s, {human_bytes(size)} written")
+    for found in checked:
+        print_checked(found)
+    dataset = report.plan.dataset
+    vacuum = next_command(*vacuum_command(dataset))
+    proof = next_command("erase", dataset, "--proof", "proof.md")
+    if report.open:
+        hold = "holds" if len(report.open) == 1 else "hold"
+        click.echo(
+            f"Not all is done: {_kinds(report.open)} listed above still {hold} such records, or may"
+        )
+    if report.versions:
+        click.echo(
+            f"To delete the files that held them, when nothing reads these any more: {vacuum}"
+        )
+        click.echo(f"To prove that they are gone: {proof}")
+
+
+def _done_words(one: ErasedVersion) -> str:
+    """`2 records erased, 1 shard written anew, 1 older shard given up`."""
+    done = []
+    if one.made:
+        done.append(f"{counted(one.plan.records, 'record')} erased")
+        done.append(f"{counted(len(one.made), 'shard')} written anew")
+    if one.plan.given_up:
+        done.append(f"{counted(len(one.plan.given_up), 'older shard')} given up for good")
+    return ", ".join(done)
+
+
+def _kinds(holders: Sequence[Holder]) -> str:
+    """`1 tag and 2 sources`."""
+    kinds = Counter(one.kind for one in holders)
+    nouns = ((_NOUNS.get(kind, kind), count) for kind, count in kinds.items())
+    return listed(counted(count, noun, _PLURALS.get(noun, "")) for noun, count in nouns)
+
+
+def print_proof(proof: ErasureProof, request: str | None) -> None:
+    """What is proved, in short."""
+    from shardline.provenance.retainers import vacuum_command
+
+    if not proof.entries:
+        under = f" under the request {escaped(request)!r}" if request else ""
+        click.echo(f"Nothing was erased from {proof.dataset}{under}: there is nothing to prove")
+        return
+    shards = [shard for one in proof.entries for shard in one.shards]
+    records = sum(one.records for one in proof.entries)
+    click.echo(
+        f"{counted(len(proof.entries), 'entry', 'entries')} erased {counted(records, 'record')}; "
+        f"{counted(len(shards), 'shard')} held them, of which {len(proof.shards):,} "
+        f"{'is' if len(proof.shards) == 1 else 'are'} still there"
+    )
+    if proof.shards:
+        vacuum = next_command(*vacuum_command(proof.dataset))
+        click.echo(f"To delete what nobody holds, and see who holds the rest: {vacuum}")
+    if proof.remaining:
+        click.echo("These hold such records, or may:")
+        print_holders(proof.remaining)
+    elif proof.complete:
+        click.echo("Nothing is known that still holds them")
+
+
+_LARGEST = 64 * 1024 * 1024
+"""No proof is longer; what is need not be read to know that it is none."""
+
+
+def refuse_place(
+    file: Path | None, store: Store, dataset: str, values: TextIO | None, *, overwrite: bool
+) -> None:
+    """Refuse to write a proof in the root, or over anything but an earlier one of the dataset."""
+    if file is None:
+        if overwrite:
+            raise UsageError(
+                "--overwrite requires --proof",
+                code="missing-option",
+                hint="add `--proof FILE`, or leave it out",
+            )
+        return
+    inside = store.local_path("x")
+    refuse_in_root(file, None if inside is None else str(inside.parent))
+    if values is not None and file.exists() and _is_file(values.name, file):
+        raise UsageError(
+            f"{file} is the list of values",
+            code="output-is-input",
+            hint="name another file for the proof",
+            path=file,
+        )
+    refuse_existing(file, store, overwrite=overwrite or _is_proof(file, dataset))
+
+
+def _is_file(name: str, file: Path) -> bool:
+    return Path(name).exists() and file.samefile(name)
+
+
+def _is_proof(file: Path, dataset: str) -> bool:
+    """Whether a file is an earlier proof of the same dataset."""
+    from shardline.operations.erasure.proof_page import title_of
+
+    if file.is_symlink() or not file.is_file() or file.stat().st_size > _LARGEST:
+        return False
+    data = file.read_bytes()
+    if data.startswith(f"{title_of(dataset)}\n".encode()):
+        return True
+    try:
+        told = json.loads(data)
+    except ValueError:
+        return False
+    known = isinstance(told, dict) and {"complete", "still_there", "remaining"} <= told.keys()
+    return known and told.get("dataset") == dataset
+
+
+def prove(
+    store: Store,
+    dataset: str,
+    file: Path,
+    plan: ErasePlan | None,
+    request: str | None,
+    *,
+    as_json: bool,
+) -> NoReturn:
+    """Write what is proved, and end with whether that is all."""
+    from shardline.operations.erasure.erasure_proof import prove_erasure
+    from shardline.operations.erasure.proof_page import proof_page
+    from shardline.storage.durable_file import DurableFile
+
+    proof = prove_erasure(store, dataset, request=request, plan=plan)
+    told = proof.to_json(next_command)
+    as_data = file.suffix == ".json"
+    page = json.dumps(told, indent=2) + "\n" if as_data else proof_page(proof, next_command)
+    with DurableFile(file, overwrite=file.exists()) as written:
+        written.write(page.encode())
+    if as_json:
+        tell_json({**told, "proof": str(file)})
+    else:
+        click.echo(f"wrote {escaped(str(file))}")
+        print_proof(proof, request)
+    raise SystemExit(0 if told["ok"] else 1)
+
+
+_MAKER = re.compile(r"[\w./-]+:\w+")
+
+
+@click.command(
+    short_help="Erase records from every version of a dataset.",
+    epilog="""\b
+Examples:
+  shardline erase digits --where 'label == 3' --dry-run
+  shardline erase digits --where "label == 3 and not source in ['a', 'b']"
+  shardline erase users --key user_id --values ids.txt --request 'ticket 81'
+  shardline erase users --where choose.py:forgotten
+\b
+  shardline vacuum users --delete --keep 0       delete the files that held them
+  shardline erase users --proof proof.md         what is gone, and what is left
+  shardline erase users --proof proof.md --key user_id --values ids.txt
+                                                 ... after searching every file once more
+
+A predicate compares features that hold one value: == != < <= > >=, in [...], is missing; and, or,
+not, and brackets. Texts stand in quotes. A record that is meant in one version goes from all.
+
+Neither the predicate nor the values of a key are written down anywhere. --request is, for people:
+name no one there.""",
+)
+@click.argument("dataset", metavar="NAME")
+@click.option("--where", metavar="PREDICATE", help="Which records; or module:object that chooses.")
+@click.option("--key", metavar="FEATURE", help="Choose records by the values of this feature.")
+@click.option("value", "--value", multiple=True, help="A value of the key. May be repeated.")
+@click.option(
+    "--values",
+    type=click.File("r", encoding="utf-8-sig"),
+    metavar="FILE",
+    help="A file with a value of the key on each line; - for standard input.",
+)
+@click.option("--request", default="", metavar="TEXT", help="What to tell of it in the log.")
+@click.option(
+    "--quarantine",
+    is_flag=True,
+    help="Delete also those lines of quarantine files that cannot be searched.",
+)
+@click.option("--dry-run", is_flag=True, help="Only tell what would be erased.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option(
+    "--proof",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Erase nothing: write what is proved to be gone, as Markdown, or JSON if FILE ends so. "
+    "An earlier proof is replaced.",
+)
+@click.option("--overwrite", is_flag=True, help="Let the proof replace any other file.")
+@no_check_option
+@workers_option
+@limit_options
+@root_option
+@json_option
+def erase(
+    dataset: str,
+    *,
+    where: str | None,
+    key: str | None,
+    value: tuple[str, ...],
+    values: TextIO | None,
+    request: str,
+    quarantine: bool,
+    dry_run: bool,
+    yes: bool,
+    proof: Path | None,
+    overwrite: bool,
+    no_check: bool,
+    workers: int | None,
+    max_record: int,
+    max_unpacked: int,
+    root: str | None,
+    as_json: bool,
+) -> None:
+    """Erase records from every version of a dataset, for good; or prove that they are gone.
+
+    It tells first what it will touch, and asks. Each shard that holds the records is written once
+    more without them; the old ones, and the snapshots that hold them, can never be restored, and
+    'shardline vacuum' deletes their files. What else may hold the records is listed, with what to
+    do.
+
+    Exits with 0 if they are gone from all that is known here, but for files that vacuum deletes;
+    with 1 if something is listed that still holds them, or may and could not be searched, or if a
+    check fails on what is left; with --proof also while such files are there, or if nothing was
+    erased. A dry run exits with 0.
+    """
+    store = open_root(root)
+    _refuse_no_dataset(store, dataset)
+    refuse_place(proof, store, dataset, values, overwrite=overwrite)
+    within = limits(max_record, max_unpacked)
+    chosen = _chosen(where, key, value, values)
+    if proof is not None:
+        asked = chosen.get("where") is not None or chosen.get("key") is not None
+        again = _planned(store, dataset, chosen, within, workers) if asked else None
+        prove(store, dataset, proof, again, request or None, as_json=as_json)
+    if as_json and not (yes or dry_run):
+        raise UsageError(
+            "--json cannot ask for confirmation",
+            code="confirmation-required",
+            hint="add `--yes`, or `--dry-run` to see the plan",
+        )
+    plan = _planned(store, dataset, chosen, within, workers)
+    if not as_json:
+        print_plan(plan)
+    nothing = plan.idle and not (quarantine and plan.quarantine)
+    stopped = nothing and not no_check and bool(plan.unchecked)  # an erase, before its checks
+    if dry_run or (nothing and not stopped):
+        if as_json:
+            tell_json(plan_json(plan, dry_run=dry_run))
+        elif not nothing:
+            print_not_done()
+        left = any(one.open for one in plan.holders) and not dry_run
+        raise SystemExit(1 if left else 0)
+    if not yes and not stopped and not _confirmed():
+        click.echo("Nothing was changed.")
+        raise SystemExit(0)
+    options = {"request": request, "quarantine": quarantine, "check": not no_check}
+    report, seconds = _done(plan, within, workers, options)
+    checked = _checked(report)
+    if as_json:
+        tell_json(erased_json(report, checked, seconds))
+    else:
+        print_erased(report, checked, seconds)
+    raise SystemExit(0 if report.ok else 1)
+
+
+def _confirmed() -> bool:
+    """Whether someone said yes; a usage error where nobody can."""
+    try:
+        return click.confirm("Erase this for good?", err=True)
+    except click.Abort:
+        if sys.stdin.isatty():
+            raise
+        click.echo(err=True)
+        raise UsageError(
+            "no confirmation given (nothing was changed)",
+            code="confirmation-required",
+            hint="add `--yes` to erase without being asked",
+        ) from None
+
+
+def _refuse_no_dataset(store: Store, dataset: str) -> None:
+    from shardline.storage import check_name
+
+    if looks_like_reference(dataset):
+        raise UsageError(
+            f"{dataset}: erase works on a whole dataset",
+            code="dataset-required",
+            hint=f"write `{dataset.partition('/')[0]}`: all versions may contain such records",
+            version=dataset,
+        )
+    if not store.folders(check_name(dataset, "dataset")):
+        refuse_missing(store, dataset)
+
+
+def _chosen(
+    where: str | None, key: str | None, value: tuple[str, ...], values: TextIO | None
+) -> dict[str, Any]:
+    """What was said of which records are meant, as `plan_erase` takes it."""
+    lines = [] if values is None else [line.rstrip("\r\n") for line in values]
+    told = [*value, *(line for line in lines if line.strip())]
+    if key is None and (value or values is not None):
+        raise UsageError(
+            "--value and --values require --key", code="missing-option", hint="add `--key FEATURE`"
+        )
+    if key is not None and not told:
+        raise UsageError(
+            f"--key {key}: missing values",
+            code="missing-option",
+            hint="add `--value VALUE` or `--values FILE`",
+            feature=key,
+        )
+    if where is not None and key is not None:
+        raise UsageError("--where and --key exclude each other", code="conflicting-options")
+    if where is not None and _MAKER.fullmatch(where):
+        from shardline.cli.udf_options import load_maker
+
+        return {"where": load_maker(where, "--where")}
+    return {"where": where} if where is not None else {"key": key, "values": told}
+
+
+def _planned(
+    store: Store, dataset: str, chosen: dict[str, Any], within: Limits, workers: int | None
+) -> ErasePlan:
+    from shardline.operations.erase import plan_erase
+
+    with reported_as_usage(), drawing_engine(workers) as engine:
+        return plan_erase(store, dataset, **chosen, limits=within, engine=engine)
+
+
+def _done(
+    plan: ErasePlan, within: Limits, workers: int | None, options: dict[str, Any]
+) -> tuple[EraseReport, float]:
+    from shardline.operations.erase import carry_out
+
+    began = time.perf_counter()
+    with drawing_engine(workers) as engine:
+        report = carry_out(plan, **options, limits=within, engine=engine)
+    return report, time.perf_counter() - began
+
+
+def _checked(report: EraseReport) -> list[Checked]:
+    """What checking found of each version, as it stands now."""
+    from shardline.log.version import StoredVersion
+
+    store = report.plan.history.store
+    return [checked_by(StoredVersion(store, name), check) for name, check in report.checks.items()]

@@ -1,0 +1,207 @@
+"""`shardline extend`."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import click
+
+from shardline.cli.errors import UsageError
+from shardline.cli.options import compression_option
+from shardline.cli.transform import (
+    ChangeOptions,
+    change_loose,
+    change_version,
+    place_options,
+    work_options,
+)
+from shardline.cli.udf_options import FieldOptions, fields_option, join_options
+from shardline.hints import Command, Hint
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from shardline.log.snapshot import StoredSnapshot
+    from shardline.log.version import StoredVersion
+    from shardline.operations.transform_version import Mode, ShardChange
+    from shardline.schema.schema import Schema
+    from shardline.udf import Fields
+    from shardline.udf.transform import Transform
+
+
+@click.command(
+    short_help="Give records new fields, from functions or from a table.",
+    epilog="""\b
+Examples:
+  shardline extend digits/v1 --into v2 --fields my_fields:brightness
+  shardline extend digits/v1 --into v2 --join names.csv --key label
+  shardline extend digits/v1 --into v2 --fields my_fields:all --dry-run
+  shardline extend train.tfrecord --output more.tfrecord --fields my_fields.py:length
+\b
+In my_fields.py:
+  from shardline import Feature, record_fields
+\b
+  @record_fields(Feature("length", "int64"), reads=["name"], code="1")
+  def length(record):
+      return {"length": len(record["name"])}
+
+There are also batch_fields (Arrow columns in and out, much faster), tensor_fields (TensorFlow) and
+joined_fields (a table). 'code' is the version of the function: with it, what was computed once is
+used again when more was appended to the old version. Change it when the function changes.
+
+A VALUE is a number, true, false, a list or "quoted text" as JSON writes it; anything else is text:
+--default age=18, --default split=train, --default 'code="007"'.
+
+SNAPSHOT is a number, a tag, 'published' (the default), 'newest' or a time (UTC).""",
+)
+@place_options
+@fields_option
+@join_options
+@click.option(
+    "--mode",
+    type=click.Choice(["overlay", "rewrite"]),
+    help="Of a version: write only the new fields, beside the old shards, or all fields of every "
+    "record.  [default: overlay]",
+)
+@click.option(
+    "replaces",
+    "--replace",
+    multiple=True,
+    metavar="NAME",
+    help="Let a new field take the place of the old one of this name; may be repeated. A version "
+    "needs --mode rewrite for it.",
+)
+@click.option(
+    "--drop",
+    multiple=True,
+    metavar="NAME",
+    help="Leave out an old field; may be repeated. A version needs --mode rewrite for it.",
+)
+@compression_option(None, "  [default: as the old ones; not for an overlay]")
+@work_options
+def extend(
+    *,
+    fields: tuple[str, ...],
+    tables: tuple[str, ...],
+    key: str | None,
+    table_key: str | None,
+    columns: str | None,
+    missing: str | None,
+    defaults: tuple[str, ...],
+    doubled: str | None,
+    mode: Mode | None,
+    replaces: tuple[str, ...],
+    drop: tuple[str, ...],
+    **common: Any,  # noqa: ANN401 - they are told in ChangeOptions
+) -> None:
+    """Give the records of a version new fields, in another version; or those of a file.
+
+    New fields come from functions of yours (--fields), from a table (--join), or from both. As an
+    overlay, which is the default, only they are written, and the old shards are read beside them;
+    so the old version must stay. Later, when the old version has grown, the same command computes
+    only what is new. The new snapshot is checked, and so published.
+
+    Exits with 1 if a function fails on a record or gives what does not fit, if a key is not in the
+    table, at a damaged record, or if the check failed; nothing is changed then.
+    """
+    asked = ChangeOptions(**common)
+    asked.refuse_mixed(mode=mode)
+    if asked.into is not None and mode != "rewrite" and (replaces or drop):
+        raise UsageError(
+            "--replace and --drop require --mode rewrite",
+            code="missing-option",
+            hint="add `--mode rewrite`: an overlay keeps the features of its base",
+        )
+    if drop and not fields and not tables:
+        _refuse_drop_alone(asked, drop)
+    options = FieldOptions(fields, tables, key, table_key, columns, missing, defaults, doubled)
+    work = _Extension(asked, options.load(), mode or "overlay", replaces, drop)
+    if asked.output is not None:
+        change_loose(asked, asked.output, work.transform, ("extending", "extended"))
+    elif asked.into is not None:
+        change_version(asked, asked.into, work.planned)
+
+
+def _refuse_drop_alone(asked: ChangeOptions, drop: tuple[str, ...]) -> NoReturn:
+    """Name the command that leaves out fields without making any."""
+    into = ("--output", str(asked.output)) if asked.into is None else ("--into", asked.into)
+    drops = [word for name in drop for word in ("--drop", name)]
+    command = Command.of("migrate", asked.argument, *into, *drops)
+    raise UsageError(
+        "no features to add", code="missing-option", hint=Hint.of("to drop only, run ", command)
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Extension:
+    """Which fields come and go."""
+
+    asked: ChangeOptions
+    fields: list[Fields]
+    mode: Mode
+    replaces: tuple[str, ...]
+    drop: tuple[str, ...]
+
+    def planned(
+        self, base: StoredVersion, snapshot: StoredSnapshot, into: StoredVersion
+    ) -> ShardChange:
+        """What to make of a version."""
+        from shardline.operations.extend import planned_extend, settled
+
+        makers = settled(self.fields)
+        self._refuse_there(snapshot.schema, makers, "--mode rewrite --replace")
+        if self.mode == "overlay":
+            self._refuse_unfit_overlay(base, into, makers)
+        return planned_extend(
+            base,
+            makers,
+            into,
+            which=snapshot.number,
+            mode=self.mode,
+            replaces=self.replaces,
+            drop=self.drop,
+            compression=self.asked.compression,
+            quarantine_share=self.asked.quarantine_share or 0.0,
+            limits=self.asked.limits,
+        )
+
+    def transform(self, schema: Schema) -> Transform:
+        """What to make of the records of a file."""
+        from shardline.operations.extend import extension, settled
+
+        makers = settled(self.fields)
+        self._refuse_there(schema, makers, "--replace")
+        return extension(schema, makers, replaces=self.replaces, drop=self.drop)
+
+    def _refuse_there(self, schema: Schema, makers: Sequence[Fields], how: str) -> None:
+        """Refuse a new field whose name is taken."""
+        for feature in (feature for one in makers for feature in one.features):
+            gone = feature.name in {*self.replaces, *self.drop}
+            if schema.find(feature.name, sequence=False) is not None and not gone:
+                raise UsageError(
+                    f"feature {feature.name!r} exists already",
+                    code="duplicate-feature",
+                    hint=f"choose another name, or add `{how} {shlex.quote(feature.name)}`",
+                    feature=feature.name,
+                )
+
+    def _refuse_unfit_overlay(
+        self, base: StoredVersion, into: StoredVersion, makers: Sequence[Fields]
+    ) -> None:
+        if into.log.dataset != base.log.dataset:
+            raise UsageError(
+                f"--into {into.name}: an overlay needs the dataset of its base",
+                code="dataset-mismatch",
+                hint=f"name a version of {base.log.dataset}, or add `--mode rewrite`",
+                version=into.name,
+            )
+        required = [feature.name for one in makers for feature in one.features if feature.required]
+        if self.asked.quarantine_share and required:
+            raise UsageError(
+                f"an overlay cannot quarantine records: feature {required[0]!r} is required",
+                code="conflicting-options",
+                hint="declare it with `required=False`, or add `--mode rewrite`",
+                feature=required[0],
+            )

@@ -1,0 +1,105 @@
+"""`shardline files`."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import click
+
+from shardline.cli.errors import UsageError
+from shardline.cli.options import json_option, root_option
+from shardline.cli.output import snapshot_json
+from shardline.cli.references import find_snapshot, open_root, open_version, parse_reference
+from shardline.schema.tf_spec import parse_text, spec_text
+from shardline.text import counted
+
+if TYPE_CHECKING:
+    from shardline.log.snapshot import StoredSnapshot
+
+
+@click.command(
+    short_help="List the files of a snapshot, for other programs.",
+    epilog="""\b
+Examples:
+  shardline files digits/v1
+  shardline files digits/v1 -0 | xargs -0 ls -l
+  shardline verify $(shardline files digits/v1@7)
+  shardline files digits/v1 --python > input_pipeline.py
+
+SNAPSHOT is a number, a tag, 'published' (the default), 'newest' or a time (UTC).""",
+)
+@click.argument("reference", metavar="NAME/VERSION[@SNAPSHOT]")
+@click.option("null", "-0", is_flag=True, help="End each name with a NUL byte, for xargs -0.")
+@click.option("--python", is_flag=True, help="Print Python that reads them, ready to paste.")
+@root_option
+@json_option
+def files(reference: str, *, null: bool, python: bool, root: str | None, as_json: bool) -> None:
+    """List the files of a snapshot in order, one path or URI on each line.
+
+    They are plain TFRecord files, which never change: what is listed now can be read as long as
+    something keeps the snapshot from 'shardline vacuum', such as a tag. With --json, also the
+    records, bytes and sha256 of each.
+    """
+    if null + python + as_json > 1:
+        raise UsageError("-0, --python and --json exclude each other", code="conflicting-options")
+    from shardline.log.changes import refuse_condemned
+    from shardline.readers.shard_file import plain_files
+
+    wanted = parse_reference(reference)
+    version = open_version(open_root(root), wanted)
+    snapshot = find_snapshot(version, wanted, wanted.readable)
+    refuse_condemned(
+        version.state, snapshot.shards, f"snapshot {snapshot.number} cannot be read any more: "
+    )
+    if python:
+        click.echo(_snippet(snapshot), nl=False)
+        return
+    paths = [file.path for file in plain_files(snapshot)]
+    if as_json:
+        told = [
+            {
+                "file": path,
+                "records": shard.records,
+                "bytes": shard.bytes,
+                "sha256": shard.sha256,
+                "compression": shard.compression,
+            }
+            for path, shard in zip(paths, snapshot.shards, strict=True)
+        ]
+        click.echo(json.dumps({"ok": True, "snapshot": snapshot_json(snapshot), "files": told}))
+    else:
+        for path in paths:
+            click.echo(path + "\0" if null else path, nl=not null)
+
+
+def _snippet(snapshot: StoredSnapshot) -> str:
+    from shardline.errors import UnreadableSnapshotError
+    from shardline.readers.shard_file import one_compression, plain_files
+
+    paths, why = list[str](), ""
+    try:
+        paths = [file.path for file in plain_files(snapshot)]
+    except UnreadableSnapshotError:
+        why = "its files do not hold whole records"
+    if any("://" in path for path in paths):
+        why = "TensorFlow itself reads no object stores"
+    if why:
+        return (
+            f"import shardline  # {why}\n\n"
+            f"version = shardline.Version({snapshot.store.uri!r}, {snapshot.version!r})\n"
+            f"dataset = version.snapshot({snapshot.number}).to_tf()\n"
+        )
+    compression = one_compression(snapshot)
+    packed = f", compression_type={compression!r}" if compression else ""
+    listed = "".join(f"    {json.dumps(path, ensure_ascii=False)},\n" for path in paths)
+    parse = parse_text(snapshot.schema)
+    lines = [
+        f"# {snapshot}: {counted(snapshot.records, 'record')}",
+        "import tensorflow as tf\n",
+        f"files = [\n{listed}]",
+        spec_text(snapshot.schema) + f"dataset = tf.data.TFRecordDataset(files{packed})",
+    ]
+    if parse:
+        lines.append(f"dataset = dataset.map({parse})")
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,174 @@
+"""`shardline head`."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from shardline.cli.errors import UsageError
+from shardline.cli.options import json_option, limit_options, limits, root_option
+from shardline.cli.references import files_or_versions, find_snapshot, open_root, open_version
+from shardline.text import counted, escaped, human_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from shardline.log.snapshot import StoredSnapshot
+    from shardline.operations.preview import Record
+    from shardline.readers.records import Records
+    from shardline.tfrecord import Limits
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  shardline head train.tfrecord
+  shardline head train.tfrecord -n 1 --skip 100000
+  shardline head train.tfrecord --json | jq .features.label
+  shardline head digits/v1                 the newest snapshot of a version
+  shardline head digits/v1@published -n 3
+
+SNAPSHOT is a number, a tag, 'published', 'newest' (the default) or a time (UTC).""",
+)
+@click.argument("argument", metavar="FILE|NAME/VERSION[@SNAPSHOT]")
+@click.option(
+    "-n", "count", type=click.IntRange(min=0), default=5, show_default=True, help="How many."
+)
+@click.option(
+    "--skip",
+    type=click.IntRange(min=0),
+    default=0,
+    help="Begin at this record; at once if the file has an index (see 'shardline index').",
+)
+@limit_options
+@root_option
+@json_option
+def head(
+    argument: str,
+    *,
+    count: int,
+    skip: int,
+    max_record: int,
+    max_unpacked: int,
+    root: str | None,
+    as_json: bool,
+) -> None:
+    """Show the first records of a file, or of a version.
+
+    Features are shown with their kind and first values; long bytes as their size and what they
+    seem to be. A record that is no Example is shown as text, or as its size. With --json each
+    record is one line, and a float that JSON cannot hold is "NaN", "Infinity" or "-Infinity".
+    """
+    from shardline.operations.preview import preview
+
+    within = limits(max_record, max_unpacked)
+    paths, references = files_or_versions([argument], root)
+    if len(paths) > 1:
+        raise UsageError(
+            f"{argument}: expected a single file, got {len(paths)}", code="too-many-files"
+        )
+    if paths:
+        shown = str(paths[0])
+        records = preview(paths[0], count=count, skip=skip, limits=within)
+    else:
+        version = open_version(open_root(root), references[0])
+        snapshot = find_snapshot(version, references[0])
+        shown = str(snapshot)
+        records = _of_snapshot(snapshot, count, skip, within)
+    empty = True
+    for record in records:
+        click.echo(json.dumps(_as_dict(record)) if as_json else _as_text(record))
+        empty = False
+    if empty and count and not as_json:
+        behind = f" behind the first {skip:,}" if skip else ""
+        click.echo(f"{escaped(shown)}: no records{behind}")
+
+
+def _of_snapshot(
+    snapshot: StoredSnapshot, count: int, skip: int, limits: Limits
+) -> Iterator[Record]:
+    """Records of a snapshot, numbered throughout; shards before the first are not read."""
+    from shardline.readers.records import records_of
+
+    first = 0
+    for one in records_of(snapshot):
+        inside = max(skip - first, 0)
+        left = min(count, one.shard.records - inside)
+        if left > 0:
+            for record in _of_shard(one, left, inside, limits):
+                yield replace(record, number=first + record.number)
+            count -= left
+        first += one.shard.records
+
+
+def _of_shard(records: Records, count: int, skip: int, limits: Limits) -> Iterator[Record]:
+    import numpy as np
+
+    from shardline.errors import DamagedFileError, ObjectMissingError
+    from shardline.operations.preview import preview, shown_record
+    from shardline.readers.read_errors import told_below
+    from shardline.readers.shard_file import ShardFile
+
+    if isinstance(records, ShardFile):
+        try:
+            yield from preview(records.file, count=count, skip=skip, limits=limits)
+        except DamagedFileError as error:
+            raise told_below(records.snapshot, records.file.store, (records,), error) from None
+        except ObjectMissingError:
+            raise records.missing() from None
+        return
+    for picked in records.pick(np.arange(skip, skip + count), limits=limits):
+        payloads = zip(picked.numbers.tolist(), picked.payloads(), strict=True)
+        yield from (shown_record(number, payload) for number, payload in payloads)
+
+
+def _as_dict(record: Record) -> dict[str, Any]:
+    told: dict[str, Any] = {
+        "record": record.number,
+        "bytes": record.bytes,
+        "form": record.form,
+    }
+    for key in ("features", "feature_lists", "payload"):
+        value = getattr(record, key)
+        if value is not None:
+            told[key] = value
+    return told
+
+
+def _as_text(record: Record) -> str:
+    lines = [f"record {record.number}: {record.form}, {human_bytes(record.bytes)}"]
+    if record.payload is not None:
+        return "\n".join([*lines, f"  {escaped(record.payload)}"])
+    features = list((record.features or {}).items())
+    feature_lists = list((record.feature_lists or {}).items())
+    width = max((len(escaped(name)) for name, _ in features + feature_lists), default=0)
+    lines += [
+        f"  {escaped(name):{width}}  {_kind(one):9} {_feature(one)}" for name, one in features
+    ]
+    for name, one in feature_lists:
+        steps = counted(one["steps"], "step")
+        shown = " | ".join(_values(one["kind"], values) for values in one["values"])
+        more = " | …" if one["steps"] > len(one["values"]) else ""
+        kind = one["kind"] or "empty"
+        lines.append(f"  {escaped(name):{width}}  {kind:9} {steps}: {shown}{more}")
+    return "\n".join(lines)
+
+
+def _kind(one: dict[str, Any]) -> str:
+    return str(one["kind"]) if one["length"] == 1 else f"{one['kind']}[{one['length']}]"
+
+
+def _feature(one: dict[str, Any]) -> str:
+    more = " …" if one["length"] > len(one["values"]) else ""
+    return _values(one["kind"], one["values"]) + more
+
+
+def _values(kind: str, values: list[Any]) -> str:
+    return " ".join(map(_text if kind == "bytes" else str, values))
+
+
+def _text(value: str) -> str:
+    return value if value.startswith("<") else json.dumps(value, ensure_ascii=False)

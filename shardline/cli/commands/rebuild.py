@@ -1,0 +1,328 @@
+"""`shardline rebuild` of loose files."""
+
+from __future__ import annotations
+
+import glob
+import json
+import time
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from shardline.arguments import real_path
+from shardline.cli.errors import UsageError, reported_as_usage
+from shardline.cli.executor import drawing_engine
+from shardline.cli.options import (
+    Size,
+    compression_option,
+    expand,
+    json_option,
+    limit_options,
+    limits,
+    no_check_option,
+    root_option,
+    workers_option,
+)
+from shardline.cli.output import snapshot_json, with_skipped
+from shardline.cli.progress import file_progress, run_aside, stoppable
+from shardline.cli.references import (
+    find_snapshot,
+    looks_like_reference,
+    next_command,
+    open_root,
+    open_version,
+    parse_reference,
+    version_into,
+)
+from shardline.cli.snapshot_check import check_snapshot, checked_json, print_checked
+from shardline.hints import Command, Hint
+from shardline.text import counted, escaped, human_bytes, rate
+
+if TYPE_CHECKING:
+    from shardline.cli.references import Reference
+    from shardline.cli.snapshot_check import Checked
+    from shardline.log.snapshot import StoredSnapshot
+    from shardline.log.version import StoredVersion
+    from shardline.operations.rebuild import RebuildReport
+    from shardline.tfrecord import Limits
+
+
+def rebuild_loose(
+    patterns: tuple[str, ...],
+    output: Path,
+    target_size: int | None,
+    compression: str | None,
+    limits: Limits,
+    *,
+    overwrite: bool,
+    allow_mixed: bool,
+    as_json: bool,
+) -> None:
+    """Copy the records of files into one, or into several in a new folder, and tell of it."""
+    from shardline.execution.executor import Cancellation
+    from shardline.operations.rebuild_files import rebuild_files
+
+    if overwrite and target_size is not None:
+        raise UsageError(
+            "--overwrite and --target-size exclude each other",
+            code="conflicting-options",
+            hint="with `--target-size`, OUT is a new folder",
+        )
+    paths = expand(patterns, repeats=True)
+    if real_path(output) in set(map(real_path, paths)):
+        raise UsageError(
+            f"{output} is an input file",
+            code="output-is-input",
+            hint="write to another file",
+            path=output,
+        )
+    if output.is_dir() and target_size is None:
+        raise UsageError(
+            f"{output} is a folder",
+            code="output-is-folder",
+            hint="name a file or add `--target-size`",
+            path=output,
+        )
+    began = time.perf_counter()
+    cancellation = Cancellation()
+    with file_progress("rebuilding", paths) as progress:
+        run = partial(
+            rebuild_files,
+            paths,
+            output,
+            target_bytes=target_size,
+            compression=compression,
+            overwrite=overwrite,
+            allow_mixed=allow_mixed,
+            limits=limits,
+            progress=stoppable(progress, cancellation),
+        )
+        report = run_aside(run, cancellation)
+    seconds = time.perf_counter() - began
+    if as_json:
+        told = {
+            "ok": True,
+            "output": str(output),
+            "files": [str(file) for file in report.files],
+            "read_files": len(paths),
+            "records": report.records,
+            "bytes": report.bytes,
+            "compression": report.compression.value,
+            "seconds": round(seconds, 6),
+        }
+        click.echo(json.dumps(with_skipped(told)))
+        return
+    packed = "" if report.compression.value == "none" else f", {report.compression.value}"
+    into = "" if target_size is None else f"{counted(len(report.files), 'file')} in "
+    click.echo(
+        f"{counted(len(paths), 'file')} rebuilt into {into}{escaped(str(output))}: "
+        f"{counted(report.records, 'record')}, {human_bytes(report.bytes)}{packed}"
+    )
+    click.echo(f"  {rate(report.records, report.bytes, seconds)}")
+
+
+@click.command(
+    short_help="Make one file of many: of a version's shards, or of loose files.",
+    epilog="""\b
+Examples:
+  shardline rebuild digits/v1                         all shards into one
+  shardline rebuild digits/v1 --target-size 256MB     into even ones
+  shardline rebuild digits/v1@7 --into v2             into another version
+  shardline rebuild 'train-*' --output train.tfrecord
+  shardline rebuild data/ --output even/ --target-size 64MB
+
+SNAPSHOT is a number, a tag, 'published' (the default), 'newest' or a time (UTC).
+
+Older snapshots keep the old shards, until 'shardline vacuum' finds that nobody needs them.""",
+)
+@click.argument("arguments", nargs=-1, required=True, metavar="NAME/VERSION[@SNAPSHOT]|FILE...")
+@click.option(
+    "--into",
+    metavar="VERSION",
+    help="Make it the content of another version, which may be new: v2, or digits/v2.",
+)
+@click.option(
+    "--output",
+    type=click.Path(path_type=Path),
+    metavar="OUT",
+    help="Of files: write this file; with --target-size, this new folder of files.",
+)
+@click.option(
+    "--target-size",
+    type=Size(least=1),
+    help="Make files of up to so many bytes, unpacked.  [default: one file]",
+)
+@compression_option(None, "  [default: as before]")
+@click.option("--overwrite", is_flag=True, help="Of files: replace OUT if it is there.")
+@click.option(
+    "--allow-mixed",
+    is_flag=True,
+    help="Of files: join Examples, SequenceExamples and other payloads in a single file.",
+)
+@no_check_option
+@workers_option
+@limit_options
+@root_option
+@json_option
+def rebuild(
+    arguments: tuple[str, ...],
+    *,
+    into: str | None,
+    output: Path | None,
+    target_size: int | None,
+    compression: str | None,
+    overwrite: bool,
+    allow_mixed: bool,
+    no_check: bool,
+    workers: int | None,
+    max_record: int,
+    max_unpacked: int,
+    root: str | None,
+    as_json: bool,
+) -> None:
+    """Make one file of the shards of a version, or with --output of loose files.
+
+    Each record is kept byte for byte and in order, and checked while it is copied. In a version
+    the new shards take the place of the old ones in a new snapshot, which is checked and so
+    published; what was appended behind them stays. With --into they become the content of another
+    version in the same root; what it has of them already is not copied again.
+
+    Exits with 1 at a damaged record, with nothing changed, or if the check failed.
+    """
+    from shardline.operations.rebuild import rebuild as run
+
+    within = limits(max_record, max_unpacked)
+    if output is not None:
+        if into is not None or no_check:
+            raise UsageError(
+                "--into and --no-check apply to versions only",
+                code="option-not-applicable",
+                hint="leave them out, or leave out `--output`",
+            )
+        rebuild_loose(
+            arguments,
+            output,
+            target_size,
+            compression,
+            within,
+            overwrite=overwrite,
+            allow_mixed=allow_mixed,
+            as_json=as_json,
+        )
+        return
+    wanted = _one_version(arguments)
+    if overwrite or allow_mixed:
+        given = "--overwrite" if overwrite else "--allow-mixed"
+        raise UsageError(
+            f"{given} applies to files only",
+            code="option-not-applicable",
+            hint="leave it out: a version is never overwritten, and has records of one kind",
+        )
+    version = open_version(open_root(root), wanted)
+    snapshot = find_snapshot(version, wanted, wanted.readable)
+    target = version_into(version, into, "leave out `--into`") if into else None
+    if target is None:
+        _refuse_left_behind(version, snapshot)
+    began = time.perf_counter()
+    with reported_as_usage(), drawing_engine(workers) as engine:
+        report = run(
+            version,
+            snapshot.number,
+            into=target,
+            target_bytes=target_size,
+            compression=compression,
+            limits=within,
+            engine=engine,
+        )
+    seconds = time.perf_counter() - began
+    changed = target or version
+    if not as_json:
+        _print(report, seconds)
+    checked = None
+    if report.snapshot is not None and not no_check:
+        checked = check_snapshot(changed, report.snapshot, limits=within, workers=workers)
+    if as_json:
+        click.echo(json.dumps(_as_dict(report, changed, checked, seconds)))
+    else:
+        _print_outcome(report, checked)
+    raise SystemExit(0 if checked is None or checked.ok else 1)
+
+
+def _one_version(arguments: tuple[str, ...]) -> Reference:
+    """The version to rebuild; a usage error where files are meant."""
+    first = arguments[0]
+    file = not looks_like_reference(first) and (Path(first).exists() or glob.has_magic(first))
+    if len(arguments) > 1 or file:
+        raise UsageError(
+            "no output given",
+            code="missing-option",
+            hint="pass `--output OUT` for files, or name a single version",
+        )
+    return parse_reference(first)
+
+
+def _refuse_left_behind(version: StoredVersion, snapshot: StoredSnapshot) -> None:
+    """Refuse to rebuild in place what the newest snapshot no longer holds."""
+    newest = version.newest()
+    if not {shard.name for shard in snapshot.shards} <= {shard.name for shard in newest.shards}:
+        raise UsageError(
+            f"{newest} no longer contains all of {snapshot}",
+            code="stale-snapshot",
+            hint=Hint.of(
+                "run ", Command.of("rebuild", f"{version.name}@newest"), " or add `--into VERSION`"
+            ),
+            version=version.name,
+            snapshot=snapshot.number,
+        )
+
+
+def _as_dict(
+    report: RebuildReport, changed: StoredVersion, checked: Checked | None, seconds: float
+) -> dict[str, Any]:
+    after = None if report.snapshot is None else changed.snapshot(report.snapshot)
+    return {
+        "ok": checked is None or checked.ok,
+        "version": report.version,
+        "source": snapshot_json(report.source),
+        "created": report.created,
+        "entry": report.entry and report.entry.number,
+        "snapshot": after and snapshot_json(after),
+        "read_shards": report.read,
+        "records": report.records,
+        "bytes": report.bytes,
+        "shards": [shard.to_json() for shard in report.made],
+        "seconds": round(seconds, 6),
+        "check": None if checked is None else checked_json(checked),
+        "published": after is not None and after.published,
+    }
+
+
+def _print(report: RebuildReport, seconds: float) -> None:
+    source = report.source
+    if report.created:
+        click.echo(f"created {report.version}, with the schema of {source.version}")
+    if report.entry is None:
+        same = "its shards are" if report.version == source.version else f"{report.version} is"
+        click.echo(f"{source}: nothing to do, {same} as asked already")
+        return
+    made = f"{report.version}@{report.snapshot}"
+    if not report.made:
+        click.echo(f"{made}: follows {source}, and nothing had to be copied")
+        return
+    click.echo(
+        f"{made}: {counted(report.read, 'shard')} of {source} rebuilt into {len(report.made):,}, "
+        f"{counted(report.records, 'record')}, {human_bytes(report.bytes)}"
+    )
+    click.echo(f"  {rate(report.records, report.bytes, seconds)}")
+
+
+def _print_outcome(report: RebuildReport, checked: Checked | None) -> None:
+    if checked is not None:
+        print_checked(checked)
+        if checked.after.published:
+            click.echo(f"To read it: {next_command('files', report.version)}")
+    elif report.snapshot is not None:
+        made = f"{report.version}@{report.snapshot}"
+        click.echo(f"To check it, and so publish it: {next_command('check', made)}")

@@ -1,0 +1,320 @@
+"""`shardline repair`."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from shardline.cli.errors import UsageError, render_command
+from shardline.cli.executor import drawing_engine
+from shardline.cli.options import (
+    json_option,
+    limit_options,
+    limits,
+    no_check_option,
+    root_option,
+    workers_option,
+)
+from shardline.cli.output import place, shown_source
+from shardline.cli.references import (
+    find_snapshot,
+    next_command,
+    open_root,
+    open_version,
+    parse_version,
+)
+from shardline.cli.snapshot_check import check_snapshot, checked_json, print_checked
+from shardline.hints import Command, Hint
+from shardline.text import counted, escaped, listed
+
+if TYPE_CHECKING:
+    from shardline.cli.snapshot_check import Checked
+    from shardline.log.model import Source
+    from shardline.log.snapshot import StoredSnapshot
+    from shardline.log.version import StoredVersion
+    from shardline.operations.repair import Repaired, RepairReport
+    from shardline.provenance.dependents import Follower
+
+
+@click.command(
+    short_help="Make the damaged shards of a version anew.",
+    epilog="""\b
+Examples:
+  shardline verify digits/v1               is anything damaged?
+  shardline repair digits/v1 --dry-run     what could be done about it?
+  shardline repair digits/v1
+  shardline repair digits/v1 --shard v1.0f3c….tfrecord
+  shardline repair digits/v1 --lossy       give up what cannot be had
+
+The sources must lie where they were when they were appended. Every repair is an entry in the log,
+and the damaged file stays until 'shardline vacuum' takes it.""",
+)
+@click.argument("version", metavar="NAME/VERSION")
+@click.option(
+    "shards",
+    "--shard",
+    multiple=True,
+    metavar="NAME",
+    help="Read only this shard; may be repeated.",
+)
+@click.option(
+    "--lossy",
+    is_flag=True,
+    help="Where not all records can be had again, keep what is intact and give up the rest.",
+)
+@click.option("--dry-run", is_flag=True, help="Only tell what is damaged, and what could be done.")
+@no_check_option
+@workers_option
+@limit_options
+@root_option
+@json_option
+def repair(
+    version: str,
+    *,
+    shards: tuple[str, ...],
+    lossy: bool,
+    dry_run: bool,
+    no_check: bool,
+    workers: int | None,
+    max_record: int,
+    max_unpacked: int,
+    root: str | None,
+    as_json: bool,
+) -> None:
+    """Read every shard of the newest snapshot, and make those anew that are damaged or gone.
+
+    A shard is made anew of the shards that it was rebuilt from, of its source, or of what was
+    rebuilt from it, if these are still there and the same. If not, it is left as it is, and how
+    many records would be lost is told; with --lossy its intact records are kept, and what was
+    damaged goes to quarantine. What extend, combine or migrate made is made anew by these, and
+    the command is told. Then the new snapshot is checked, and so published. Overlays and plans of
+    other versions that lie on what was replaced are named, each with the command that makes it
+    follow.
+
+    Exits with 0 if all is whole again, with 1 if records were lost, or something was left as it
+    is, or the check failed.
+    """
+    from shardline.operations.repair import repair as run
+
+    wanted = parse_version(version)
+    within = limits(max_record, max_unpacked)
+    opened = open_version(open_root(root), wanted)
+    newest = find_snapshot(opened, wanted)
+    names = [_shard_name(newest, name) for name in shards] or None
+    with drawing_engine(workers) as engine:
+        report = run(
+            opened, shards=names, lossy=lossy, dry_run=dry_run, limits=within, engine=engine
+        )
+    copies = _copies(opened, report)
+    if not as_json:
+        _print(report, newest, opened, copies)
+    done = [one for one in report.repaired if one.entry is not None]
+    checked = None
+    if done and not no_check:
+        last = opened.newest().number
+        checked = check_snapshot(opened, last, limits=within, workers=workers)
+    followers = _followers(opened, done)
+    lost = any(one.lost for one in report.repaired)
+    ok = dry_run or (not lost and not report.left and (checked is None or checked.ok))
+    if as_json:
+        told = _as_dict(report, opened, checked, ok=ok)
+        told["followers"] = [
+            {**asdict(one), "command": render_command(one.command)} for one in followers
+        ]
+        click.echo(json.dumps({**told, "copies": [one.snapshot for one in copies]}))
+    elif checked is not None:
+        print_checked(checked)
+    elif done:
+        check = next_command("check", str(opened.newest()))
+        click.echo(f"To check it, and so publish it: {check}")
+    if not as_json:
+        _print_followers([one for one in followers if one not in copies])
+    raise SystemExit(0 if ok else 1)
+
+
+def _followers(version: StoredVersion, done: list[Repaired]) -> list[Follower]:
+    """What stands on the shards that were replaced, or holds copies of what is no longer so."""
+    from shardline.provenance.dependents import followers_of
+
+    replaced = [one.old.name for one in done]
+    changed = [one.old.name for one in done if one.changes]
+    return followers_of(version, replaced, changed) if replaced else []
+
+
+def _copies(version: StoredVersion, report: RepairReport) -> list[Follower]:
+    """What holds copies of records that are lost, or would be."""
+    from shardline.operations.shard_origin import held_by
+    from shardline.provenance.dependents import followers_of
+
+    lost = [name for one in report.repaired if one.lost for name in held_by(version, one.old.name)]
+    return followers_of(version, (), lost) if lost else []
+
+
+def _print_followers(followers: list[Follower]) -> None:
+    for reads, what in (
+        (True, "cannot be read until it follows, which makes only what is new"),
+        (False, "holds copies of the old records; to follow"),
+    ):
+        for one in followers:
+            if one.reads is reads:
+                click.echo(f"{one.snapshot} {what}:\n  {render_command(one.command)}")
+
+
+def _print_copies(copies: list[Follower], version: StoredVersion) -> None:
+    """Tell how to keep what holds copies of lost records, before it is made anew without them."""
+    if not copies:
+        return
+    click.echo(
+        "These hold copies of such records, and may be the only ones to do so. To keep them,"
+    )
+    click.echo("before they are made anew without these records:")
+    tag = f"{version.name.replace('/', '-')}-{version.state.number}"
+    for one in copies:
+        click.echo(f"  {next_command('tag', one.snapshot, tag)}")
+
+
+def _shard_name(newest: StoredSnapshot, told: str) -> str:
+    """The shard that is meant, by its name or as other commands show it."""
+    name = told.rpartition("/")[2]
+    if name not in {shard.name for shard in newest.shards}:
+        raise UsageError(
+            f"{newest}: unknown shard {told!r}",
+            code="shard-not-found",
+            hint=Hint.of("run ", Command.of("verify", newest.version), " to list corrupt shards"),
+            version=newest.version,
+            snapshot=newest.number,
+        )
+    return name
+
+
+def _source(version: StoredVersion, repaired: Repaired) -> Source | None:
+    """The source of a shard, as the log knows it."""
+    from shardline.provenance.log_index import landing_of
+
+    entry, first = landing_of(version, repaired.old)
+    return next((source for source in entry.sources if source.key == first.source), None)
+
+
+def _as_dict(
+    report: RepairReport, version: StoredVersion, checked: Checked | None, *, ok: bool
+) -> dict[str, Any]:
+    return {
+        "ok": ok,
+        "version": report.version,
+        "dry_run": report.dry_run,
+        "read_shards": report.read,
+        "indexes": list(report.indexes),
+        "repaired": [
+            {
+                "shard": one.old.name,
+                "records": one.old.records,
+                "how": one.how,
+                "source": (source := _source(version, one)) and source.to_json(),
+                "made": one.made and one.made.to_json(),
+                "lost_records": one.lost,
+                "again": render_command(one.again) if one.again else None,
+                "quarantine": one.quarantine and place(version, one.quarantine),
+                "entry": one.entry and one.entry.number,
+                "snapshot": one.entry and one.entry.snapshot,
+            }
+            for one in report.repaired
+        ],
+        "check": None if checked is None else checked_json(checked),
+        "published": version.state.published,
+    }
+
+
+def _print(
+    report: RepairReport, newest: StoredSnapshot, version: StoredVersion, copies: list[Follower]
+) -> None:
+    read = counted(report.read, "shard")
+    for name in report.indexes:
+        done = "is wrong" if report.dry_run else "was written again"
+        click.echo(f"{version.shard_name(name)}.index {done}")
+    if not report.repaired:
+        click.echo(f"{newest}: {read} read, none is damaged")
+        if not newest.published:
+            again = next_command("check", str(newest), "--again")
+            click.echo(f"{newest} is not published all the same. To check it: {again}")
+        return
+    for one in report.repaired:
+        _print_one(one, version)
+    click.echo(f"{newest}: {read} read, {len(report.repaired):,} damaged or gone")
+    left = report.left
+    doable = len(left) < len(report.repaired)
+    if report.dry_run or not doable:
+        to_do = f". To do it: {next_command('repair', version.name)}" if doable else ""
+        click.echo(f"Nothing was changed{to_do}")
+    _print_left(left, version)
+    _print_copies(copies, version)
+
+
+def _print_left(left: tuple[Repaired, ...], version: StoredVersion) -> None:
+    """Tell what makes anew what a repair does not, and what it costs to do without."""
+    lost = sum(one.lost for one in left)
+    for command in dict.fromkeys(one.again for one in left if one.again):
+        click.echo("To make anew what was derived, of its inputs as they are published now:")
+        click.echo(f"  {next_command('check', version.name, '--again')}")
+        click.echo(f"  {render_command(command)}")
+    if lost:
+        until = "If that is gone, to" if any(one.again for one in left) else "To"
+        click.echo(f"{until} keep what is intact, and give up {counted(lost, 'record')} for good:")
+        click.echo(f"  {next_command('repair', version.name, '--lossy')}")
+
+
+def _print_one(one: Repaired, version: StoredVersion) -> None:
+    done = one.entry is not None
+    mark = "DAMAGED" if not done else "LOST   " if one.made is None else "MENDED "
+    colour = "green" if done and not one.lost else "red"
+    name = version.shard_name(one.old)
+    click.echo(f"{click.style(mark, fg=colour)} {name}: {counted(one.old.records, 'record')}")
+    found = _source(version, one)
+    source = "its source" if found is None else f"its source {shown_source(found)}"
+    of = {
+        "inputs": "the shards that it was rebuilt from",
+        "source": source,
+        "copies": "what was rebuilt from it",
+    }.get(one.how)
+    where = "" if one.entry is None else f" in {version.name}@{one.entry.snapshot}"
+    if of is not None:
+        click.echo(f"        {'was' if done else 'can be'} made anew of {of}{where}")
+        return
+    made_by = _derived_by(version, one)
+    if made_by:
+        anew = "" if done else ", and makes it anew"
+        click.echo(f"        {made_by}{anew}")
+    elif one.lost:
+        what = source if found else "what it was made of"
+        click.echo(f"        {what} is gone or has changed since")
+    if not done:
+        _print_intact(one)
+        return
+    kept = f"its intact records were kept{where}"
+    if one.made is None:
+        kept = "nothing of it was left" + (f", and{where} it is no more" if where else "")
+    click.echo(f"        {kept}; {counted(one.lost, 'record')} lost")
+    if one.quarantine is not None:
+        click.echo(f"        the damaged bytes are in {escaped(place(version, one.quarantine))}")
+
+
+def _derived_by(version: StoredVersion, one: Repaired) -> str:
+    """Which operation made a shard of which inputs, if it was derived."""
+    from shardline.provenance.commands import is_derived
+    from shardline.provenance.log_index import landing_of
+
+    if not is_derived(version, one.old):
+        return ""
+    entry, _ = landing_of(version, one.old)
+    return f"{entry.operation} made it of {listed(f'{i.shown}@{i.snapshot}' for i in entry.inputs)}"
+
+
+def _print_intact(one: Repaired) -> None:
+    """Tell what is intact of a shard that was left as it is."""
+    if one.lost == one.old.records:
+        click.echo("        nothing of it is left")
+    elif one.old.base is None and not one.old.virtual:
+        intact = counted(one.old.records - one.lost, "record")
+        click.echo(f"        {intact} of it can be kept; {one.lost:,} would be lost")

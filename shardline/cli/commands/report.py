@@ -1,0 +1,90 @@
+"""`shardline report`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+
+from shardline.cli.errors import UsageError, render_hint
+from shardline.cli.options import json_option, root_option
+from shardline.cli.output_file import refuse_in_root, refuse_no_file
+from shardline.cli.references import chosen_versions, open_root
+from shardline.hints import Hint
+from shardline.text import counted, escaped, human_bytes
+
+_OURS = b"<title>Shardline report</title>"
+_HEAD = 4096
+
+
+@click.command(
+    short_help="Draw the history of datasets on a page.",
+    epilog="""\b
+Examples:
+  shardline report                             every dataset of the root, in report.html
+  shardline report digits -o digits.html
+  shardline report digits/v1 -o digits-v1.html
+
+With NAME or NAME/VERSION the page shows these versions, all that they are made of and all that is
+made of them.
+
+The page is one file without anything from elsewhere: it can be sent, kept and printed. Only logs
+are read for it, no shard. It tells what they say and proves nothing: 'shardline audit' does.""",
+)
+@click.argument("name", metavar="[NAME[/VERSION]]", required=False)
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    default="report.html",
+    show_default=True,
+    help="The file to write; an earlier page is replaced.",
+)
+@root_option
+@json_option
+def report(name: str | None, *, output: Path, root: str | None, as_json: bool) -> None:
+    """Draw the history of datasets on a page, to look at in a browser and to print.
+
+    It shows how the versions are made of each other, and of each one its snapshots, who made them
+    of what, what checks said, its size over time, and where its fields come from. Exits with 1 if a
+    log is damaged: the page shows what can be read of it.
+    """
+    from shardline.lineage.page.report_page import page_data, write_document
+    from shardline.log.version import utc_now
+    from shardline.provenance.catalog import Catalog
+
+    refuse_other_file(output)
+    refuse_in_root(output, root)
+    catalog = Catalog(open_root(root))
+    names = None if name is None else chosen_versions(catalog.store, catalog.names(), name)
+    page = page_data(catalog, names=names, now=utc_now())
+    write_document(page, output)
+    damaged = [one for one in page.versions if one.problem]
+    size = output.stat().st_size
+    if as_json:
+        told = {"ok": not damaged, "root": page.root, "page": str(output), "size": size}
+        problems = [{"version": one.name, "error": one.problem} for one in damaged]
+        click.echo(json.dumps({**told, **page.counts, "damaged": problems}))
+    else:
+        versions, snapshots = (page.counts[what] for what in ("versions", "snapshots"))
+        what = f"{counted(versions, 'version')}, {counted(snapshots, 'snapshot')}"
+        click.echo(f"{escaped(str(output))}: {what}, {human_bytes(size)}")
+        for one in damaged:
+            click.echo(f"  {escaped(one.problem)}")
+            click.echo(f"  hint: {render_hint(Hint.run('verify', one.name))}")
+    raise SystemExit(1 if damaged else 0)
+
+
+def refuse_other_file(output: Path) -> None:
+    """Refuse to replace what is no page of ours."""
+    refuse_no_file(output)
+    if output.exists():
+        with output.open("rb") as file:
+            if _OURS not in file.read(_HEAD):
+                raise UsageError(
+                    f"{output} exists already and is not a report",
+                    code="file-exists",
+                    hint="choose another name or delete the file",
+                    path=output,
+                )

@@ -1,0 +1,110 @@
+"""`shardline restore`."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from shardline.cli.comparison import print_amounts
+from shardline.cli.errors import UsageError
+from shardline.cli.options import json_option, root_option
+from shardline.cli.output import diff_json
+from shardline.cli.references import (
+    find_snapshot,
+    next_command,
+    open_root,
+    open_version,
+    parse_reference,
+)
+from shardline.hints import Command, Hint
+
+if TYPE_CHECKING:
+    from shardline.operations.restore import RestoreReport
+
+
+@click.command(
+    short_help="Make an old snapshot the newest again.",
+    epilog="""\b
+Examples:
+  shardline restore digits/v1@3 --dry-run
+  shardline restore digits/v1@3
+  shardline restore digits/v1@published
+
+SNAPSHOT is a number, a tag, 'published' or a time (UTC).
+
+What was rolled back stays readable under its number, and its sources do not land again by
+themselves. Exits with 2 if someone else committed meanwhile or vacuum took a shard: nothing is
+changed then.""",
+)
+@click.argument("reference", metavar="NAME/VERSION@SNAPSHOT")
+@click.option("--dry-run", is_flag=True, help="Only tell what would change.")
+@root_option
+@json_option
+def restore(reference: str, *, dry_run: bool, root: str | None, as_json: bool) -> None:
+    """Make an old snapshot the newest again, as a new snapshot.
+
+    Nothing is copied and nothing deleted: one entry in the log. What checks found out about the
+    old snapshot holds for the new one, so it is published at once if the old one was good.
+    """
+    from shardline.operations.restore import restore_version
+
+    wanted = parse_reference(reference)
+    if wanted.snapshot is None:
+        raise UsageError(
+            f"{wanted.version}: missing snapshot to restore",
+            code="missing-snapshot",
+            hint=Hint.of(
+                f"write `{wanted.version}@3`, or list the snapshots: run ",
+                Command.of("log", wanted.version),
+            ),
+            version=wanted.version,
+        )
+    version = open_version(open_root(root), wanted)
+    number = find_snapshot(version, wanted).number
+    report = restore_version(version, str(number), dry_run=dry_run)
+    if as_json:
+        click.echo(json.dumps(_as_dict(report)))
+    else:
+        _print(report)
+
+
+def _as_dict(report: RestoreReport) -> dict[str, Any]:
+    entry = report.entry
+    return {
+        "ok": True,
+        "version": report.restored.version,
+        "dry_run": report.dry_run,
+        "restored": report.restored.number,
+        "snapshot": entry and entry.snapshot,
+        "entry": entry and entry.number,
+        "published": report.published,
+        "diff": diff_json(report.diff),
+    }
+
+
+def _print(report: RestoreReport) -> None:
+    restored, entry = report.restored, report.entry
+    if entry is None:
+        click.echo(f"{restored} holds what the newest snapshot holds: nothing to do")
+        return
+    made = f"{restored.version}@{entry.snapshot}"
+    click.echo(f"{restored} {'would be' if report.dry_run else 'is'} the newest again, as {made}")
+    if restored.rejected:
+        click.echo(f"  snapshot {restored.number} had been rejected: this lifts the rejection")
+    print_amounts(report.diff)
+    click.echo(_outcome(report, made))
+    if report.dry_run:
+        command = next_command("restore", f"{restored.version}@{restored.number}")
+        click.echo(f"Nothing was changed. To do it: {command}")
+    elif not report.published:
+        click.echo(f"To check it: {next_command('check', made)}")
+
+
+def _outcome(report: RestoreReport, made: str) -> str:
+    if report.published:
+        will = "would be" if report.dry_run else "is"
+        return f"{made} {will} published at once: its checks passed before"
+    will = "would not be" if report.dry_run else "is not"
+    return f"{made} {will} published: a check has not passed on it"

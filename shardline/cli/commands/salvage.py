@@ -1,0 +1,105 @@
+"""`shardline salvage`."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+
+import click
+
+from shardline.arguments import real_path
+from shardline.cli.errors import UsageError
+from shardline.cli.options import expand_one, json_option, limit_options, limits
+from shardline.cli.progress import file_progress, run_aside, stoppable
+from shardline.text import counted, escaped, human_bytes
+
+_SHOWN_GAPS = 20
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  shardline salvage broken.tfrecord saved.tfrecord
+  shardline salvage broken.tfrecord saved.tfrecord --quarantine damaged.jsonl
+  shardline salvage broken.gz saved.tfrecord --compression none""",
+)
+@click.argument("source", metavar="IN")
+@click.argument("out", metavar="OUT", type=click.Path(path_type=Path))
+@click.option(
+    "--quarantine",
+    type=click.Path(path_type=Path),
+    help="Write the damaged bytes to this new file, as JSON lines with base64.",
+)
+@click.option(
+    "--compression",
+    type=click.Choice(["none", "gzip", "zlib"]),
+    help="How to pack OUT.  [default: as IN]",
+)
+@limit_options
+@json_option
+def salvage(
+    source: str,
+    out: Path,
+    *,
+    quarantine: Path | None,
+    compression: str | None,
+    max_record: int,
+    max_unpacked: int,
+    as_json: bool,
+) -> None:
+    """Copy every intact record of a damaged file to a new one.
+
+    Records are kept byte for byte and in order; only those whose two checksums both match. IN is
+    never changed and OUT never overwritten. Of a damaged GZIP or ZLIB file, what comes before the
+    damage is kept, and of GZIP every later member that can be unpacked.
+
+    Exits with 0 when OUT is written, and tells what was lost; with 1 when there was nothing to
+    keep.
+    """
+    from shardline.execution.executor import Cancellation
+    from shardline.operations.salvage import salvage as run
+
+    path = expand_one(source)
+    if quarantine is not None and real_path(quarantine) == real_path(out):
+        raise UsageError(
+            "OUT and --quarantine name the same file", code="conflicting-options", path=out
+        )
+    cancellation = Cancellation()
+    with file_progress("salvaging", [path]) as progress:
+        work = partial(
+            run,
+            path,
+            out,
+            compression=compression,
+            quarantine=quarantine,
+            limits=limits(max_record, max_unpacked),
+            progress=partial(stoppable(progress, cancellation), path),
+        )
+        report = run_aside(work, cancellation)
+    if as_json:
+        told = {
+            "ok": True,
+            "recovered": report.recovered,
+            "lost_bytes": report.lost_bytes,
+            "gaps": [asdict(gap) for gap in report.gaps],
+            "file": str(path),
+            "out": str(out),
+            "compression": report.compression.value,
+        }
+        click.echo(json.dumps(told))
+        return
+    click.echo(f"recovered {counted(report.recovered, 'record')} into {escaped(str(out))}")
+    if not report.gaps:
+        click.echo("the file was not damaged; nothing was lost")
+        return
+    spots = counted(len(report.gaps), "damaged span")
+    click.echo(f"lost {human_bytes(report.lost_bytes)} in {spots}:")
+    for gap in report.gaps[:_SHOWN_GAPS]:
+        side = "packed " if gap.packed else ""
+        click.echo(f"  {side}offset {gap.offset}, {gap.bytes} bytes: {gap.kind}: {gap.detail}")
+    if len(report.gaps) > _SHOWN_GAPS:
+        click.echo(f"  … and {len(report.gaps) - _SHOWN_GAPS} more; --json lists all")
+    if quarantine is not None:
+        click.echo(f"the damaged bytes are in {escaped(str(quarantine))}")

@@ -1,0 +1,299 @@
+"""`shardline schema` of a version, and of sources that are to become one."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from shardline.cli.errors import UsageError
+from shardline.cli.options import json_option, limit_options, limits, root_option, workers_option
+from shardline.cli.output import plain_console, plain_table, with_skipped
+from shardline.cli.progress import at_work, file_progress
+from shardline.cli.references import (
+    files_or_versions,
+    looks_like_reference,
+    open_root,
+    open_version,
+    parse_version,
+)
+from shardline.cli.schema_file import declaration
+from shardline.cli.source_arguments import find_sources, format_by_name, format_option
+from shardline.schema.tf_spec import spec_text
+from shardline.text import counted, escaped, float32_json
+
+if TYPE_CHECKING:
+    from shardline.schema.inference import FeatureSchema, FileSchema, SchemaReport
+    from shardline.schema.schema import Feature, Schema
+    from shardline.tfrecord import Limits
+
+
+def is_version(argument: str, root: str | None) -> bool:
+    """Whether a version is meant: nothing is there of that name, and there is a root."""
+    return bool(root) and looks_like_reference(argument) and not Path(argument).exists()
+
+
+def show_declared(
+    argument: str, root: str | None, *, spec: bool, declare: bool, as_json: bool
+) -> None:
+    """Tell the schema of a version."""
+    wanted = parse_version(argument)
+    schema = open_version(open_root(root), wanted).schema
+    if as_json:
+        told = {
+            "ok": True,
+            "version": wanted.version,
+            "schema": schema.to_json(),
+            "fingerprint": schema.fingerprint,
+            "spec": spec_text(schema),
+        }
+        click.echo(json.dumps(told))
+    elif declare:
+        click.echo(declaration(schema), nl=False)
+    elif spec:
+        click.echo("import tensorflow as tf\n\n" + spec_text(schema), nl=False)
+    else:
+        _print(wanted.version, schema)
+
+
+def declare_sources(
+    arguments: tuple[str, ...], format_: str | None, limits: Limits, *, as_json: bool
+) -> None:
+    """Tell the schema that an append of these sources would give a new version."""
+    from shardline.errors import SchemaMismatchError
+    from shardline.sources import as_source, infer_schema_of
+
+    found = find_sources(arguments, format_)
+    sources = [as_source(one, format=format_, limits=limits) for one in found]  # type: ignore[arg-type] # one of its choices
+    with at_work("finding the schema"):
+        try:
+            schema = infer_schema_of(sources)
+        except SchemaMismatchError as error:
+            if error.code not in {"inexact-number", "number-too-large"}:
+                raise
+            # What is declared is edited: the user decides which features may be rounded.
+            schema = infer_schema_of(sources, allow_rounding=True)
+            click.echo(f"warning: {escaped(error.message)}", err=True)
+    if not schema.features and schema.payload != "opaque":
+        raise SchemaMismatchError(f"nothing in {found[0]} tells a schema: it holds no values")
+    if as_json:
+        click.echo(json.dumps(with_skipped({"ok": True, "schema": schema.to_json()})))
+    else:
+        click.echo(declaration(schema), nl=False)
+
+
+def _print(version: str, schema: Schema) -> None:
+    click.echo(f"{version}: {schema.payload} records, {counted(len(schema.features), 'feature')}")
+    if schema.doc:
+        click.echo(escaped(schema.doc))
+    if not schema.features:
+        return
+    told = [_row(feature) for feature in schema.features]
+    headings = [name for name in told[0] if any(row[name] for row in told)]
+    table = plain_table(*headings, wide=headings[-1])
+    for row in told:
+        table.add_row(*(row[name] for name in headings))
+    plain_console().print(table)
+    click.echo("\n" + spec_text(schema), nl=False)
+
+
+def _row(feature: Feature) -> dict[str, str]:
+    inner = ", ".join("?" if size is None else str(size) for size in feature.shape)
+    presence = ["required" if feature.required else "optional"]
+    presence += ["per step"] if feature.sequence else []
+    presence += ["may be NaN"] if feature.nan else []
+    return {
+        "feature": escaped(feature.name),
+        "kind": feature.kind,
+        "shape": f"[{inner}]",
+        "presence": ", ".join(presence),
+        "meaning": "" if feature.meaning is None else escaped(str(feature.meaning)),
+        "doc": escaped(feature.doc),
+    }
+
+
+@click.command(
+    short_help="Tell which features the records have.",
+    epilog="""\b
+Examples:
+  shardline schema train.tfrecord
+  shardline schema 'train-*' --json
+  shardline schema train.tfrecord --spec >> input_pipeline.py
+  shardline schema digits/v1                the schema of a version
+\b
+  shardline schema monday.csv --declare > digits.json
+  shardline append digits/v1 monday.csv --schema digits.json""",
+)
+@click.argument("arguments", nargs=-1, required=True, metavar="FILE...|NAME/VERSION")
+@click.option("--spec", is_flag=True, help="Print only the tf.io feature spec, ready to paste.")
+@click.option(
+    "--declare",
+    is_flag=True,
+    help="Print only the schema that 'append' would give a new version, as JSON to edit and use "
+    "with --schema. Also of JSON lines, CSV, Parquet, Arrow, and folders.",
+)
+@format_option("the files are, with --declare")
+@workers_option
+@limit_options
+@root_option
+@json_option
+def schema(
+    arguments: tuple[str, ...],
+    *,
+    spec: bool,
+    declare: bool,
+    format_: str | None,
+    workers: int | None,
+    max_record: int,
+    max_unpacked: int,
+    root: str | None,
+    as_json: bool,
+) -> None:
+    """Tell which features the records have: of TFRecord files from all their records.
+
+    Shows each feature's kind, shape ([] one value, [8] eight, [?] any number), how many records
+    have it, and the range of its values; and where several files differ, feature by feature. Of a
+    version, shows the schema that its records are held to.
+
+    Exits with 1 if a file is damaged, a record is no Example, or a feature has two kinds.
+    """
+    from shardline.schema.inference import feature_spec, infer_schema
+
+    if spec and declare:
+        raise UsageError("--spec and --declare exclude each other", code="conflicting-options")
+    if format_ is not None and not declare:
+        raise UsageError(
+            "--format requires --declare",
+            code="missing-option",
+            hint="add `--declare`: otherwise, files are read as TFRecord",
+        )
+    within = limits(max_record, max_unpacked)
+    if len(arguments) == 1 and is_version(arguments[0], root):
+        show_declared(arguments[0], root, spec=spec, declare=declare, as_json=as_json)
+        return
+    if declare:
+        declare_sources(arguments, format_, within, as_json=as_json)
+        return
+    paths, references = files_or_versions(arguments, root)
+    if references:
+        raise UsageError(
+            f"{references[0]}: expected a version alone",
+            code="too-many-arguments",
+            hint="name a single version, without files",
+            version=references[0].version,
+        )
+    _refuse_other_formats(paths)
+    with file_progress("reading", paths) as progress:
+        report = infer_schema(paths, limits=within, workers=workers, progress=progress)
+    ok = all(len(feature.kinds) < 2 for feature in report.merged.features)
+    if as_json:
+        payload = _as_dict(report, feature_spec(report.merged), ok=ok)
+        click.echo(json.dumps(with_skipped(payload)))
+    elif spec:
+        click.echo("import tensorflow as tf\n\n" + feature_spec(report.merged), nl=False)
+    else:
+        _print_schema(report, feature_spec(report.merged))
+    raise SystemExit(0 if ok else 1)
+
+
+def _refuse_other_formats(paths: list[Path]) -> None:
+    """Refuse what is no TFRecord file by its name: it would only seem to be damaged."""
+    for path in paths:
+        told = format_by_name(path)
+        if told not in {None, "tfrecord"}:
+            raise UsageError(
+                f"{path}: expected a TFRecord file, got {told}",
+                code="unexpected-format",
+                hint="add `--declare` to show the schema that append infers",
+                path=path,
+            )
+
+
+def _as_dict(report: SchemaReport, spec: str, *, ok: bool) -> dict[str, Any]:
+    return {
+        "ok": ok,
+        "records": report.merged.records,
+        "features": _features(report.merged),
+        "files": [
+            {"file": file.file, "records": file.records, "features": _features(file)}
+            for file in report.files
+        ],
+        "differences": [asdict(difference) for difference in report.differences],
+        "spec": spec,
+    }
+
+
+def _features(schema: FileSchema) -> list[dict[str, Any]]:
+    return [
+        {
+            "name": feature.name,
+            "sequence": feature.sequence,
+            "kind": feature.kind,
+            "kinds": feature.kinds,
+            "shape": feature.shape,
+            "fixed": feature.length is not None,
+            "length": feature.length,
+            "lengths": feature.lengths,
+            "steps": feature.steps,
+            "required": feature.required,
+            "present": feature.present,
+            "min": _bound(feature.low),
+            "max": _bound(feature.high),
+            "nans": feature.nans,
+            "bytes": feature.sizes,
+            "utf8": feature.utf8 if "bytes" in feature.kinds else None,
+        }
+        for feature in schema.features
+    ]
+
+
+def _bound(value: float | None) -> float | str | None:
+    """Return the smallest or largest value of a feature for JSON."""
+    return float32_json(value) if isinstance(value, float) else value
+
+
+def _print_schema(report: SchemaReport, spec: str) -> None:
+    from rich.table import Table
+
+    console = plain_console()
+    files, records = counted(len(report.files), "file"), counted(report.merged.records, "record")
+    table = Table(title=f"{records} in {files}", title_justify="left")
+    for heading in ("feature", "kind", "shape", "present", "values"):
+        table.add_column(heading, overflow="fold")
+    for feature in report.merged.features:
+        name = escaped(feature.name) + (" (list)" if feature.sequence else "")
+        table.add_row(name, feature.kind, feature.shape, _presence(feature), _values(feature))
+    console.print(table)
+    if report.differences:
+        console.print("The files differ:")
+        for difference in report.differences:
+            console.print(f"  {escaped(difference.name)}: {', '.join(difference.what)}")
+            for file, told in difference.files.items():
+                console.print(f"    {escaped(file)}: {escaped(told)}")
+    elif len(report.files) > 1:
+        console.print("All files have the same features.")
+    click.echo("\n" + spec, nl=False)
+
+
+def _presence(feature: FeatureSchema) -> str:
+    if feature.required:
+        return "always"
+    return f"{feature.present:,} of {feature.records:,}"
+
+
+def _values(feature: FeatureSchema) -> str:
+    parts = []
+    if feature.low is not None and feature.high is not None:
+        parts.append(f"{_bound(feature.low)} to {_bound(feature.high)}")
+    if feature.nans:
+        parts.append(counted(feature.nans, "NaN"))
+    if feature.sizes is not None:
+        least, most = feature.sizes
+        size = f"{least} bytes" if least == most else f"{least} to {most} bytes"
+        parts.append(f"{size}, {'text' if feature.utf8 else 'binary'}")
+    if feature.length is None and feature.lengths is not None:
+        parts.append(f"{feature.lengths[0]} to {feature.lengths[1]} values")
+    return "; ".join(parts)

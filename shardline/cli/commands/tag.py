@@ -1,0 +1,130 @@
+"""`shardline tag`."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import click
+
+from shardline.cli.errors import UsageError
+from shardline.cli.options import json_option, root_option
+from shardline.cli.output import plain_console, plain_table, snapshot_json
+from shardline.cli.references import (
+    find_snapshot,
+    next_command,
+    open_root,
+    open_version,
+    parse_reference,
+    parse_version,
+)
+from shardline.hints import Command, Hint
+from shardline.text import escaped, human_bytes, when
+
+if TYPE_CHECKING:
+    from shardline.cli.references import Reference
+    from shardline.log.version import StoredVersion
+
+
+@click.command(
+    short_help="Give snapshots names, and keep them.",
+    epilog="""\b
+Examples:
+  shardline tag digits/v1                list the tags
+  shardline tag digits/v1@7 train-1      let train-1 name snapshot 7
+  shardline tag digits/v1 train-1        ... or the newest snapshot
+  shardline diff digits/v1@train-1       use it wherever a snapshot is named
+  shardline tag digits/v1 --delete train-1
+
+SNAPSHOT is a number, a tag, 'published', 'newest' (the default) or a time (UTC).""",
+)
+@click.argument("reference", metavar="NAME/VERSION[@SNAPSHOT]")
+@click.argument("name", metavar="[TAG]", required=False)
+@click.option("--delete", metavar="TAG", help="Take this tag away.")
+@root_option
+@json_option
+def tag(
+    reference: str, name: str | None, *, delete: str | None, root: str | None, as_json: bool
+) -> None:
+    """List the tags of a version, set one, or delete one.
+
+    A tag names one snapshot, and vacuum keeps what has a tag. Setting a tag that names another
+    snapshot moves it; the log remembers both.
+    """
+    if name is not None and delete is not None:
+        raise UsageError("TAG and --delete exclude each other", code="conflicting-options")
+    wanted = parse_version(reference) if delete is not None else parse_reference(reference)
+    if name is None and delete is None and wanted.snapshot is not None:
+        raise UsageError(
+            f"{wanted}: missing tag name",
+            code="missing-argument",
+            hint=Hint.of(
+                "run ",
+                Command.of("tag", str(wanted), "TAG"),
+                f", or leave out `@{wanted.snapshot}` to list tags",
+            ),
+            version=wanted.version,
+        )
+    version = open_version(open_root(root), wanted)
+    if delete is not None:
+        _delete(version, delete, as_json=as_json)
+    elif name is not None:
+        _set(version, wanted, name, as_json=as_json)
+    else:
+        _list(version, as_json=as_json)
+
+
+def _list(version: StoredVersion, *, as_json: bool) -> None:
+    tags = {name: version.tagged(name) for name in sorted(version.state.tags)}
+    if as_json:
+        told = [{"tag": name, **snapshot_json(snapshot)} for name, snapshot in tags.items()]
+        click.echo(json.dumps({"ok": True, "version": version.name, "tags": told}))
+        return
+    if not tags:
+        example = next_command("tag", f"{version.name}@published", "TAG")
+        click.echo(f"{version.name} has no tags. To set one: {example}")
+        return
+    table = plain_table(
+        *("tag", "snapshot", "made (UTC)", "records", "bytes", "published"),
+        right=("snapshot", "records", "bytes"),
+        wide="tag",
+    )
+    for name, snapshot in tags.items():
+        table.add_row(
+            escaped(name),
+            f"{snapshot.number}",
+            when(snapshot.time),
+            f"{snapshot.records:,}",
+            human_bytes(snapshot.bytes),
+            "yes" if snapshot.published else "rejected" if snapshot.rejected else "no",
+        )
+    plain_console().print(table)
+
+
+def _set(version: StoredVersion, wanted: Reference, name: str, *, as_json: bool) -> None:
+    snapshot = find_snapshot(version, wanted)
+    before = version.state.tags.get(name)
+    entry = version.tag(name, snapshot.number)
+    old = before and before.snapshot
+    if as_json:
+        told = {"tag": name, "snapshot": snapshot.number, "before": old}
+        click.echo(json.dumps({"ok": True, "version": version.name, **told}))
+    elif entry is None:
+        click.echo(f"{escaped(name)} names {snapshot} already: nothing to do")
+    else:
+        moved = f"; it named snapshot {old} before" if old else ""
+        click.echo(f"{escaped(name)} now names {snapshot}{moved}")
+
+
+def _delete(version: StoredVersion, name: str, *, as_json: bool) -> None:
+    before = version.state.tags.get(name)
+    version.tag(name, None)
+    old = before and before.snapshot
+    if as_json:
+        told = {"tag": name, "snapshot": None, "before": old}
+        click.echo(json.dumps({"ok": True, "version": version.name, **told}))
+    else:
+        click.echo(
+            f"deleted the tag {escaped(name)} of {version.name}; it named snapshot {old}, which "
+            "vacuum keeps no longer on its account"
+        )

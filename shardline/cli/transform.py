@@ -1,0 +1,538 @@
+"""What `shardline extend` and `shardline migrate` share: where from, where to, and how."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from shardline.cli.comparison import print_change_lines, print_changes
+from shardline.cli.entry_text import used_again
+from shardline.cli.errors import UsageError, reported_as_usage
+from shardline.cli.executor import drawing_engine
+from shardline.cli.options import (
+    Share,
+    expand_one,
+    json_option,
+    limit_options,
+    limits,
+    no_check_option,
+    root_option,
+    workers_option,
+)
+from shardline.cli.output import fields_json, place, snapshot_json, tell_json
+from shardline.cli.progress import at_work, file_progress, run_aside, stoppable
+from shardline.cli.references import (
+    find_snapshot,
+    open_root,
+    open_version,
+    parse_reference,
+    refuse_version_as_file,
+    version_into,
+)
+from shardline.cli.snapshot_check import check_snapshot, checked_json, print_not_done, print_outcome
+from shardline.text import counted, escaped, human_bytes, listed, rate
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import NoReturn
+
+    from shardline.cli.options import Command
+    from shardline.cli.snapshot_check import Checked
+    from shardline.log.snapshot import StoredSnapshot
+    from shardline.log.version import StoredVersion
+    from shardline.operations.transform_files import FileChange
+    from shardline.operations.transform_version import ChangePlan, ChangeReport, ShardChange
+    from shardline.schema.comparison import SchemaDiff
+    from shardline.schema.schema import Schema
+    from shardline.tfrecord import Limits
+    from shardline.udf.transform import Transform
+
+
+def place_options(command: Command) -> Command:
+    """What to read, and where to write."""
+    for option in (
+        click.option("--overwrite", is_flag=True, help="Of a file: replace OUT if it is there."),
+        click.option(
+            "--output",
+            type=click.Path(path_type=Path),
+            metavar="OUT",
+            help="Of a file: write this file.",
+        ),
+        click.option(
+            "--into",
+            metavar="VERSION",
+            help="Of a version: make it the content of this one, which may be new: v2, or "
+            "digits/v2.",
+        ),
+        click.argument("argument", metavar="NAME/VERSION[@SNAPSHOT]|FILE"),
+    ):
+        command = option(command)
+    return command
+
+
+def work_options(command: Command) -> Command:
+    """How to do it."""
+    for option in (
+        json_option,
+        root_option,
+        limit_options,
+        workers_option,
+        no_check_option,
+        click.option(
+            "--dry-run", is_flag=True, help="Only tell what would be done, and how much that is."
+        ),
+        click.option(
+            "--quarantine-share",
+            type=Share(),
+            metavar="SHARE",
+            help="Of a version: let up to this share of the records go to quarantine, as 1% or "
+            "0.01, if what is asked for cannot be made of them.  [default: 0]",
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeOptions:
+    """What was asked for."""
+
+    argument: str
+    into: str | None
+    output: Path | None
+    overwrite: bool
+    compression: str | None
+    quarantine_share: float | None
+    dry_run: bool
+    no_check: bool
+    workers: int | None
+    max_record: int
+    max_unpacked: int
+    root: str | None
+    as_json: bool
+
+    @property
+    def limits(self) -> Limits:
+        """The limits that were asked for."""
+        return limits(self.max_record, self.max_unpacked)
+
+    def writes(self, reads: int) -> int | None:
+        """About how many bytes a rewrite of so many writes, besides new fields; None if unknown."""
+        return reads if self.compression is None else None
+
+    def refuse_mixed(self, **of_versions: object) -> None:
+        """Refuse what is for files where versions are meant, and the other way round.
+
+        `of_versions` are more options that a file has no use for, and what was given to them.
+        """
+        if self.into is None and self.output is None:
+            raise UsageError(
+                "no output given",
+                code="missing-option",
+                hint="pass `--into VERSION` for a version, `--output OUT` for a file",
+            )
+        if self.into is not None and self.output is not None:
+            raise UsageError(
+                "--into and --output exclude each other",
+                code="conflicting-options",
+                hint="pass `--into` for versions, `--output` for files",
+            )
+        if self.into is not None and self.overwrite:
+            raise UsageError(
+                "--overwrite applies to files only",
+                code="option-not-applicable",
+                hint="leave it out: a version is never overwritten",
+            )
+        given = {
+            **of_versions,
+            "quarantine_share": self.quarantine_share,
+            "no_check": self.no_check,
+        }
+        for name, value in given.items():
+            if self.output is not None and value:
+                option = name.replace("_", "-")
+                raise UsageError(
+                    f"--{option} applies to versions only",
+                    code="option-not-applicable",
+                    hint="leave it out, or pass `--into` instead of `--output`",
+                )
+        if self.output is not None:
+            refuse_version_as_file(self.argument)
+
+
+_SHOWN = 10
+_WAYS = {
+    "overlay": ", as an overlay: only the new fields are written",
+    "rewrite": ", rewritten: all fields of every record are written",
+}
+
+
+def refuse_unfit_target(work: ShardChange) -> None:
+    """Refuse a version that cannot become what is planned, before anything is done."""
+    from shardline.operations.derive import refuse_appended, refuse_other_schema
+
+    with reported_as_usage():
+        refuse_other_schema(work.into, work.transform.after)
+    refuse_appended(work.into, work.operation)
+
+
+def plan_json(plan: ChangePlan, work: ShardChange) -> dict[str, Any]:
+    """A plan for machines."""
+    return {
+        "ok": True,
+        "dry_run": True,
+        "version": plan.into,
+        "new": not work.into.exists,
+        "source": snapshot_json(plan.source),
+        "mode": plan.mode,
+        "fields": fields_json(_changes(work)),
+        "schema": plan.schema.to_json(),
+        "compute_shards": plan.compute,
+        "reuse_shards": plan.reuse,
+        "records": plan.records,
+        "read_bytes": plan.reads,
+    }
+
+
+def print_plan(plan: ChangePlan, work: ShardChange, steps: list[str] | None = None) -> None:
+    """A plan for people; a migration is told by its steps first."""
+    new = "" if work.into.exists else ", which is new"
+    click.echo(f"{plan.source} → {plan.into}{new}{_WAYS[plan.mode] if steps is None else ''}")
+    if steps is not None:
+        print_steps(steps)
+    print_changes(_changes(work))
+    shards = f"{counted(plan.compute, 'shard')} to compute, {plan.reuse:,} to use again"
+    size = f"{counted(plan.records, 'record')}, {human_bytes(plan.reads)} to read"
+    click.echo(f"work: {shards}" + (f"; {size}" if plan.compute else ""))
+    _print_unversioned(work)
+
+
+def print_steps(steps: list[str]) -> None:
+    """What a migration does, step by step."""
+    click.echo("steps:")
+    for step in steps:
+        click.echo(f"  {escaped(step)}")
+
+
+def changed_json(
+    report: ChangeReport, work: ShardChange, checked: Checked | None, seconds: float
+) -> dict[str, Any]:
+    """What was done, for machines."""
+    into = work.into
+    after = None if report.snapshot is None else into.snapshot(report.snapshot)
+    return {
+        "ok": checked is None or checked.ok,
+        "dry_run": False,
+        "version": report.version,
+        "source": snapshot_json(report.source),
+        "mode": work.mode,
+        "fields": fields_json(_changes(work)),
+        "created": report.created,
+        "entry": report.entry and report.entry.number,
+        "snapshot": after and snapshot_json(after),
+        "records": report.records,
+        "bytes": report.bytes,
+        "shards": [shard.to_json() for shard in report.made],
+        "reused_shards": len(report.reused),
+        "quarantine": {
+            "rows": report.refused,
+            "files": [place(into, name) for name in report.quarantine],
+        },
+        "seconds": round(seconds, 6),
+        "check": None if checked is None else checked_json(checked),
+        "published": after is not None and after.published,
+    }
+
+
+def print_changed(report: ChangeReport, work: ShardChange, seconds: float) -> None:
+    """What was done, before any check."""
+    source = report.source
+    if report.entry is None:
+        click.echo(f"{report.version} follows {source} already: nothing to do")
+        return
+    if report.created and work.operation == "migrate":
+        click.echo(f"created {report.version}")  # the plan has told its schema
+    elif report.created:
+        click.echo(f"created {report.version}, with the schema of {source.version} but for:")
+        print_change_lines(_changes(work))
+    made = f"{report.version}@{report.snapshot}"
+    reused = used_again(report.found, len(report.reused))
+    if not report.made:
+        again = counted(len(report.reused), "shard")
+        click.echo(f"{made}: follows {source}, and nothing had to be computed: {again} used again")
+    else:
+        click.echo(
+            f"{made}: {counted(len(report.made), 'shard')} computed from {source}{reused}; "
+            f"{counted(report.records, 'record')}, {human_bytes(report.bytes)} written"
+        )
+        click.echo(f"  {rate(report.records, report.bytes, seconds)}")
+        _print_unversioned(work)
+    if report.refused:
+        _print_quarantine(report, work)
+
+
+def _changes(work: ShardChange) -> SchemaDiff:
+    from shardline.schema.comparison import compare
+
+    return compare(work.snapshot.schema, work.transform.after)
+
+
+def _print_unversioned(work: ShardChange) -> None:
+    """Say it where nothing can be used again because a function does not say which it is."""
+    makers = [one.shown for one in work.transform.fields if one.identity() is None]
+    if makers:
+        click.echo(
+            f"  {escaped(listed(makers))} {'has' if len(makers) == 1 else 'have'} no code version, "
+            'so all is computed anew each time: declare one, as in code="1"'
+        )
+
+
+def _print_quarantine(report: ChangeReport, work: ShardChange) -> None:
+    of = report.records + (report.refused if work.mode == "rewrite" else 0)
+    be = "is" if report.refused == 1 else "are"
+    fate = f"{be} {'left out' if work.mode == 'rewrite' else 'without the new fields'}"
+    click.echo(
+        f"{report.refused:,} of {counted(of, 'record')} {fate}, and went to quarantine with the "
+        f"reasons ({report.refused / max(of, 1):.2%}):"
+    )
+    for name in report.quarantine[:_SHOWN]:
+        click.echo(f"  {escaped(place(work.into, name))}")
+    if len(report.quarantine) > _SHOWN:
+        click.echo(f"  … and {len(report.quarantine) - _SHOWN:,} more; --json lists all")
+
+
+def change_version(
+    asked: ChangeOptions,
+    into: str,
+    plan: Callable[[StoredVersion, StoredSnapshot, StoredVersion], ShardChange],
+    steps: list[str] | None = None,
+) -> NoReturn:
+    """Do what `plan` makes of a version, the snapshot that is meant, and the one to go into.
+
+    A migration is told by its `steps`, which are shown before it is done.
+    """
+    wanted = parse_reference(asked.argument)
+    version = open_version(open_root(asked.root), wanted)
+    snapshot = find_snapshot(version, wanted, wanted.readable)
+    target = version_into(version, into)
+    with at_work("planning"), reported_as_usage():
+        work = plan(version, snapshot, target)
+        refuse_unfit_target(work)
+        planned = work.plan() if asked.dry_run or steps is not None else None
+    more: dict[str, Any] = {} if steps is None else {"steps": steps}
+    if planned is not None and not asked.as_json:
+        print_plan(planned, work, steps)
+        _print_writes(_writes(asked, planned, work), planned, work)
+    if planned is not None and asked.dry_run:
+        if asked.as_json:
+            size = _writes(asked, planned, work)
+            tell_json({**plan_json(planned, work), "write_bytes": size, **more})
+        else:
+            print_not_done()
+        raise SystemExit(0)
+    began = time.perf_counter()
+    # What a table is joined by, or a function reads, is looked for when the work begins.
+    with reported_as_usage(), drawing_engine(asked.workers) as engine:
+        report = work.done(engine, None)
+    seconds = time.perf_counter() - began
+    if not asked.as_json:
+        print_changed(report, work, seconds)
+    checked = None
+    if report.snapshot is not None and not asked.no_check:
+        checked = check_snapshot(
+            work.into, report.snapshot, limits=asked.limits, workers=asked.workers
+        )
+    if asked.as_json:
+        tell_json({**changed_json(report, work, checked, seconds), **more})
+    else:
+        print_outcome(work.into, report.snapshot, checked, plain=work.mode == "rewrite")
+    raise SystemExit(0 if checked is None or checked.ok else 1)
+
+
+def _writes(asked: ChangeOptions, plan: ChangePlan, work: ShardChange) -> int | None:
+    """About how many bytes will be written, None if that cannot be told.
+
+    Of a rewrite these are the old fields, of an overlay the new ones, at most.
+    """
+    if plan.mode == "overlay":
+        from shardline.schema.schema import most_record_bytes
+
+        most = most_record_bytes(work.transform.new.features)
+        return None if most is None else asked.writes(most * plan.records)
+    # Pairs that were not written take more than the files that they are made of.
+    virtual = any(shard.virtual for shard in work.snapshot.shards)
+    return None if virtual else asked.writes(plan.reads)
+
+
+def _print_writes(size: int | None, plan: ChangePlan, work: ShardChange) -> None:
+    if plan.mode == "overlay" and plan.compute:
+        told = "the new fields alone" if size is None else f"at most {human_bytes(size)}"
+        click.echo(f"to write: {told}")
+    elif size:
+        new = ", and the new fields" if work.operation == "extend" else ""
+        click.echo(f"to write: about {human_bytes(size)}{new}")
+
+
+def change_loose(
+    asked: ChangeOptions,
+    output: Path,
+    transform: Callable[[Schema], Transform],
+    verb: tuple[str, str],
+    steps: list[str] | None = None,
+) -> None:
+    """Write what `transform` makes of the records of a file, or tell what that would be.
+
+    `verb` is what is being done, and what was. A migration is told by its `steps`, which are shown
+    before it is done.
+    """
+    _Change(asked, output, transform, *verb, steps).run()
+
+
+@dataclass(frozen=True, slots=True)
+class _Change:
+    asked: ChangeOptions
+    output: Path
+    transform: Callable[[Schema], Transform]
+    doing: str
+    done: str
+    steps: list[str] | None
+
+    def run(self) -> None:
+        from shardline.operations.transform_files import nothing_to_change
+        from shardline.udf.transform import refuse_doubling
+
+        path = expand_one(self.asked.argument)
+        self._refuse_output(path)
+        records, schema = self._schema_of(path)
+        with reported_as_usage():
+            transform = self.transform(schema) if records else nothing_to_change()
+            refuse_doubling(transform)
+        if not self.asked.as_json and (self.asked.dry_run or self.steps is not None):
+            self._print_plan(path, transform, records)
+        if self.asked.dry_run:
+            if self.asked.as_json:
+                tell_json(self._plan_json(path, transform, records))
+            else:
+                print_not_done()
+            return
+        began = time.perf_counter()
+        # What a table is joined by, or a function reads, is looked for when the work begins.
+        with reported_as_usage():
+            change = self._change(path, transform)
+        seconds = time.perf_counter() - began
+        if self.asked.as_json:
+            tell_json(self._done_json(change, transform, seconds))
+        else:
+            self._print_done(path, change, seconds)
+
+    def _refuse_output(self, path: Path) -> None:
+        output = self.output
+        if output.is_dir():
+            raise UsageError(
+                f"{output} is a folder", code="output-is-folder", hint="name a file", path=output
+            )
+        if output.exists() and output.samefile(path):
+            raise UsageError(
+                f"{output} is the input file",
+                code="output-is-input",
+                hint="write to another file",
+                path=output,
+            )
+        if output.exists() and not self.asked.overwrite:
+            raise UsageError(
+                f"{output} exists already",
+                code="file-exists",
+                hint="choose another name or add `--overwrite`",
+                path=output,
+            )
+
+    def _schema_of(self, path: Path) -> tuple[int, Schema]:
+        """How many records a file has, and the schema that they suggest."""
+        from shardline.schema.inference import infer_schema, schema_of
+
+        with file_progress("finding the schema", [path]) as progress:
+            report = infer_schema(
+                [path], limits=self.asked.limits, workers=self.asked.workers, progress=progress
+            )
+        return report.merged.records, schema_of(report.merged)
+
+    def _change(self, path: Path, transform: Transform) -> FileChange:
+        from shardline.execution.executor import Cancellation
+        from shardline.operations.transform_files import change_file
+        from shardline.operations.transform_records import MEND, MEND_CAST
+
+        cancellation = Cancellation()
+        with file_progress(self.doing, [path]) as progress:
+            run = partial(
+                change_file,
+                path,
+                self.output,
+                transform,
+                advice=MEND if self.steps is None else MEND_CAST,
+                compression=self.asked.compression,
+                overwrite=self.asked.overwrite,
+                limits=self.asked.limits,
+                workers=self.asked.workers,
+                progress=partial(stoppable(progress, cancellation), path),
+            )
+            return run_aside(run, cancellation)
+
+    def _plan_json(self, path: Path, transform: Transform, records: int) -> dict[str, Any]:
+        return {
+            "ok": True,
+            "dry_run": True,
+            "output": str(self.output),
+            "fields": fields_json(_changes_change_loose(transform)),
+            "schema": transform.after.to_json(),
+            "records": records,
+            "read_bytes": path.stat().st_size,
+            "write_bytes": self.asked.writes(path.stat().st_size),
+        }
+
+    def _print_plan(self, path: Path, transform: Transform, records: int) -> None:
+        click.echo(f"{escaped(str(path))} → {escaped(str(self.output))}")
+        if self.steps is not None:
+            print_steps(self.steps)
+        print_changes(_changes_change_loose(transform))
+        reads = path.stat().st_size
+        click.echo(f"work: {counted(records, 'record')}, {human_bytes(reads)} to read")
+        if (size := self.asked.writes(reads)) is not None:
+            new = "" if self.steps is not None else ", and the new fields"
+            click.echo(f"to write: about {human_bytes(size)}{new}")
+
+    def _done_json(
+        self, change: FileChange, transform: Transform, seconds: float
+    ) -> dict[str, Any]:
+        return {
+            "ok": True,
+            "dry_run": False,
+            "output": str(change.file),
+            "fields": fields_json(_changes_change_loose(transform)),
+            "schema": transform.after.to_json(),
+            "records": change.records,
+            "bytes": change.bytes,
+            "compression": change.compression.value,
+            "seconds": round(seconds, 6),
+        }
+
+    def _print_done(self, path: Path, change: FileChange, seconds: float) -> None:
+        packed = "" if change.compression.value == "none" else f", {change.compression.value}"
+        click.echo(
+            f"{escaped(str(path))} {self.done} into {escaped(str(change.file))}: "
+            f"{counted(change.records, 'record')}, {human_bytes(change.bytes)}{packed}"
+        )
+        if change.records:
+            click.echo(f"  {rate(change.records, change.bytes, seconds)}")
+        else:
+            click.echo(f"  {escaped(str(path))} has no records, so there was nothing to change")
+
+
+def _changes_change_loose(transform: Transform) -> SchemaDiff:
+    from shardline.schema.comparison import compare
+
+    return compare(transform.before, transform.after)

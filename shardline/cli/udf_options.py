@@ -1,0 +1,344 @@
+"""Makers of fields on the command line: `module:object`, or `path/to/file.py:object`."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import os
+import sys
+import sysconfig
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from shardline.cli.errors import UsageError
+from shardline.cli.options import assigned_values
+from shardline.cli.output import keep_stdout
+from shardline.hints import Hint
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from types import ModuleType
+
+    from shardline.cli.options import Command
+    from shardline.udf import Fields
+
+
+_HOW = "write `module:object` or `path/to/file.py:object`"
+_EXAMPLE = """declare the features of a function like this:
+
+  from shardline import Feature, record_fields
+
+  @record_fields(Feature("length", "int64"), reads=["name"], code="1")
+  def length(record):
+      return {"length": len(record["name"])}
+"""
+
+
+def load_makers(options: Iterable[str], option: str = "--fields") -> list[Fields]:
+    """The makers of fields that such options name; a usage error says what is wrong with one."""
+    return [maker for text in options for maker in _makers(text, option)]
+
+
+def load_maker(text: str, option: str) -> Fields:
+    """The one maker of fields that an option names."""
+    makers = _makers(text, option)
+    if len(makers) > 1:
+        raise UsageError(
+            f"{option} {text}: expected a single function, got {len(makers)}",
+            code="invalid-udf",
+            hint="name an element of the list",
+        )
+    return makers[0]
+
+
+def _makers(text: str, option: str) -> list[Fields]:
+    from shardline.udf.declaration import is_maker
+
+    where, colon, name = text.rpartition(":")
+    if not colon or not where or not name:
+        raise UsageError(f"{option} {text}: expected MODULE:OBJECT", code="invalid-udf", hint=_HOW)
+    keep_stdout()
+    module = _loaded(where, f"{option} {text}")
+    try:
+        found = getattr(module, name)
+    except AttributeError:
+        raise UsageError(
+            f"{option} {text}: {where} has no {name!r}",
+            code="udf-not-found",
+            hint=_list_candidates(module),
+        ) from None
+    listed = list(found) if isinstance(found, list | tuple) else [found]
+    if not listed:
+        raise UsageError(f"{option} {text}: empty list", code="invalid-udf", hint=_EXAMPLE)
+    for one in listed:
+        if not is_maker(one):
+            inside = "" if one is found else "element: "
+            raise UsageError(
+                f"{option} {text}: {inside}{_what(one)} does not declare its features",
+                code="invalid-udf",
+                hint=_EXAMPLE,
+            )
+    return listed
+
+
+def _loaded(where: str, what: str) -> ModuleType:
+    # On failures TensorFlow warns on stderr, with values of records. It is set before its import.
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    of_file = where.endswith(".py") or "/" in where
+    try:
+        return _from_file(Path(where)) if of_file else _from_path(where)
+    except UsageError as error:
+        problem = error.problem
+        raise UsageError(
+            f"{what}: {error.message}", code=problem.code, hint=problem.hint, path=problem.path
+        ) from None
+    except (Exception, SystemExit) as error:
+        from shardline.udf.udf_result import in_words
+
+        if isinstance(error, ModuleNotFoundError) and _is_of(error.name, where):
+            raise UsageError(
+                f"{what}: module {error.name!r} not found",
+                code="udf-not-found",
+                hint=Hint.of(f"searched {Path.cwd()} and the installed packages; ", _HOW),
+            ) from None
+        raise UsageError(
+            f"{what}: importing {where} failed{_line(error)}: {in_words(error)}",
+            code="udf-import-failed",
+        ) from error
+
+
+def _from_path(name: str) -> ModuleType:
+    """A module as `python -m` finds it: in the current folder first."""
+    here = str(Path.cwd())
+    if not {here, ""} & set(sys.path[:1]):
+        sys.path.insert(0, here)
+    return importlib.import_module(name)
+
+
+def _from_file(path: Path) -> ModuleType:
+    """A module of a file, wherever that lies; what lies beside it can be imported from it."""
+    import cloudpickle
+
+    if not path.is_file():
+        raise UsageError(
+            f"file not found: {path}",
+            code="file-not-found",
+            hint=f"did you mean {path}.py?"
+            if path.with_name(f"{path.name}.py").is_file()
+            else None,
+            path=path,
+        )
+    whole = path.resolve()
+    # No module that is installed can have this name.
+    name = str(whole)
+    if name in sys.modules:
+        return sys.modules[name]
+    spec = importlib.util.spec_from_file_location(name, whole)
+    if spec is None or spec.loader is None:
+        raise UsageError(
+            f"{path} is not a Python file",
+            code="invalid-udf",
+            hint="rename it to end in `.py`",
+            path=path,
+        )
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    sys.path.insert(0, str(whole.parent))
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
+    # The processes in which a function may run cannot import it by that name.
+    cloudpickle.register_pickle_by_value(module)
+    return module
+
+
+def _is_of(missing: str | None, where: str) -> bool:
+    """Whether the module that is missing is the one that was asked for, or holds it."""
+    return missing is not None and (where == missing or where.startswith(f"{missing}."))
+
+
+def _line(error: BaseException) -> str:
+    """In which line of the user's own files something was raised, as far as can be told."""
+    if isinstance(error, SyntaxError):
+        return ""  # it tells itself
+    ours = str(Path(__file__).parents[1])
+    others = ("<", ours, *(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")))
+    found, trace = "", error.__traceback__
+    while trace is not None:
+        name = trace.tb_frame.f_code.co_filename
+        if not name.startswith(others):
+            found = f" in line {trace.tb_lineno} of {name}"
+        trace = trace.tb_next
+    return found
+
+
+def _list_candidates(module: ModuleType) -> str:
+    """List the objects of a module that declare features, or show how to."""
+    names = sorted(name for name, value in vars(module).items() if _offers(value))
+    return f"choose from {', '.join(names)}" if names else _EXAMPLE
+
+
+def _offers(value: Any) -> bool:  # noqa: ANN401 - whatever stands in a module
+    from shardline.udf.declaration import is_maker
+
+    if isinstance(value, list | tuple) and value:
+        return all(map(is_maker, value))
+    return is_maker(value)
+
+
+def _what(value: object) -> str:
+    """A thing by its kind."""
+    if isinstance(value, type):
+        return f"the class {value.__name__}"
+    if callable(value):
+        return "a plain function"
+    kind = type(value).__name__
+    return f"{'an' if kind[0] in 'aeiou' else 'a'} {kind}"
+
+
+_OF_A_JOIN = {
+    "key": "--key",
+    "table_key": "--table-key",
+    "columns": "--columns",
+    "missing": "--missing",
+    "defaults": "--default",
+    "doubled": "--doubled",
+}
+
+
+def fields_option(command: Command) -> Command:
+    """--fields."""
+    return click.option(
+        "--fields",
+        multiple=True,
+        metavar="MODULE:OBJECT",
+        help="What makes new fields: a declared function, or a list of such, in a module or in "
+        "path/to/file.py; may be repeated.",
+    )(command)
+
+
+def join_options(command: Command) -> Command:
+    """--join and what belongs to it."""
+    for option in (
+        click.option(
+            "--doubled",
+            type=click.Choice(["fail", "first", "last"]),
+            help="Which row counts if TABLE has a key twice.  [default: fail]",
+        ),
+        click.option(
+            "defaults",
+            "--default",
+            multiple=True,
+            metavar="NAME=VALUE",
+            help="The value of a field in records whose key is not in TABLE; one for each field.",
+        ),
+        click.option(
+            "--missing",
+            type=click.Choice(["fail", "absent"]),
+            help="What becomes of records whose key is not in TABLE, without --default: they stop "
+            "it, or have no such field.  [default: fail]",
+        ),
+        click.option(
+            "--columns", metavar="A,B", help="The columns to take.  [default: all but the key]"
+        ),
+        click.option(
+            "--table-key", metavar="COLUMN", help="What the key is called in TABLE, if otherwise."
+        ),
+        click.option(
+            "--key", metavar="FEATURE", help="The feature that tells which row of TABLE it is."
+        ),
+        click.option(
+            "tables",
+            "--join",
+            multiple=True,
+            metavar="TABLE",
+            help="Take new fields from a CSV, JSON lines, Parquet or Arrow file, a path or a URI.",
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+@dataclass(frozen=True, slots=True)
+class FieldOptions:
+    """What was asked for."""
+
+    fields: tuple[str, ...]
+    tables: tuple[str, ...]
+    key: str | None
+    table_key: str | None
+    columns: str | None
+    missing: str | None
+    defaults: tuple[str, ...]
+    doubled: str | None
+
+    def load(self) -> list[Fields]:
+        """The makers of fields, those of functions first; a usage error if there are none."""
+        if not self.fields and not self.tables:
+            raise UsageError(
+                "no features to add",
+                code="missing-option",
+                hint="pass `--fields MODULE:OBJECT`, or `--join TABLE --key FEATURE`",
+            )
+        joins = [self._join()] if self.tables else []
+        if not self.tables:
+            for name, option in _OF_A_JOIN.items():
+                if getattr(self, name):
+                    raise UsageError(
+                        f"{option} requires --join",
+                        code="missing-option",
+                        hint="add `--join TABLE`",
+                    )
+        return [*load_makers(self.fields), *joins]
+
+    def _join(self) -> Fields:
+        from shardline.udf import joined_fields
+
+        if len(self.tables) > 1:
+            raise UsageError(
+                f"--join: expected a single table, got {len(self.tables)}",
+                code="invalid-option-value",
+                hint=Hint.of(
+                    "declare others as `joined_fields('table.csv', key='id')` in a Python file, ",
+                    "and pass them with `--fields`",
+                ),
+            )
+        (table,) = self.tables
+        if self.key is None:
+            raise UsageError(
+                f"--join {table}: missing key", code="missing-option", hint="add `--key FEATURE`"
+            )
+        if "://" not in table and not Path(table).is_file():
+            raise UsageError(f"--join {table}: file not found", code="file-not-found", path=table)
+        if self.defaults and self.missing:
+            raise UsageError(
+                f"--default and --missing {self.missing} exclude each other",
+                code="conflicting-options",
+                hint=f"`--default` is for records whose key is not in {table}",
+            )
+        chosen: dict[str, Any] = {"missing": "default"} if self.defaults else {}
+        chosen |= {"missing": self.missing} if self.missing else {}
+        chosen |= {"doubled": self.doubled} if self.doubled else {}
+        return joined_fields(
+            table,
+            self.key,
+            features=None if self.columns is None else self._named_columns(self.columns),
+            table_key=self.table_key,
+            defaults=assigned_values(self.defaults, "--default"),
+            **chosen,
+        )
+
+    def _named_columns(self, columns: str) -> list[str]:
+        names = [name.strip() for name in columns.split(",")]
+        if not all(names) or len(set(names)) < len(names):
+            raise UsageError(
+                f"invalid --columns {columns!r}: expected distinct names",
+                code="invalid-option-value",
+                hint="write them like `--columns a,b`",
+            )
+        return names

@@ -1,0 +1,287 @@
+"""A version that follows two others: the pairs of their records."""
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import get_args
+
+import dagster as dg
+from pydantic import Field
+
+from shardline.api import Snapshot, Version
+from shardline.arguments import TARGET_BYTES
+from shardline.dagster.resources import ShardlineResource
+from shardline.dagster.versions.column_schema import column_schema
+from shardline.dagster.versions.declaration import (
+    DeclaredVersion,
+    DryRun,
+    Schemas,
+    VersionPlan,
+    declaring,
+    gate_of,
+    parse_target,
+    refuse_itself,
+)
+from shardline.dagster.versions.declared_udfs import DeclaredMakers, LateMakers, Makers
+from shardline.dagster.versions.derivation import (
+    chosen_input,
+    derived,
+    derived_asset,
+    require_declared,
+)
+from shardline.dagster.versions.metadata import result
+from shardline.dagster.versions.progress import logging_engine
+from shardline.errors import InvalidArgumentError
+from shardline.hints import Hint, Option
+from shardline.operations.combine import (
+    CombineMode,
+    CombinePlan,
+    CombineReport,
+    combine,
+    plan_combine,
+)
+from shardline.operations.transform_version import packing
+from shardline.pairing.combine_spec import How, On, Options, Rule, declare_rule, make_recipe
+from shardline.pairing.pair_features import OnCollision
+from shardline.release import __version__
+from shardline.schema.schema import Schema
+from shardline.text import counted
+from shardline.udf.declaration import Fields, FunctionFields
+
+
+class CombineConfig(dg.Config):
+    """What can be set in the launchpad; all of it may be left out."""
+
+    left_snapshot: int = Field(
+        default=0, ge=0, description="Take this snapshot of the left; 0: the newest published."
+    )
+    right_snapshot: int = Field(
+        default=0, ge=0, description="Take this snapshot of the right; 0: the newest published."
+    )
+
+
+def combined_version(
+    name: str,
+    *,
+    left: str | DeclaredVersion,
+    right: str | DeclaredVersion,
+    on_collision: OnCollision = "refuse",
+    left_prefix: str = "",
+    right_prefix: str = "",
+    on: On = (),
+    how: How = "inner",
+    where: Fields | None = None,
+    fields: Makers | LateMakers = (),
+    limit: int | None = None,
+    sample: int | None = None,
+    seed: int = 0,
+    once: bool = False,
+    mode: CombineMode = "materialized",
+    target_bytes: int | str = TARGET_BYTES,
+    budget_bytes: int | str | None = None,
+    compression: str | None = None,
+    expectations: str | Path | None = None,
+    description: str = "",
+    owners: Sequence[str] = (),
+    tags: Mapping[str, str] | None = None,
+    code_version: str = __version__,
+) -> DeclaredVersion:
+    """Declare a version, `digit_pairs/v1`, of the pairs of what `left` and `right` have published.
+
+    See `shardline.combine` for which pairs there are and what their columns are called. `left` and
+    `right` may be the same: with `once`, each two different records are paired once. `fields` may
+    be a function without arguments that gives them when it runs. With mode "virtual" only a plan is
+    written, by which readers make all pairs. It follows both by itself, and makes the pairs of what
+    is new in them; with `limit` or `sample`, all of them each time. `target_bytes` and
+    `budget_bytes` are numbers, or sizes such as "128MB".
+    """
+    first, second = (one if isinstance(one, str) else one.name for one in (left, right))
+    inputs = tuple(dict.fromkeys((first, second)))
+    refuse_itself(name, inputs)
+    options = Options(
+        on_collision=on_collision,
+        left_prefix=left_prefix,
+        right_prefix=right_prefix,
+        on=on,
+        how=how,
+        where=where,
+        limit=limit,
+        sample=sample,
+        seed=seed,
+        once=once,
+    )
+    with declaring(name):
+        declared = DeclaredMakers.of(fields)
+        _refuse_rule(options, declared, mode)
+        target = parse_target("target_bytes", target_bytes)
+        budget = None if budget_bytes is None else parse_target("budget_bytes", budget_bytes)
+        packing(compression)
+        if once and first != second:
+            raise InvalidArgumentError(
+                f"unordered pairs need the same version on both sides: {first} and {second}",
+                code="conflicting-arguments",
+                hint=Hint.of("name one version for both sides, or leave out ", Option("once")),
+            )
+    gate = gate_of(name, expectations, grows=False)
+
+    def opened(shardline: ShardlineResource, config: CombineConfig, run: str = "") -> _Opened:
+        versions = {one: shardline.version(one, run=run, code=code_version) for one in inputs}
+        left_one = chosen_input(versions[first], config.left_snapshot, "left_snapshot")
+        right_one = (
+            left_one
+            if once and not config.right_snapshot
+            else chosen_input(versions[second], config.right_snapshot, "right_snapshot")
+        )
+        into = shardline.version(name, run=run, code=code_version)
+        return _Opened(versions[first], versions[second], into, left_one, right_one)
+
+    @derived_asset(
+        name,
+        inputs,
+        made_by="combine",
+        description=description or f"Pairs of `{first}` and `{second}`.",
+        owners=owners,
+        tags=tags,
+        code_version=code_version,
+    )
+    def combined(
+        context: dg.AssetExecutionContext, config: CombineConfig, shardline: ShardlineResource
+    ) -> Iterator[dg.MaterializeResult[None]]:
+        work = opened(shardline, config, context.run.run_id)
+        version = work.into
+        rule = Options(**options, fields=declared.settled())
+        require_declared(version, gate)
+        began = time.perf_counter()
+        report = combine(
+            *(work.left, work.right, version),
+            which_left=work.left_snapshot.number,
+            which_right=work.right_snapshot.number,
+            target_bytes=target,
+            mode=mode,
+            compression=compression,
+            budget_bytes=budget,
+            checks=gate.required,
+            engine=logging_engine(context.log),
+            **rule,
+        )
+        _tell_report(context, report)
+        made = derived(version, report, time.perf_counter() - began, context)
+        if made is None:
+            sides = (work.left_snapshot, work.right_snapshot)
+            context.log.info("there is no pair of %s and %s", *sides)
+            return
+        pairs = {"pairs": made.snapshot.records, "computed_pairs": report.records}
+        yield result(version, replace(made, counts={**made.counts, **pairs}))
+
+    def plan(shardline: ShardlineResource, config: CombineConfig) -> VersionPlan:
+        work = opened(shardline, config)
+        return _plan(
+            plan_combine(
+                *(work.left, work.right, work.into),
+                which_left=work.left_snapshot.number,
+                which_right=work.right_snapshot.number,
+                target_bytes=target,
+                mode=mode,
+                compression=compression,
+                **Options(**options, fields=declared.settled()),
+            )
+        )
+
+    def derive_schema(schemas: Schemas) -> Schema | None:
+        sides = (schemas[first], schemas[second])
+        if sides[0] is None or sides[1] is None:
+            return None
+        return _pairs_schema(sides[0], sides[1], options, declared)
+
+    return DeclaredVersion(
+        name,
+        (combined,),
+        gate.definition(),
+        inputs=inputs,
+        suite=gate.suite,
+        dry_run=DryRun(CombineConfig, plan),
+        derive_schema=derive_schema,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Opened:
+    """The versions of a combination, and the snapshots of the inputs to read."""
+
+    left: Version
+    right: Version
+    into: Version
+    left_snapshot: Snapshot
+    right_snapshot: Snapshot
+
+
+def _refuse_rule(options: Options, declared: DeclaredMakers, mode: str) -> None:
+    """Refuse what contradicts itself, as far as it can be told before anything is read."""
+    if mode not in get_args(CombineMode):
+        raise InvalidArgumentError(
+            f"invalid mode {mode!r}: expected {' or '.join(get_args(CombineMode))}",
+            code="invalid-choice",
+        )
+    asked = [name for name in ("on", "where", "limit", "sample") if options.get(name)]
+    asked += ["fields"] if declared.given else []
+    if mode == "virtual" and asked:
+        write = Option("mode", "materialized")
+        raise InvalidArgumentError(
+            f"a virtual combination contains all pairs: it takes no {', '.join(asked)}",
+            code="conflicting-arguments",
+            hint=Hint.of(f"leave out {', '.join(asked)}, or write the pairs with ", write),
+        )
+    _declared_rule(options, declared.functions)
+
+
+def _declared_rule(options: Options, fields: Sequence[Fields]) -> Rule:
+    """Return the rule with these fields, and without a filter that is not a function."""
+    where = options["where"]
+    known = where if isinstance(where, FunctionFields) else None
+    return declare_rule(**Options(**{**options, "where": known}, fields=fields))
+
+
+def _pairs_schema(
+    left: Schema, right: Schema, options: Options, declared: DeclaredMakers
+) -> Schema | None:
+    """Return the schema of the pairs, None if the features of a maker are not known yet."""
+    rule = _declared_rule(options, ())
+    recipe, pairs = make_recipe(rule, left, right)
+    recipe.refuse_same_names()
+    if isinstance(rule.where, FunctionFields):
+        rule.where.validate(pairs)
+    declared.validate(pairs)
+    if declared.declared is None:
+        return None
+    recipe, schema = make_recipe(replace(rule, fields=declared.declared), left, right)
+    recipe.refuse_same_names()
+    return schema
+
+
+def _plan(plan: CombinePlan) -> VersionPlan:
+    compute, reuse = counted(plan.compute, "shard"), counted(plan.reuse, "shard")
+    return VersionPlan(
+        f"{plan.estimate} of {plan.left} and {plan.right} to compute, in {compute}; {reuse} to "
+        "reuse",
+        {
+            "pairs_to_compute": plan.estimate.pairs,
+            "bytes_to_write": plan.estimate.bytes,
+            "at_most": plan.estimate.most,
+            "would_compute": plan.compute,
+            "would_reuse": plan.reuse,
+            "would_drop": plan.drop,
+            "incremental": plan.incremental,
+            "columns": dg.MetadataValue.table_schema(column_schema(plan.schema)),
+        },
+    )
+
+
+def _tell_report(context: dg.AssetExecutionContext, report: CombineReport) -> None:
+    context.log.info(
+        "%s: %s in %s computed, %s reused",
+        report.version,
+        counted(report.records, "pair"),
+        counted(len(report.made), "shard"),
+        counted(len(report.reused), "shard"),
+    )

@@ -1,0 +1,522 @@
+"""Why a shard cannot be recomputed, as data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from shardline import canonical_json as canonical
+from shardline.errors import ShardlineError
+from shardline.hints import Hint, Option
+from shardline.lineage.audit.audited_logs import ShardToRead, all_below, versions_below
+from shardline.lineage.audit.name_audit import steps_of
+from shardline.log.state import State
+from shardline.log.version import Origin
+from shardline.operations.combine_task import (
+    CombineTask,
+    Targets,
+    VirtualTask,
+    make_combined,
+    make_virtual,
+)
+from shardline.operations.extend import extension, settled
+from shardline.operations.migrate import migration
+from shardline.operations.rebuild import Copying
+from shardline.operations.repair_task import RowFilling
+from shardline.operations.shard_origin import input_slices, source_rows
+from shardline.operations.shard_writer import ShardPlan, make_shard, stem_in
+from shardline.operations.transform_version import ChangeTask, make_changed
+from shardline.pairing.combine_spec import make_recipe, make_rule
+from shardline.pairing.coverage import Cover
+from shardline.readers.records import records_of
+from shardline.schema.schema import Feature
+from shardline.tfrecord.compression import Compression
+from shardline.udf import joined_fields
+from shardline.udf.declaration import is_deterministic
+from shardline.udf.transform import Makers
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Iterator, Sequence
+
+    from shardline.canonical_json import Json
+    from shardline.execution.executor import Running
+    from shardline.lineage.audit.audited_logs import AuditedLogs, History
+    from shardline.log.entry import Entry
+    from shardline.log.model import Shard
+    from shardline.operations.shard_writer import Filling
+    from shardline.sidecars.receipt import Receipt
+    from shardline.storage import Store
+    from shardline.tfrecord.reader import Limits
+    from shardline.udf import Fields
+    from shardline.udf.transform import Transform
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """A reason: `code` for scripts, `text` for people, and what to do.
+
+    `version` is the input that the reason is about, and `entry` an entry of its log, if known.
+    """
+
+    code: str
+    text: str
+    hint: Hint | None = None
+    version: str = ""
+    entry: int = 0
+
+    def to_dict(self) -> Json:
+        """Return the reason as JSON."""
+        told: Json = {"code": self.code, "why": self.text}
+        return told if self.hint is None else {**told, "hint": self.hint.to_dict()}
+
+
+class UnmakeableError(Exception):
+    """A shard that cannot be recomputed."""
+
+    def __init__(self, reason: Reason) -> None:
+        super().__init__(reason.text)
+        self.reason = reason
+
+
+_DIGITS = 12
+
+
+def is_table(told: Json) -> bool:
+    """Whether an entry tells of a table that was joined."""
+    return isinstance(told["identity"], dict) and told["identity"].get("maker") == "table"
+
+
+@dataclass(frozen=True, slots=True)
+class Tables:
+    """The tables at hand, by their paths or URIs. How they are joined is told by the entry."""
+
+    paths: Sequence[str] = ()
+    _known: dict[bytes, Fields | None] = field(default_factory=dict)
+
+    def join(self, told: Json) -> Fields | None:
+        """The table that an entry tells of, if it is at hand; each is read once."""
+        key = canonical.encode(told["identity"])
+        if key not in self._known:
+            tried = (_joined(path, told) for path in self.paths)
+            same = (one for one in tried if one and one.identity() == told["identity"])
+            self._known[key] = next(same, None)
+        return self._known[key]
+
+    def lacking(self, told: Json) -> Reason:
+        """Return why the table cannot be joined."""
+        identity: Any = told["identity"]
+        if identity["defaults"]:
+            return Reason(
+                "values-not-recorded",
+                f"the log does not contain the defaults for keys missing from {told['by']}",
+                Hint.of("declare it with joined_fields in a Python file for ", Option("fields")),
+            )
+        like = [path for path in self.paths if _leaf(path) == _leaf(str(told["by"]))]
+        for path in like or (self.paths if len(self.paths) == 1 else ()):
+            return _difference(path, told)
+        return Reason(
+            "table-missing",
+            f"{told['by']} was not given",
+            Hint.of("pass it with ", Option("join")),
+        )
+
+
+def _joined(path: str, told: Json) -> Fields | None:
+    identity: Any = told["identity"]
+    if identity["defaults"]:
+        return None
+    try:
+        made = joined_fields(
+            path,
+            identity["key"],
+            features=[Feature.from_json(one) for one in identity["features"]],
+            table_key=identity["column"],
+            missing=identity["missing"],
+            doubled=identity["doubled"],
+        )
+        return made.settled()
+    except (ShardlineError, OSError, ValueError):
+        return None  # it is another table, whatever is wrong with it
+
+
+def _difference(path: str, told: Json) -> Reason:
+    identity: Any = told["identity"]
+    wanted = str(identity["sha256"])[:_DIGITS]
+    made = _joined(path, told)
+    found = None if made is None else made.identity()
+    if found is None:
+        what = f"does not give the columns of {told['by']} (sha256 {wanted}…)"
+    else:
+        now = str(found["sha256"])[:_DIGITS]
+        what = f"differs from {told['by']} (sha256 {now}…, then {wanted}…)"
+    return Reason(
+        "table-mismatch", f"the table {path} {what}", Hint.of("pass the table as it was then")
+    )
+
+
+def _leaf(path: str) -> str:
+    return path.rpartition("/")[2].removeprefix("table ")
+
+
+_VACUUMED = Reason("vacuumed-input", "vacuum deleted its input")
+_OTHERWISE = Reason("other-writer", "its entry is in the form of another writer")
+_DEFAULTS = Reason("values-not-recorded", "the log does not contain the migration's values")
+_UNTOLD = (AttributeError, KeyError, TypeError, ValueError)
+"""What comes of parameters that are not told as we tell them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Remaking:
+    """Makes shards once more, in a store of their own."""
+
+    logs: AuditedLogs
+    makers: tuple[Fields, ...]
+    limits: Limits
+    tables: Tables
+
+    def obstacle(self, one: ShardToRead) -> Reason | None:
+        """Return why a shard cannot be recomputed, by the logs; None if it can."""
+        try:
+            return self._obstacle(one)
+        except _UNTOLD:
+            return _OTHERWISE
+
+    def _obstacle(self, one: ShardToRead) -> Reason | None:
+        if not one.history.whole:
+            return Reason("corrupt-log", "its own log is corrupt")
+        entry = self._landing(one)
+        if entry is None:
+            return Reason("salvaged-shard", "it was salvaged from a corrupt shard")
+        if entry.operation == "append":
+            batches = {source.key for source in entry.sources if source.batch is not None}
+            if one.row.shard.source is None:
+                return self._lost_inputs(one, entry)  # It is what a replacement left of another.
+            in_memory = one.row.shard.source in batches
+            return Reason("rows-in-memory", "its rows were in memory") if in_memory else None
+        if entry.operation not in _HOW:
+            what = f"{entry.operation} made it, which cannot run again from the log"
+            return Reason("unknown-operation", what)
+        return self._lacking(entry.parameters) or self._lost_inputs(one, entry)
+
+    def _lacking(self, told: Json) -> Reason | None:
+        """Return what is needed besides the shards and was not given; None if nothing is."""
+        if told.get("default"):
+            return _DEFAULTS
+        makers = [*told.get("fields", ()), *_where(told)]
+        random = (one for one in makers if one.get("deterministic") is False)
+        if (maker := next(random, None)) is not None:
+            return Reason("not-deterministic", f"{maker['by']} is declared not deterministic")
+        lacking = (one for one in makers if self._maker(one) is None)
+        if (maker := next(lacking, None)) is not None:
+            if is_table(maker):
+                return self.tables.lacking(maker)
+            return Reason(
+                "udf-missing",
+                f"{maker['by']} was not given",
+                Hint.of("name it with ", Option("fields", _where_it_was(maker))),
+            )
+        return None
+
+    def made(self, one: ShardToRead, scratch: Store, running: Running) -> Receipt:
+        """Make a shard once more; raises UnmakeableError where that turns out to be impossible."""
+        entry = self._landing(one)
+        how = _HOW.get("" if entry is None else entry.operation)
+        if entry is None or how is None:
+            raise UnmakeableError(Reason("origin-not-recorded", "its origin is not recorded"))
+        try:
+            return how(self, _Work(one.history, entry, one.row.shard, scratch, running))
+        except ShardlineError:
+            raise  # many of them are ValueErrors too, and say what is wrong
+        except _UNTOLD:
+            raise UnmakeableError(_OTHERWISE) from None
+
+    def _landing(self, one: ShardToRead) -> Entry | None:
+        """The entry that a shard was first made by, whatever repaired it; None if that is lost."""
+        ledger, number = one.history.ledger, one.row.landed
+        while True:
+            entry = one.history.entry(number)
+            if entry is None or entry.operation != "repair":
+                return entry
+            old = ledger.named.get(str(entry.parameters["shard"]))
+            if entry.parameters["how"] == "salvage" or old is None:
+                return None
+            number = old[-1].landed
+
+    def _lost_inputs(self, one: ShardToRead, entry: Entry) -> Reason | None:
+        """Return why an input of a shard cannot be read any more; None if all can."""
+        ledger = one.history.ledger
+        if not entry.inputs:
+            gone = any(ledger.condemned_in(name) is not None for name in entry.removed)
+            return _VACUUMED if gone else None
+        base = _base_of(entry, one.row.shard)
+        for told in entry.inputs:
+            origin = self.logs.of(told.shown)
+            lower = {} if origin is None else versions_below(origin, self.logs)
+            for name in (told.shown, *lower):
+                log = self.logs.of(name)
+                if log is None or not log.whole:
+                    what = f"the log of its input {name} is corrupt or missing"
+                    return Reason("input-log-unreadable", what, version=name)
+            if origin is None or origin.made(told.snapshot) is None:
+                what = f"its input {told.shown}@{told.snapshot} is not in the log"
+                return Reason("snapshot-not-found", what, version=told.shown)
+            listed = self.logs.shards(origin, told.snapshot)
+            if any(self._is_gone(origin, s) for s in listed if base in {None, s.name}):
+                return _VACUUMED
+        return None
+
+    def damaged(self, one: ShardToRead, spoiled: Collection[str]) -> Reason | None:
+        """Return which input of a shard was found to be corrupt; None if none was."""
+        if not spoiled:
+            return None
+        found = (origin for origin, under in self._needed(one) if under.name in spoiled)
+        return next((_corrupt_input(origin) for origin in found), None)
+
+    def told_damage(self, one: ShardToRead) -> Reason | None:
+        """Return what logs record of corrupt inputs of a shard; None if they record none."""
+        for origin, under in self._needed(one):
+            repaired = under.history.repairs.get(under.row.shard.name)
+            if repaired is not None or under.has_failed:
+                entry = repaired or under.row.told
+                says = "repaired it" if repaired is not None else "says so"
+                where = f": entry {entry} of {under.history.name} {says}"
+                return _corrupt_input(origin, where, entry)
+        return None
+
+    def _needed(self, one: ShardToRead) -> Iterator[tuple[str, ShardToRead]]:
+        """What a shard was made of, and that was read from, with the version it was taken of."""
+        entry = self._landing(one)
+        if entry is None:
+            return
+        history, base = one.history, _base_of(entry, one.row.shard)
+        sides = [(history, [history.ledger.row_at(n, entry.snapshot - 1) for n in entry.removed])]
+        if entry.inputs:
+            origins = ((self.logs.of(told.shown), told.snapshot) for told in entry.inputs)
+            sides = [
+                (origin, [*self.logs.rows(origin, snapshot)])
+                for origin, snapshot in origins
+                if origin is not None and origin.made(snapshot) is not None
+            ]
+        for origin, rows in sides:
+            needed = [
+                ShardToRead(origin, row)
+                for row in rows
+                if row is not None and base in {None, row.shard.name}
+            ]
+            for under in (*needed, *all_below(needed, self.logs)):
+                yield origin.name, under
+
+    def _is_gone(self, origin: History, shard: Shard) -> bool:
+        if origin.ledger.condemned_in(shard.name) is not None:
+            return True
+        if shard.base is None:
+            return False
+        below = self.logs.of(f"{origin.dataset}/{shard.base.owner}")
+        rows = None if below is None else below.ledger.named.get(shard.base.name)
+        return below is None or not rows or self._is_gone(below, rows[-1].shard)
+
+    def _maker(self, told: Json) -> Fields | None:
+        """The maker of fields that an entry tells of, if it is at hand and deterministic."""
+        for one in self.makers:
+            if not is_deterministic(one):
+                continue
+            if told["identity"] is not None:
+                if one.identity() == told["identity"]:
+                    return one
+            elif (one.shown, [f.name for f in one.features]) == (told["by"], told["features"]):
+                return one
+        return self.tables.join(told) if is_table(told) else None
+
+    def _named(self, told: Iterable[Json]) -> tuple[Fields, ...]:
+        found = [self._maker(one) for one in told]
+        return settled([one for one in found if one is not None])
+
+    def _appended(self, work: _Work) -> Receipt:
+        if work.shard.source is None:
+            return self._rebuilt(work)
+        rows = source_rows(work.history.version, work.shard, self.limits)
+        if rows is None:
+            raise UnmakeableError(Reason("source-changed", "its source is missing, or changed"))
+        schema = work.history.version.schema
+        return work.filled(RowFilling(rows, schema, work.running))
+
+    def _rebuilt(self, work: _Work) -> Receipt:
+        slices = input_slices(work.history.version, work.shard, self.limits)
+        if slices is None:
+            raise UnmakeableError(Reason("origin-not-recorded", "its inputs are not recorded"))
+        store = self.logs.store
+        return work.filled(Copying(store, slices, self.limits, work.running))
+
+    def _extended(self, work: _Work) -> Receipt:
+        told = work.entry.parameters
+        schema = self._origin(work.entry, 0).snapshot.schema
+        makers = self._named(told["fields"])
+        new = {feature.name for one in makers for feature in one.features}
+        drop = told.get("drop", ())
+        kept = {feature.name for feature in schema.features if not feature.sequence} - set(drop)
+        transform = extension(schema, makers, replaces=sorted(new & kept), drop=drop)
+        return self._changed(work, transform)
+
+    def _migrated(self, work: _Work) -> Receipt:
+        steps = steps_of(work.entry.parameters)
+        if steps is None:
+            raise UnmakeableError(_DEFAULTS)
+        schema = self._origin(work.entry, 0).snapshot.schema
+        return self._changed(work, migration(schema, steps))
+
+    def _changed(self, work: _Work, transform: Transform) -> Receipt:
+        entry, shard = work.entry, work.shard
+        snapshot = self._origin(entry, 0).snapshot
+        names = [one.shard.name for one in entry.added]
+        base = dict(zip(names, entry.bases, strict=True))[shard.name]
+        places = [one.name for one in snapshot.shards]
+        mode = entry.parameters.get("mode", "rewrite")
+        log = work.history.version.log
+        with Makers(transform) as makers:
+            features = None if mode == "rewrite" else makers.reads()
+            records = records_of(snapshot, features)[places.index(base)]
+            task = ChangeTask(
+                work.scratch,
+                log.dataset,
+                log.version,
+                entry.operation,
+                snapshot.shards[places.index(base)],
+                records,
+                makers,
+                mode,
+                Compression(shard.compression),
+                self.limits,
+                quarantined=True,
+            )
+            return make_changed(task, work.running)
+
+    def _combined(self, work: _Work) -> Receipt:
+        entry, told = work.entry, work.entry.parameters
+        rule: Any = told["rule"]
+        where = self._named(_where(told))
+        origins = self._origin(entry, 0), self._origin(entry, 1)
+        recipe, _ = make_recipe(
+            make_rule(
+                on_collision=rule["on_collision"],
+                left_prefix=rule.get("left_prefix", ""),
+                right_prefix=rule.get("right_prefix", ""),
+                on=dict(rule.get("on", ())),
+                how=rule.get("how", "inner"),
+                where=where[0] if where else None,
+                fields=self._named(told.get("fields", ())),
+                limit=told.get("limit"),
+                sample=told.get("sample"),
+                seed=told.get("seed", 0),
+                once=bool(rule.get("once")),
+            ),
+            origins[0].snapshot.schema,
+            origins[1].snapshot.schema,
+        )
+        targets = Targets(
+            work.history.version,
+            origins,
+            recipe,
+            Compression(work.shard.compression),
+            told.get("target_bytes", 1),
+            self.limits,
+            virtual=told.get("mode") == "virtual",
+        )
+        try:
+            task = self._task(targets, work)
+            if isinstance(task, VirtualTask):
+                return make_virtual(replace(task, store=work.scratch), work.running)
+            return make_combined(replace(task, store=work.scratch), work.running)
+        finally:
+            recipe.close()
+
+    @staticmethod
+    def _task(targets: Targets, work: _Work) -> CombineTask | VirtualTask:
+        outputs = work.entry.parameters.get("outputs")
+        if outputs is not None:
+            return targets.task_for(Cover.from_json(outputs[_place(work.entry, work.shard)]))
+        log = work.history.version.log
+        stem = stem_in(work.shard.name)
+        for one in targets.of(State(log.dataset, log.version)):
+            if isinstance(one, CombineTask) and one.plan.stem == stem:
+                return one
+        what = "its pairs are not recorded: only the code that chose them can"
+        raise UnmakeableError(Reason("origin-not-recorded", what))
+
+    def _origin(self, entry: Entry, place: int) -> Origin:
+        told = entry.inputs[place]
+        version = self.logs.catalog.version(told.shown)
+        return Origin(version, version.snapshot(told.snapshot))
+
+
+@dataclass(frozen=True, slots=True)
+class _Work:
+    """A shard to be made once more, and where."""
+
+    history: History
+    entry: Entry
+    shard: Shard
+    scratch: Store
+    running: Running
+
+    def filled(self, filling: Filling) -> Receipt:
+        """A shard that is filled so."""
+        log = self.history.version.log
+        plan = ShardPlan(
+            self.scratch,
+            log.dataset,
+            log.version,
+            {"again": self.shard.name},
+            Compression(self.shard.compression),
+        )
+        return make_shard(plan, filling)
+
+
+def _place(entry: Entry, shard: Shard) -> int:
+    return [one.shard.name for one in entry.added].index(shard.name)
+
+
+def _corrupt_input(version: str, where: str = "", entry: int = 0) -> Reason:
+    return Reason(
+        "corrupt-input", f"its input from {version} is corrupt{where}", None, version, entry
+    )
+
+
+def _where_it_was(maker: Json) -> str | None:
+    """Return the module and the name of a function, if its entry names them."""
+    identity = maker["identity"]
+    function = identity.get("function") if isinstance(identity, dict) else None
+    return str(function) if function else None
+
+
+def _base_of(entry: Entry, shard: Shard) -> str | None:
+    """The one shard of the input that a shard was made of; None if it is made of several."""
+    listed = [one.shard.name for one in entry.added]
+    bases = entry.bases
+    return bases[listed.index(shard.name)] if bases and shard.name in listed else None
+
+
+def _where(told: Json) -> list[Json]:
+    """What chooses among pairs, told as the makers of fields are."""
+    rule = told.get("rule")
+    where = rule.get("where") if isinstance(rule, dict) else None
+    if where is None:
+        return []
+    identity = where.get("identity")
+    function = str((identity or {}).get("function", "")).rpartition(":")[2]
+    return [
+        {
+            "by": f"function {function!r}" if function else "the function that chose pairs",
+            "features": [feature["name"] for feature in where["features"]],
+            "identity": identity,
+            **({"deterministic": False} if where.get("deterministic") is False else {}),
+        }
+    ]
+
+
+_HOW = {
+    "append": Remaking._appended,  # noqa: SLF001 - its own ways
+    "rebuild": Remaking._rebuilt,  # noqa: SLF001
+    "extend": Remaking._extended,  # noqa: SLF001
+    "migrate": Remaking._migrated,  # noqa: SLF001
+    "combine": Remaking._combined,  # noqa: SLF001
+}

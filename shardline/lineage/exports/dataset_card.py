@@ -1,0 +1,462 @@
+"""What the data does not tell of itself: under which terms it may be used, and where it is told."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from shardline.lineage.exports.snapshot_files import gone_files, words_for
+from shardline.provenance.consumers import all_consumers
+from shardline.readers.arrow import to_arrow
+from shardline.schema import shapes
+from shardline.schema.logical_types import Category, Image, Text
+from shardline.text import counted
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from shardline.lineage.exports.snapshot_files import GoneFile
+    from shardline.log.entry import Entry
+    from shardline.log.snapshot import StoredSnapshot
+    from shardline.provenance.catalog import Catalog
+    from shardline.schema.schema import Feature
+
+
+@dataclass(frozen=True, slots=True)
+class About:
+    """What the owner of a dataset says of it, for a card or a Croissant file; all may be empty."""
+
+    license: str = ""
+    url: str = ""
+    creator: str = ""
+    citation: str = ""
+
+
+NOTHING_SAID = About()
+
+
+_MEANS_SOMETHING = re.compile(r"([\\`*_{}\[\]<>#|~&!$])")
+
+
+def text(value: object) -> str:
+    """A foreign text in a line of Markdown: nothing in it means anything."""
+    line = " ".join(str(value).split())
+    printable = "".join(one if one.isprintable() else "�" for one in line)
+    return _MEANS_SOMETHING.sub(r"\\\1", printable)
+
+
+def table(headings: Iterable[str], rows: Iterable[Iterable[str]]) -> Iterator[str]:
+    """A table, whose cells are Markdown."""
+    headings = list(headings)
+    yield f"| {' | '.join(headings)} |"
+    yield f"|{'|'.join('---' for _ in headings)}|"
+    for row in rows:
+        yield f"| {' | '.join(row)} |"
+
+
+def yaml(told: Mapping[str, Any], indent: str = "") -> Iterator[str]:
+    """A mapping as YAML; texts and numbers are written as JSON, which YAML contains."""
+    for name, value in told.items():
+        key = json.dumps(name) if name.isdigit() else name
+        if isinstance(value, dict):
+            yield f"{indent}{key}:"
+            yield from yaml(value, f"{indent}  ")
+        elif isinstance(value, list):
+            yield f"{indent}{key}:"
+            for one in value:
+                yield from _item(one, indent)
+        else:
+            yield f"{indent}{key}: {json.dumps(value, ensure_ascii=False)}"
+
+
+def _item(one: object, indent: str) -> Iterator[str]:
+    if not isinstance(one, dict):
+        yield f"{indent}- {json.dumps(one, ensure_ascii=False)}"
+        return
+    first, *rest = yaml(one, f"{indent}  ")
+    yield f"{indent}- {first.strip()}"
+    yield from rest
+
+
+@dataclass(frozen=True, slots=True)
+class LabelCounts:
+    """How often each label of a feature is there.
+
+    `labels` are the declared ones, with how often each is there. Values that are not declared may
+    be anything, a person's name too: of them only is told how many different ones there are
+    (`others`), and how often they are there (`of_others`).
+    """
+
+    feature: str
+    labels: dict[str, int]
+    missing: int = 0
+    others: int = 0
+    of_others: int = 0
+
+
+def categories(snapshot: StoredSnapshot) -> list[Feature]:
+    """The features of a snapshot that are categories, those of the feature_lists left out."""
+    features = snapshot.schema.features
+    return [one for one in features if isinstance(one.meaning, Category) and not one.sequence]
+
+
+def count_labels(snapshot: StoredSnapshot) -> list[LabelCounts]:
+    """The labels of each category; all records are read, if there is a category at all."""
+    features = categories(snapshot)
+    if not features:
+        return []
+    found: list[dict[object, int]] = [{} for _ in features]
+    for batch in to_arrow(snapshot, [feature.name for feature in features]):
+        for column, counts in zip(batch.columns, found, strict=True):
+            for one in pc.value_counts(_flat(column)).to_pylist():
+                counts[one["values"]] = counts.get(one["values"], 0) + one["counts"]
+    return [_told(*both) for both in zip(features, found, strict=True)]
+
+
+def _flat(column: pa.Array) -> pa.Array:
+    while pa.types.is_list(column.type) or pa.types.is_fixed_size_list(column.type):
+        column = column.flatten()
+    return column
+
+
+def _told(feature: Feature, counts: dict[object, int]) -> LabelCounts:
+    labels = feature.meaning.labels if isinstance(feature.meaning, Category) else None
+    missing = counts.pop(None, 0)
+    declared = {
+        label: counts.pop(place if feature.kind == "int64" else label, 0)
+        for place, label in enumerate(labels or ())
+    }
+    return LabelCounts(feature.name, declared, missing, len(counts), sum(counts.values()))
+
+
+_SHOWN_ENTRIES = 20
+_SHOWN_RUN = 12
+_SHOWN_GONE = 50
+
+
+def what_is_gone(snapshot: StoredSnapshot, gone: Sequence[GoneFile]) -> Iterator[str]:
+    """Which files were erased or given to vacuum, and what can be read instead."""
+    own = {one.shard.name for one in gone if one.version == snapshot.version}
+    lost = sum(shard.records for shard in snapshot.shards if shard.name in own)
+    files = counted(len(gone), "file")
+    yield from ("## What is gone", "")
+    was, them = ("was", "it") if len(gone) == 1 else ("were", "them")
+    yield (
+        f"{files} of those that this snapshot needs {was} erased or given to vacuum"
+        + (f", {lost:,} of its {counted(snapshot.records, 'record')} with {them}" if own else "")
+        + f": {words_for(gone)}. What follows is what the log tells. `shardline status "
+        f"{snapshot.version}` tells which snapshot can be read now."
+    )
+    yield ""
+    rows = (
+        (one.version, f"`{one.shard.name}`", f"{one.shard.records:,}", one.why)
+        for one in gone[:_SHOWN_GONE]
+    )
+    yield from table(("version", "file", "records", "what happened"), rows)
+    left = len(gone) - _SHOWN_GONE
+    if left > 0:
+        yield from ("", f"And {counted(left, 'more file')}: `shardline log` tells of them.")
+    yield ""
+
+
+def history(catalog: Catalog, snapshot: StoredSnapshot) -> Iterator[str]:
+    """What was done to the version up to the snapshot, the newest last."""
+    changes = _changes(catalog, snapshot)
+    yield from ("## History", "")
+    left = len(changes) - _SHOWN_ENTRIES
+    if left > 0:
+        yield from (f"The last {_SHOWN_ENTRIES} of {len(changes):,} changes.", "")
+    headings = ("snapshot", "time (UTC)", "what", "records then", "by")
+    yield from table(headings, map(_row, changes[-_SHOWN_ENTRIES:]))
+    yield ""
+
+
+def _changes(catalog: Catalog, snapshot: StoredSnapshot) -> list[Entry]:
+    told = catalog.entries(snapshot.version)
+    return [one for one in told if one.changes_data and one.snapshot <= snapshot.number]
+
+
+def _row(entry: Entry) -> tuple[str, ...]:
+    run = entry.maker.run
+    return (
+        f"{entry.snapshot}",
+        f"{entry.time:%Y-%m-%d %H:%M}",
+        _what(entry),
+        f"{entry.totals.records:,}",
+        f"run {text(run[:_SHOWN_RUN])}" if run else "",
+    )
+
+
+def _what(entry: Entry) -> str:
+    """`append: +2 shards, 12,000 records`."""
+    told = []
+    if entry.restores is not None:
+        told.append(f"snapshot {entry.restores} again")
+    if entry.rejects is not None:
+        told.append(f"snapshot {entry.rejects}")
+    if entry.added:
+        records = sum(one.shard.records for one in entry.added)
+        told += [f"+{counted(len(entry.added), 'shard')}", counted(records, "record")]
+    if entry.removed:
+        told.append(f"-{counted(len(entry.removed), 'shard')}")
+    if entry.inputs:
+        read = dict.fromkeys(f"{one.shown}@{one.snapshot}" for one in entry.inputs)
+        itself = " and itself" if len(read) < len(entry.inputs) else ""
+        told.append(f"from {' and '.join(read)}{itself}")
+    elif entry.sources and entry.operation == "append":
+        told.append(counted(len(entry.sources), "source"))
+    return f"{text(entry.operation)}: {text(', '.join(told))}"
+
+
+def lineage(catalog: Catalog, snapshot: StoredSnapshot) -> Iterator[str]:
+    """What the snapshot was made from, and each of its fields."""
+    derived = [one for one in _changes(catalog, snapshot) if one.inputs]
+    if not derived:
+        return
+    entry = derived[-1]
+    yield from ("## Made from", "")
+    for one in dict.fromkeys(entry.inputs):
+        yield f"- {one.shown}@{one.snapshot} (entry `{one.entry}`)"
+    yield ""
+    origins = catalog.origins(entry)
+    if origins:
+        rows = (
+            (
+                text(feature),
+                origin.how,
+                text(", ".join(f"{version}: {name}" for version, name in origin.of)),
+                text(origin.by),
+            )
+            for feature, origin in origins.items()
+        )
+        yield from table(("field", "is", "from", "by"), rows)
+        yield ""
+
+
+_SIZES = (
+    (1_000, "n<1K"),
+    (10_000, "1K<n<10K"),
+    (100_000, "10K<n<100K"),
+    (1_000_000, "100K<n<1M"),
+    (10_000_000, "1M<n<10M"),
+    (100_000_000, "10M<n<100M"),
+    (1_000_000_000, "100M<n<1B"),
+)
+_DTYPES = {"int64": "int64", "float": "float32", "bytes": "binary"}
+_SHOWN_LABELS = 100
+
+
+def dataset_card(
+    catalog: Catalog,
+    snapshot: StoredSnapshot,
+    *,
+    about: About = NOTHING_SAID,
+    counts: Sequence[LabelCounts] | None = None,
+) -> str:
+    """The card of a snapshot. `counts` are of its labels; None if they were not counted.
+
+    Of a snapshot with files that are gone it tells which, and not how to read it.
+    """
+    gone = gone_files(catalog, snapshot)
+    lines = [
+        "---",
+        *yaml(_header(snapshot, about)),
+        "---",
+        "",
+        f"# {snapshot.version}, snapshot {snapshot.number}",
+        "",
+        *_intro(snapshot, gone),
+        *(what_is_gone(snapshot, gone) if gone else ()),
+        "## Fields",
+        "",
+        *_fields(snapshot),
+        *_labels(counts),
+        *_checks(catalog, snapshot),
+        *history(catalog, snapshot),
+        *lineage(catalog, snapshot),
+        *_consumers(catalog, snapshot),
+        *(() if gone else _reading(snapshot)),
+        *_terms(about),
+    ]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _header(snapshot: StoredSnapshot, about: About) -> dict[str, Any]:
+    dataset, _, version = snapshot.version.partition("/")
+    told: dict[str, Any] = {"pretty_name": f"{dataset} {version}"}
+    if about.license:
+        told["license"] = about.license
+    told["size_categories"] = [
+        next((name for most, name in _SIZES if snapshot.records < most), "n>1B")
+    ]
+    told["tags"] = ["tfrecord", "shardline"]
+    features = [{"name": one.name, **_kind(one)} for one in snapshot.schema.features]
+    told["dataset_info"] = {
+        **({"features": features} if features else {}),
+        "splits": [
+            {"name": "train", "num_bytes": snapshot.bytes, "num_examples": snapshot.records}
+        ],
+        "dataset_size": snapshot.bytes,
+    }
+    return told
+
+
+def _kind(feature: Feature) -> dict[str, Any]:
+    """What Hugging Face calls a feature's kind: of a list `sequence`, of one value `dtype`."""
+    kind: Any = _dtype(feature)
+    for _ in range(len(feature.shape) - 1 + feature.sequence):
+        kind = {"sequence": kind}
+    return {"sequence" if feature.shape or feature.sequence else "dtype": kind}
+
+
+def _dtype(feature: Feature) -> Any:  # noqa: ANN401 - a name, or what tells the labels
+    meaning = feature.meaning
+    if isinstance(meaning, Image):
+        return "image"
+    if isinstance(meaning, Category) and meaning.labels and feature.kind == "int64":
+        names = {str(number): label for number, label in enumerate(meaning.labels)}
+        return {"class_label": {"names": names}}
+    text_like = isinstance(meaning, Text | Category) and feature.kind == "bytes"
+    return "string" if text_like else _DTYPES[feature.kind]
+
+
+def _intro(snapshot: StoredSnapshot, gone: Sequence[GoneFile]) -> Iterator[str]:
+    if snapshot.schema.doc.strip():
+        yield from (text(snapshot.schema.doc), "")
+    state = "rejected" if snapshot.rejected else "not published"
+    state = "published" if snapshot.published else state
+    if gone:
+        state += f"; {words_for(gone)}"
+    yield from table(
+        ("what", "is"),
+        (
+            ("records", f"{snapshot.records:,}"),
+            ("bytes", f"{snapshot.bytes:,}{_alone(snapshot)}"),
+            ("shards", f"{len(snapshot.shards):,}"),
+            ("made", f"{snapshot.time:%Y-%m-%d %H:%M} UTC"),
+            ("state", state),
+            ("records are", f"`{snapshot.schema.payload}`"),
+            ("content digest", f"`{snapshot.content}`"),
+            ("schema fingerprint", f"`{snapshot.schema.fingerprint}`"),
+        ),
+    )
+    yield ""
+
+
+def _alone(snapshot: StoredSnapshot) -> str:
+    """What is not counted, of a snapshot whose records do not lie in its own files alone."""
+    return "" if _is_plain(snapshot) else " (without the files of other versions that it needs)"
+
+
+def _is_plain(snapshot: StoredSnapshot) -> bool:
+    return not any(shard.base or shard.virtual for shard in snapshot.shards)
+
+
+def _fields(snapshot: StoredSnapshot) -> Iterator[str]:
+    features = snapshot.schema.features
+    if not features:
+        yield from ("The records are opaque: no schema tells what is in them.", "")
+        return
+    rows = (
+        (
+            f"{text(one.name)}{' (per step)' if one.sequence else ''}",
+            one.kind,
+            text(shapes.shown(one.shape)),
+            "yes" if one.required else "no",
+            "" if one.meaning is None else text(one.meaning),
+            text(one.doc),
+        )
+        for one in features
+    )
+    yield from table(("field", "kind", "shape", "required", "meaning", "about"), rows)
+    yield ""
+
+
+def _labels(counts: Sequence[LabelCounts] | None) -> Iterator[str]:
+    for one in counts or ():
+        yield from (f"## Records by {text(one.feature)}", "")
+        total = max(sum(one.labels.values()) + one.of_others + one.missing, 1)
+        listed = list(one.labels.items())[:_SHOWN_LABELS]
+        rows = [(text(label), f"{count:,}", f"{count / total:.1%}") for label, count in listed]
+        left = sum(count for _, count in list(one.labels.items())[_SHOWN_LABELS:])
+        if left:
+            rows.append((f"{len(one.labels) - _SHOWN_LABELS} more", f"{left:,}", ""))
+        if one.others:
+            rows.append((f"{one.others:,} not declared", f"{one.of_others:,}", ""))
+        if one.missing:
+            rows.append(("none", f"{one.missing:,}", ""))
+        yield from table(("label", "times", "share"), rows)
+        yield ""
+
+
+def _checks(catalog: Catalog, snapshot: StoredSnapshot) -> Iterator[str]:
+    yield from ("## Checks", "")
+    needed = (*snapshot.checks.shard, *snapshot.checks.snapshot)
+    if not needed:
+        yield from ("Its version requires no checks: it counts as published without any.", "")
+        return
+    state = catalog.version(snapshot.version).state
+    stays, moment = state.stays.at(snapshot.number), state.timeline.moment(snapshot.number)
+    rows = []
+    for check in snapshot.checks.shard:
+        bit = 1 << state.bits.get(check, 31)
+        passed = sum(bool(stay.passed & bit) for stay in stays)
+        rows.append((text(check), "each shard", f"passed on {passed:,} of {len(stays):,}"))
+    for check in snapshot.checks.snapshot:
+        bit = 1 << state.bits.get(check, 31)
+        word = "passed" if moment.passed & bit else "failed" if moment.failed & bit else "not run"
+        rows.append((text(check), "the snapshot", word))
+    yield from table(("check", "on", "result"), rows)
+    yield ""
+
+
+def _consumers(catalog: Catalog, snapshot: StoredSnapshot) -> Iterator[str]:
+    known = all_consumers(snapshot.version, catalog.entries(snapshot.version))
+    read = [one for one in known if one.snapshot == snapshot.number]
+    if not read:
+        return
+    yield from ("## Read by", "")
+    rows = (
+        (text(one.name), text(one.run), text(one.commit), f"{one.since:%Y-%m-%d}") for one in read
+    )
+    yield from table(("consumer", "run", "commit", "since"), rows)
+    yield ""
+
+
+def _reading(snapshot: StoredSnapshot) -> Iterator[str]:
+    yield from ("## How to read it", "", "```python", "from shardline import Version", "")
+    yield f'snapshot = Version(ROOT, "{snapshot.version}").snapshot({snapshot.number})'
+    yield "dataset = snapshot.to_tf()      # or to_arrow(), to_pandas()"
+    yield from ("```", "")
+    if _is_plain(snapshot):
+        yield (
+            "Each shard is a plain TFRecord file: `shardline files "
+            f"{snapshot}` lists what to hand to `tf.data.TFRecordDataset`."
+        )
+    else:
+        yield (
+            "Its records lie in several files each, or are made when they are read: "
+            f"`shardline export {snapshot} FILE` writes them to one plain TFRecord file."
+        )
+    yield (
+        f"`shardline verify {snapshot}` checks every byte; so does `sha256sum -c` with what "
+        f"`shardline describe {snapshot} --as sha256sums` writes."
+    )
+    yield ""
+
+
+def _terms(about: About) -> Iterator[str]:
+    told = {
+        "License": about.license,
+        "By": about.creator,
+        "Page": about.url,
+        "To cite it": about.citation,
+    }
+    if any(told.values()):
+        yield from ("## Terms", "")
+        yield from (f"- {name}: {text(value)}" for name, value in told.items() if value)

@@ -1,0 +1,232 @@
+"""What checks said about a snapshot and about its shards, for the page."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+
+from shardline.lineage.page.entry_text import entry_words, second, shown
+from shardline.lineage.page.page_model import CheckResult, Event, History, Maker, Moment
+from shardline.log.publication import are_published
+from shardline.log.state import RESERVED_CHECKS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from numpy.typing import NDArray
+
+    from shardline.lineage.page.page_model import Verdict
+    from shardline.log.entry import Entry
+    from shardline.log.state import State
+
+
+Failures: TypeAlias = dict[tuple[str, str], str]
+"""What was said when a check failed, by the check and the shard or content it failed on."""
+
+_SHORT_NAME = 120
+
+
+@dataclass(frozen=True, slots=True)
+class _Marks:
+    """Which checks passed and failed on several shards, or on one snapshot, as bits."""
+
+    passed: NDArray[np.uint32]
+    failed: NDArray[np.uint32]
+    names: tuple[str, ...] | pa.ChunkedArray
+
+
+def failures_of(entries: Iterable[Entry]) -> Failures:
+    """The latest words about each failure."""
+    return {
+        (told.check, about): told.detail
+        for entry in entries
+        for told in entry.attestations
+        if not told.passed and told.check not in RESERVED_CHECKS
+        for about in (told.shards if told.content is None else (told.content,))
+    }
+
+
+def check_results(state: State, number: int, failures: Failures) -> Iterator[CheckResult]:
+    """What each check says about a snapshot: those that it needs first, then others that were run.
+
+    A check that it does not need and that did not look at all of it is left out.
+    """
+    needed = state.checks_of(number)
+    moment, rows = state.timeline.moment(number), state.stays.rows_at(number)
+    passed, failed = (state.stays.column(name)[rows] for name in ("passed", "failed"))
+    on_shards = _Marks(passed, failed, state.stays.names().take(pa.array(rows)))
+    passed, failed = (np.array([bits], np.uint32) for bits in (moment.passed, moment.failed))
+    on_snapshot = _Marks(passed, failed, (moment.content,))
+    wanted = dict.fromkeys((*needed.shard, *needed.snapshot))
+    wanted |= dict.fromkeys(sorted(set(state.bits) - set(RESERVED_CHECKS)))
+    for check in wanted:
+        flag = np.uint32(1 << state.bits[check] if check in state.bits else 0)
+        for needs, marks in ((needed.shard, on_shards), (needed.snapshot, on_snapshot)):
+            told = _result(check, flag, marks, failures, needed=check in needs)
+            if told is not None:
+                yield told
+
+
+def _result(
+    check: str, flag: np.uint32, marks: _Marks, failures: Failures, *, needed: bool
+) -> CheckResult | None:
+    failed = np.flatnonzero(marks.failed & flag)
+    unseen = np.flatnonzero(((marks.passed | marks.failed) & flag) == 0)
+    name, several = shown(check, _SHORT_NAME), isinstance(marks.names, pa.ChunkedArray)
+    if len(failed):
+        detail = failures.get((check, str(marks.names[int(failed[0])])), "")
+        return CheckResult(name, "failed", len(failed) * several, needed, shown(detail))
+    if len(marks.passed) and not len(unseen):
+        return CheckResult(name, "passed", needed=needed)
+    return CheckResult(name, "missing", len(unseen) * several, needed) if needed else None
+
+
+_MOST_EVENTS = 12
+_MOST_SOURCES = 4
+_BUCKETS = 48
+_HISTORY_SHORT_NAME = 120
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What is known of a version: the entries that can be read, and what they amount to.
+
+    There is no `state` if the log is damaged.
+    """
+
+    name: str
+    entries: Sequence[Entry]
+    state: State | None
+
+    def verdicts(self) -> dict[int, Verdict]:
+        """Of each snapshot, whether it is published."""
+        numbers = [entry.snapshot for entry in self.entries if entry.changes_data]
+        rejected = {entry.rejects for entry in self.entries if entry.rejects is not None}
+        good = are_published(self.state) if self.state and self.state.snapshot else None
+        found: dict[int, Verdict] = {}
+        for number in numbers:
+            if number in rejected:
+                found[number] = "rejected"
+            elif good is None:
+                found[number] = "unknown"
+            else:
+                found[number] = "published" if good[number - 1] else "waiting"
+        return found
+
+
+def history_of(known: Known, most: int) -> History:
+    """The newest `most` snapshots, newest first, with what happened behind each of them."""
+    makers: dict[Maker, int] = {}
+    verdicts = known.verdicts()
+    made = [entry for entry in known.entries if entry.changes_data]
+    listed = made[-most:]
+    first = listed[0].number if listed else None
+    events = dict(_events(known.entries, makers, first))
+    failures = failures_of(known.entries)
+    moments = []
+    for entry in listed:
+        checks = () if known.state is None else check_results(known.state, entry.snapshot, failures)
+        verdict, behind = verdicts[entry.snapshot], events.get(entry.snapshot, [])
+        maker = _place(makers, entry)
+        moments.append(
+            replace(
+                _moment(entry, verdict, maker, behind),
+                holds=tuple(_holds(known.state, entry.snapshot)),
+                checks=tuple(checks),
+            )
+        )
+    before = [] if len(listed) < len(made) else events.get(0, [])
+    return History(
+        tuple(makers), tuple(before[:_MOST_EVENTS]), tuple(moments[::-1]), _sizes(made, verdicts)
+    )
+
+
+def _events(
+    entries: Sequence[Entry], makers: dict[Maker, int], first: int | None
+) -> Iterator[tuple[int, list[Event]]]:
+    """The entries that made no snapshot, by the snapshot behind which they came."""
+    found: dict[int, list[Event]] = {}
+    published = None
+    for entry in entries:
+        moved, published = entry.published != published, entry.published
+        told = not entry.snapshot or first is None or entry.number > first
+        if entry.changes_data or not told:
+            continue
+        words = entry_words(entry)
+        if moved:
+            news = f"snapshot {published}" if published else "nothing"
+            words += f"{'; ' if words else ''}published: {news}"
+        event = Event(
+            entry.number,
+            second(entry.time),
+            shown(entry.operation, _HISTORY_SHORT_NAME),
+            words,
+            _place(makers, entry),
+        )
+        found.setdefault(entry.snapshot, []).append(event)
+    yield from found.items()
+
+
+def _place(makers: dict[Maker, int], entry: Entry) -> int:
+    by = entry.maker
+    told = (shown(one, _HISTORY_SHORT_NAME) for one in (by.release, by.host, by.run, by.code))
+    maker = Maker(*told)
+    return makers.setdefault(maker, len(makers))
+
+
+def _moment(entry: Entry, verdict: Verdict, maker: int, behind: Sequence[Event]) -> Moment:
+    """A snapshot as far as its own entry and those behind it tell."""
+    return Moment(
+        entry.snapshot,
+        entry.number,
+        second(entry.time),
+        shown(entry.operation, _HISTORY_SHORT_NAME),
+        entry_words(entry),
+        verdict,
+        entry.totals.records,
+        entry.totals.bytes,
+        entry.totals.shards,
+        entry.content or "",
+        entry.digest,
+        maker=maker,
+        inputs=tuple((one.shown, one.snapshot) for one in entry.inputs),
+        sources=tuple(
+            shown(one.shown, _HISTORY_SHORT_NAME) for one in entry.sources[:_MOST_SOURCES]
+        ),
+        more_sources=max(len(entry.sources) - _MOST_SOURCES, 0),
+        events=tuple(behind[:_MOST_EVENTS]),
+        more_events=max(len(behind) - _MOST_EVENTS, 0),
+    )
+
+
+def _holds(state: State | None, number: int) -> Iterator[str]:
+    for what, holds in () if state is None else (("tag", state.tags), ("pin", state.pins)):
+        for name, hold in sorted(holds.items()):
+            if hold.snapshot == number:
+                yield f"{what} {shown(name, _HISTORY_SHORT_NAME)}"
+
+
+def _sizes(
+    made: Sequence[Entry], verdicts: dict[int, Verdict]
+) -> tuple[tuple[int, int, int, int, str], ...]:
+    """A few hundred snapshots at most, among them the largest and smallest of each stretch."""
+    chosen: set[int] = set()
+    for span in np.array_split(np.arange(len(made)), min(_BUCKETS, max(len(made), 1))):
+        places = span.tolist()
+        for size in (lambda at: made[at].totals.records, lambda at: made[at].totals.bytes):
+            chosen |= {min(places, key=size), max(places, key=size)} if places else set()
+        chosen |= set(places[-1:])
+    chosen |= {0} if made else set()
+    return tuple(
+        (
+            int(made[at].time.timestamp()),
+            made[at].totals.records,
+            made[at].totals.bytes,
+            made[at].snapshot,
+            verdicts[made[at].snapshot][0],
+        )
+        for at in sorted(chosen)
+    )

@@ -1,0 +1,466 @@
+"""Make one shard of a combination: the pairs that it covers, or find it made already."""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from contextlib import ExitStack, closing
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, TypeAlias
+
+import numpy as np
+
+from shardline.errors import ObjectExistsError
+from shardline.log.model import PLAN, Shard
+from shardline.operations.derive import checked_digests, kept_or_made
+from shardline.operations.shard_writer import ShardPlan, make_shard, stem_in
+from shardline.pairing.coverage import (
+    OPERATION,
+    Cover,
+    Covered,
+    estimate,
+    first_covers,
+    keep,
+    matched_covers,
+    missing_covers,
+    missing_rows,
+)
+from shardline.pairing.pair_batch import Sides, count_matches
+from shardline.pairing.pair_encoder import Laying
+from shardline.pairing.pair_grid import Estimate, Grid
+from shardline.pairing.pair_plan import PairPlan
+from shardline.readers.virtual_shard import shards_of
+from shardline.sidecars.receipt import Receipt
+from shardline.sidecars.row_map import narrow
+from shardline.storage.temporary_files import spool_folder
+from shardline.tfrecord.compression import Compression
+from shardline.udf.declaration import maker_told
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from shardline.canonical_json import Json
+    from shardline.execution.executor import Running
+    from shardline.kernel.types import IntArray
+    from shardline.log.model import Added
+    from shardline.log.state import State
+    from shardline.log.version import Origin, StoredVersion
+    from shardline.operations.shard_writer import Part
+    from shardline.pairing.combine_spec import Recipe
+    from shardline.pairing.pair_batch import Lot
+    from shardline.pairing.pair_side import Numbered
+    from shardline.readers.virtual_shard import Shards
+    from shardline.storage import Store
+    from shardline.tfrecord.reader import Limits
+
+
+_UNFORESEEN = 32
+_UNFORESEEN_EACH = 8
+"""Bytes that a pair, and each feature of it, may have beyond the estimate: sizes of sizes."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CombineTask:
+    """One shard of a combination. `identity` is what its name is a hash of.
+
+    It has all pairs of left and right that the rule wants, or the first of them, `limit`; or those
+    of the records of these `numbers`. `largest` is an estimate that it is not larger than, if there
+    is one. `functions` are source digests of functions.
+    """
+
+    store: Store
+    dataset: str
+    version: str
+    recipe: Recipe
+    left: tuple[Numbered, ...]
+    right: tuple[Numbered, ...]
+    cover: Cover
+    estimate: Estimate
+    compression: Compression
+    limits: Limits
+    identity: Json
+    limit: int | None = None
+    numbers: tuple[IntArray, IntArray] | None = None
+    largest: Estimate | None = None
+    functions: tuple[str, ...] = ()
+    attempt: int = 0
+
+    step = "combining"
+
+    @property
+    def label(self) -> str:
+        """What people call it."""
+        return self.plan.name(self.attempt)
+
+    @property
+    def size(self) -> int:
+        """How many bytes it makes, about: that is far more than it reads."""
+        return self.estimate.bytes
+
+    @property
+    def plan(self) -> ShardPlan:
+        """The shard."""
+        return ShardPlan(
+            self.store,
+            self.dataset,
+            self.version,
+            self.identity,
+            self.compression,
+            largest=None if self.largest is None else self._most(self.largest),
+            functions=self.functions,
+        )
+
+    def _most(self, found: Estimate) -> int:
+        names = self.recipe.names
+        each = _UNFORESEEN + _UNFORESEEN_EACH * (len(names.left) + len(names.right))
+        most = found.bytes + each * found.pairs
+        # What cannot be packed gets a little larger by it.
+        return most if self.compression is Compression.NONE else most + most // 64 + 4096
+
+    @property
+    def number_bytes(self) -> int:
+        """How many bytes the number of a record takes, of either side."""
+        return narrow(max(side[-1].first + side[-1].records for side in (self.left, self.right)))
+
+    def at(self, attempt: int) -> CombineTask:
+        """The same at another attempt."""
+        return replace(self, attempt=attempt)
+
+
+def make_combined(task: CombineTask, running: Running) -> Receipt:
+    """Do one task: make the shard, or find it made."""
+    plan = replace(task.plan, aside=running.workers > 1)
+    return make_shard(plan, _Filling(task, running), attempt=task.attempt)
+
+
+@dataclass(frozen=True, slots=True)
+class _Filling:
+    """Fills a shard with pairs."""
+
+    task: CombineTask
+    running: Running
+
+    def begin(self) -> None:
+        """Every attempt begins with the first pair."""
+
+    def fill(self, part: Part) -> bool:
+        """Make all of them. Where there are none, there is a shard that tells just that."""
+        task, sink = self.task, part.shard
+        laying = Laying(
+            task.recipe,
+            task.limits.max_record_bytes,
+            self.running.workers,
+            task.recipe.rule.chooses,
+        )
+        with ExitStack() as stack:
+            sides = Sides(
+                task.left,
+                task.right,
+                task.recipe,
+                task.limits,
+                stack,
+                spool_folder(task.store),
+                task.cover.span,
+            )
+            lots = sides.lots() if task.numbers is None else sides.sampled(*task.numbers)
+
+            def told() -> Iterator[Lot]:
+                for lot in lots:
+                    self._tell(sink.records)
+                    yield lot
+
+            with closing(laying.laid(told(), task.limit)) as made:
+                for laid in made:
+                    sink.add(laid.framed.data, laid.framed.starts, laid.framed.lengths)
+                    if laid.numbers is not None and len(laid):
+                        part.come_from(*self._counted(laid.numbers), width=task.number_bytes)
+        part.end = sink.records
+        self.running.tell(task.size, part.end)
+        return True
+
+    def _counted(self, numbers: tuple[IntArray, IntArray]) -> tuple[IntArray, IntArray]:
+        """The numbers as the row map tells them; -1 stays."""
+        task = self.task
+        if not task.recipe.rule.incremental:
+            return numbers
+        # Counted from the first shard that it covers: a shard may stand behind others later on.
+        left, right = (
+            np.where(some < 0, some, some - side[0].first)
+            for some, side in zip(numbers, (task.left, task.right), strict=True)
+        )
+        return left, right
+
+    def _tell(self, records: int) -> None:
+        found = self.task.estimate
+        self.running.tell(found.bytes * records // max(found.pairs, 1), records)
+
+
+@dataclass(frozen=True, slots=True)
+class VirtualTask:
+    """A plan to be written. `identity` is what its name is a hash of."""
+
+    store: Store
+    dataset: str
+    version: str
+    pairs: PairPlan
+    identity: Json
+    attempt: int = 0
+
+    step = "planning"
+
+    @property
+    def label(self) -> str:
+        """What people call it."""
+        return self.plan.name(self.attempt)
+
+    @property
+    def size(self) -> int:
+        """It reads nothing."""
+        return 0
+
+    @property
+    def cover(self) -> Cover:
+        """The pairs of shards that it covers."""
+        return self.pairs.cover
+
+    @property
+    def plan(self) -> ShardPlan:
+        """The shard."""
+        return ShardPlan(self.store, self.dataset, self.version, self.identity, suffix=PLAN)
+
+    def at(self, attempt: int) -> VirtualTask:
+        """The same at another attempt."""
+        return replace(self, attempt=attempt)
+
+
+def make_virtual(task: VirtualTask, running: Running) -> Receipt:
+    """Write a plan, or find it written; one that someone else put there gets another name."""
+    data = task.pairs.encode()
+    attempt = task.attempt
+    while True:
+        running.tell(0, task.pairs.pairs)
+        path = task.plan.path(attempt)
+        try:
+            task.store.create(path, data)
+        except ObjectExistsError:
+            if task.store.read(path) != data:
+                attempt += 1
+                continue
+        name, digest = task.plan.name(attempt), hashlib.sha256(data).hexdigest()
+        shard = Shard(name, task.pairs.pairs, len(data), digest)
+        return Receipt(0, task.pairs.pairs, last=True, shard=shard)
+
+
+Task: TypeAlias = "CombineTask | VirtualTask"
+_ALL = 2**100
+"""More bytes than any pairs have: a plan covers as many as can be told in one."""
+
+
+def combined_identity(told: Json, left: Sequence[Shard], right: Sequence[Shard]) -> Json:
+    """What the name of a shard depends on that pairs these, by what its entry tells."""
+    sides = {
+        side: [[shard.name, shard.content] for shard in shards]
+        for side, shards in (("left", left), ("right", right))
+    }
+    return {"operation": OPERATION, **told, **sides}
+
+
+def span_identity(cover: Cover) -> Json:
+    """What is told besides of a pair of shards that was cut."""
+    return {} if cover.span is None else {"records": list(cover.span)}
+
+
+@dataclass
+class Targets:
+    """The shards of a combination of two snapshots, as they should be.
+
+    `run` stands in for what a function without a code version does: nothing that another run made
+    is used again.
+    """
+
+    into: StoredVersion
+    origins: tuple[Origin, Origin]
+    recipe: Recipe
+    packing: Compression
+    target: int
+    limits: Limits
+    virtual: bool = False
+    run: str = field(default_factory=lambda: secrets.token_hex(8))
+    _covers: dict[str, Cover] = field(default_factory=dict)
+
+    @cached_property
+    def sides(self) -> tuple[Shards, Shards]:
+        """The shards of both."""
+        left, right = (origin.snapshot for origin in self.origins)
+        names = self.recipe.names
+        return shards_of(left, names.left), shards_of(right, names.right)
+
+    @cached_property
+    def functions(self) -> tuple[str, ...]:
+        """The source digests of the functions that choose or compute."""
+        return checked_digests(self.recipe.rule.makers)
+
+    @cached_property
+    def grid(self) -> Grid:
+        """How many pairs the shards have."""
+        left, right = self.sides
+        return Grid(left.extents, right.extents, self.recipe.rule.once)
+
+    @cached_property
+    def _told(self) -> Json:
+        """What an entry tells, and must tell if its shards are to be kept."""
+        rule = self.recipe.rule.to_json(self.run)
+        if self.virtual:
+            return {"mode": "virtual", "rule": rule}
+        return {"rule": rule, "compression": self.packing.value}
+
+    def parameters(self) -> Json:
+        """What the entry tells beside what its shards cover."""
+        rule = self.recipe.rule
+        if self.virtual:
+            return self._told
+        told: Json = {**self._told, "target_bytes": self.target}
+        if rule.fields:
+            told["fields"] = [maker_told(one) for one in rule.fields]
+        if rule.limit is not None:
+            told["limit"] = rule.limit
+        if rule.sample is not None:
+            told |= {"sample": rule.sample, "seed": rule.seed}
+        return told if rule.incremental else {**told, "incremental": False}
+
+    def of(self, state: State) -> list[Shard | Task]:
+        """The shards, or tasks to make them: what is kept, then what is new."""
+        rule = self.recipe.rule
+        kept: list[Shard] = []
+        if rule.incremental:
+            covered = Covered.nothing(self.grid)
+            matched = bool(rule.on)
+            kept = keep(self.into, state, self.origins, self._told, covered, matched=matched)
+            tasks: list[Task] = [self._task_of(*one) for one in self._missing(covered)]
+        elif rule.sample is not None:
+            tasks = list(self._sampled(rule.sample, rule.seed))
+        else:
+            tasks = list(self._first(rule.limit or 0))
+        self._covers = {task.plan.stem: task.cover for task in tasks}
+        return [*kept, *kept_or_made(state, tasks)]
+
+    def outputs(self, added: Sequence[Added]) -> Json:
+        """What the shards cover that an entry adds, in its order."""
+        if not self.recipe.rule.incremental:
+            return {}
+        stems = (stem_in(one.shard.name) for one in added)
+        return {"outputs": [self._covers[stem].to_json() for stem in stems]}
+
+    def _missing(self, covered: Covered) -> Iterator[tuple[Cover, Estimate]]:
+        if self.recipe.rule.on:
+            return self._missing_matches(covered)
+        return missing_covers(covered, _ALL if self.virtual else self.target)
+
+    def _missing_matches(self, covered: Covered) -> Iterator[tuple[Cover, Estimate]]:
+        rows = missing_rows(covered)
+        if not rows:
+            return
+        left, right = self.sides
+        places = sorted({row for row, _ in rows})
+        units = [left.units[row] for row in places]
+        counts = count_matches(units, right.units, self.recipe, self.limits)
+        found = dict(zip(places, counts, strict=True))
+        meant = (
+            (row, gap, found[row] * (gap[1] - gap[0]) // left.units[row].records)
+            for row, gap in rows
+        )
+        yield from matched_covers(self.grid, meant, self.target)
+
+    def _first(self, limit: int) -> Iterator[CombineTask]:
+        """Tasks for the first pairs; where these are chosen, it takes one that looks at all."""
+        rule = self.recipe.rule
+        if not self.grid.pairs:
+            return
+        if rule.on or rule.where is not None:
+            pairs = min(limit, self.grid.pairs)
+            found = Estimate(pairs, self.grid.bytes_of(pairs), most=True)
+            yield self._task(self._whole, found, limit=limit)
+            return
+        covers = missing_covers(Covered.nothing(self.grid), self.target)
+        for cover, found in first_covers(covers, limit):
+            yield self._task(cover, found, limit=found.pairs)
+
+    def _sampled(self, count: int, seed: int) -> Iterator[CombineTask]:
+        """Tasks for pairs that are drawn from all of them."""
+        places = self.grid.sample(count, seed)
+        if not len(places):
+            return
+        each = max(1, self.target * len(places) // max(self.grid.bytes_of(len(places)), 1))
+        for first in range(0, len(places), each):
+            some = places[first : first + each]
+            found = Estimate(len(some), self.grid.bytes_of(len(some)))
+            told: Json = {"sample": [count, seed, first, first + len(some)]}
+            yield self._task(self._whole, found, told, numbers=self.grid.locate(some))
+
+    def _task_of(self, cover: Cover, found: Estimate) -> Task:
+        """The task that makes what a cover covers: the pairs, or the plan of them."""
+        if not self.virtual:
+            return self._task(cover, found)
+        left, right = (origin.input() for origin in self.origins)
+        rule = self.recipe.rule
+        place = (self.into.store, self.into.log.dataset, self.into.log.version)
+        plan = PairPlan(left, right, cover, rule.naming, rule.once, found.pairs)
+        return VirtualTask(*place, plan, self._identity(cover))
+
+    def task_for(self, cover: Cover) -> Task:
+        """The task that makes what a cover covers, whatever is there already."""
+        return self._task_of(cover, estimate(self.grid, cover))
+
+    def _identity(self, cover: Cover, told: Json | None = None) -> Json:
+        """What a shard of these pairs depends on."""
+        left, right = (origin.snapshot.shards for origin in self.origins)
+        paired = left[slice(*cover.left)], right[slice(*cover.right)]
+        return combined_identity({**self._told, **(told or {})}, *paired)
+
+    @property
+    def _whole(self) -> Cover:
+        return Cover((0, len(self.grid.left)), (0, len(self.grid.right)))
+
+    def _task(
+        self,
+        cover: Cover,
+        found: Estimate,
+        told: Json | None = None,
+        *,
+        limit: int | None = None,
+        numbers: tuple[IntArray, IntArray] | None = None,
+    ) -> CombineTask:
+        left, right = self.sides
+        rule = self.recipe.rule
+        identity = self._identity(cover, told)
+        identity |= span_identity(cover)
+        identity |= {} if limit is None else {"limit": limit}
+        if not rule.incremental:
+            identity["of"] = [origin.snapshot.content for origin in self.origins]
+        return CombineTask(
+            self.into.store,
+            self.into.log.dataset,
+            self.into.log.version,
+            self.recipe,
+            left.units[slice(*cover.left)],
+            right.units[slice(*cover.right)],
+            cover,
+            replace(found, most=True) if rule.where is not None else found,
+            self.packing,
+            self.limits,
+            identity,
+            limit,
+            numbers,
+            self._largest(cover) if numbers is None else None,
+            self.functions,
+        )
+
+    def _largest(self, cover: Cover) -> Estimate | None:
+        """What a shard has at most; new fields, and what was packed, may have any size.
+
+        Of some records of a shard it is not known how large these are, so all are counted.
+        """
+        if self.recipe.rule.fields or any(side.packed for side in self.sides):
+            return None
+        return estimate(self.grid, replace(cover, span=None))

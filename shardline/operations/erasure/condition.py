@@ -1,0 +1,340 @@
+"""Which records are meant: by a predicate, by a list of keys, or by a function of the caller."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from shardline.errors import FieldsError, InvalidArgumentError, SchemaMismatchError
+from shardline.hints import Hint, Option
+from shardline.operations.erasure.predicate import parse, scalar_feature
+from shardline.schema.arrow_types import schema_of
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
+    from shardline.operations.erasure.predicate import Mask, Node
+    from shardline.schema.schema import Feature, Schema
+    from shardline.udf import Bound, Fields
+
+_LARGEST = 2**63
+_WHOLE = re.compile(r"[+-]?\d{1,20}", re.ASCII)
+
+
+class Chooser(Protocol):
+    """A condition for records of one schema."""
+
+    @property
+    def reads(self) -> list[Feature]:
+        """The features that it is given."""
+        ...
+
+    @property
+    def met(self) -> Collection[int]:
+        """Of a list of values, the places of those that it has met so far."""
+        ...
+
+    def rows(self, batch: pa.RecordBatch) -> Mask:
+        """Which of some records are meant."""
+        ...
+
+    def close(self) -> None:
+        """End what it has running."""
+        ...
+
+
+class Condition(Protocol):
+    """Which records are meant, whatever version they are in. It is plain data."""
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """The features that it looks at."""
+        ...
+
+    @property
+    def shown(self) -> str:
+        """It as people may see it: without any value that could tell of a person."""
+        ...
+
+    def bind(self, schema: Schema) -> Chooser:
+        """It for records of a schema; SchemaMismatchError if it does not fit them."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Masking:
+    """Chooses by a predicate."""
+
+    reads: list[Feature]
+    node: Node
+    met: Collection[int] = ()
+
+    def rows(self, batch: pa.RecordBatch) -> Mask:
+        names = (feature.name for feature in self.reads)
+        return self.node.mask(dict(zip(names, batch.columns, strict=True)))
+
+    def close(self) -> None:
+        """Nothing runs."""
+
+
+@dataclass(frozen=True)
+class Where:
+    """A predicate, as `label == 3`."""
+
+    text: str
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be read."""
+        self._node  # noqa: B018 - read at once
+
+    @cached_property
+    def _node(self) -> Node:
+        return parse(self.text)
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """The features that it names."""
+        return tuple(dict.fromkeys(self._node.names()))
+
+    @property
+    def shown(self) -> str:
+        """Its values may be personal data, and are not told."""
+        return f"a predicate on {', '.join(self.reads)}"
+
+    def bind(self, schema: Schema) -> Chooser:
+        """It for records of a schema."""
+        self._node.refuse_unfit(schema)
+        return _Masking([scalar_feature(schema, name) for name in self.reads], self._node)
+
+
+@dataclass(frozen=True)
+class Keys:
+    """Records whose `key` has one of these values, given as numbers or as text."""
+
+    key: str
+    values: tuple[int | str | bytes, ...]
+
+    def __post_init__(self) -> None:
+        """Refuse a list of nothing."""
+        if not self.values:
+            raise InvalidArgumentError(
+                f"key {self.key!r}: missing values",
+                code="missing-argument",
+                hint=Hint.of("set ", Option("values")),
+                feature=self.key,
+            )
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """The key."""
+        return (self.key,)
+
+    @property
+    def shown(self) -> str:
+        """The values are not told."""
+        count = len(set(self.values))
+        return f"{count:,} {'value' if count == 1 else 'values'} of {self.key}"
+
+    def unmet(self, met: Collection[int]) -> tuple[int, ...]:
+        """The places, from 1 on, of the values that no chooser has met, each value once."""
+        found = {_bytes(self.values[place]).strip() for place in met}
+        left: dict[bytes, int] = {}
+        for place, value in enumerate(self.values, 1):
+            left.setdefault(_bytes(value).strip(), place)
+        return tuple(place for value, place in left.items() if value not in found)
+
+    def bind(self, schema: Schema) -> Chooser:
+        """It for records of a schema."""
+        feature = scalar_feature(schema, self.key)
+        return _Listed([feature], self._of(feature))
+
+    def _of(self, feature: Feature) -> pa.Array:
+        kind = schema_of([feature]).field(0).type
+        if feature.kind == "float":
+            raise SchemaMismatchError(
+                f"feature {self.key!r}: a float feature cannot be a key",
+                code="invalid-key",
+                hint=Hint.of("set ", Option("where"), " to a predicate"),
+                feature=self.key,
+            )
+        read = _number if feature.kind == "int64" else _bytes
+        told = []
+        for place, value in enumerate(self.values, 1):
+            found = read(value)
+            if found is None:
+                raise SchemaMismatchError(
+                    f"feature {self.key!r}: value {place} of {len(self.values)} is not a whole "
+                    "number",
+                    code="invalid-value",
+                    feature=self.key,
+                )
+            told.append(found)
+        values = pa.array(told, pa.int64() if feature.kind == "int64" else pa.binary())
+        try:
+            return values.cast(kind)
+        except pa.ArrowInvalid:
+            raise SchemaMismatchError(
+                f"feature {self.key!r}: a value is not UTF-8 text",
+                code="invalid-value",
+                feature=self.key,
+            ) from None
+
+
+def _number(value: int | str | bytes) -> int | None:
+    told = value.decode(errors="replace") if isinstance(value, bytes) else str(value)
+    told = told.strip()
+    if not _WHOLE.fullmatch(told):
+        return None
+    found = int(told)
+    return found if -_LARGEST <= found < _LARGEST else None
+
+
+def _bytes(value: int | str | bytes) -> bytes:
+    return value if isinstance(value, bytes) else str(value).encode()
+
+
+@dataclass(frozen=True, slots=True)
+class _Listed:
+    """Chooses what is in a list."""
+
+    reads: list[Feature]
+    values: pa.Array
+    met: set[int] = field(default_factory=set)
+
+    def rows(self, batch: pa.RecordBatch) -> Mask:
+        places = pc.index_in(batch.column(0), value_set=self.values)
+        self.met.update(places.unique().drop_null().to_pylist())
+        mask: Mask = np.asarray(places.is_valid())
+        return mask
+
+    def close(self) -> None:
+        """Nothing runs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """A maker of one int64 that is 1 for a record that is meant, and 0 for others."""
+
+    maker: Fields
+
+    def __post_init__(self) -> None:
+        """Refuse what does not tell just that."""
+        made = self.maker.features
+        if len(made) != 1 or made[0].kind != "int64" or made[0].shape:
+            raise InvalidArgumentError(
+                f"where: {self.maker.shown} must declare a single int64 feature",
+                code="invalid-filter",
+                hint=Hint.of("return 1 for a record to erase and 0 for others"),
+            )
+        if self.maker.reads is None:
+            raise InvalidArgumentError(
+                f"where: {self.maker.shown} does not declare the features it reads",
+                code="undeclared-udf",
+                hint=Hint.of("declare ", Option("reads"), " of the function"),
+            )
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """The features that it is given."""
+        return tuple(self.maker.reads or ())
+
+    @property
+    def shown(self) -> str:
+        """What people call it."""
+        return self.maker.shown
+
+    def bind(self, schema: Schema) -> Chooser:
+        """It for records of a schema."""
+        return _Made(self.maker.bind(schema), self.maker.shown)
+
+
+class _Made:
+    """Chooses by what a function makes."""
+
+    met: Collection[int] = ()
+
+    def __init__(self, bound: Bound, shown: str) -> None:
+        self.reads = bound.reads
+        self._bound = bound
+        self._shown = shown
+
+    def rows(self, batch: pa.RecordBatch) -> Mask:
+        made = self._bound.compute(batch, every=False)
+        ((_, fitted),) = made.columns
+        if made.reasons or fitted.bad or fitted.array.null_count:
+            raise FieldsError(
+                f"where: {self._shown} has no answer for some records, nothing was erased",
+                code="invalid-filter-result",
+            ) from made.error
+        told = np.asarray(fitted.array)
+        if not np.isin(told, (0, 1)).all():
+            raise FieldsError(
+                f"where: {self._shown} returned a number other than 0 and 1, nothing was erased",
+                code="invalid-filter-result",
+                hint=Hint.of("return 1 for a record to erase and 0 for others"),
+            )
+        mask: Mask = told == 1
+        return mask
+
+    def close(self) -> None:
+        self._bound.close()
+
+
+@dataclass(frozen=True, slots=True)
+class Readable:
+    """A condition that no record meets: it finds what cannot be asked by these features."""
+
+    reads: tuple[str, ...]
+
+    @property
+    def shown(self) -> str:
+        """What people call it."""
+        return ", ".join(self.reads)
+
+    def bind(self, schema: Schema) -> Chooser:
+        """It for records of a schema."""
+        return _NoneMeant([schema.feature(name, sequence=False) for name in self.reads])
+
+
+@dataclass(frozen=True, slots=True)
+class _NoneMeant:
+    """Chooses nothing."""
+
+    reads: list[Feature]
+    met: Collection[int] = ()
+
+    def rows(self, batch: pa.RecordBatch) -> Mask:
+        return np.zeros(batch.num_rows, np.bool_)
+
+    def close(self) -> None:
+        """Nothing runs."""
+
+
+def condition_of(
+    where: str | Fields | None, key: str | None, values: Sequence[int | str | bytes]
+) -> Condition:
+    """The condition that a caller told. Raises ValueError if it told none, or two."""
+    if (where is None) == (key is None):
+        both = where is not None
+        raise InvalidArgumentError(
+            "where and key exclude each other" if both else "no records chosen",
+            code="conflicting-arguments" if both else "missing-argument",
+            hint=Hint.of(
+                "set either ", Option("where"), ", or ", Option("key"), " and ", Option("values")
+            ),
+        )
+    if key is not None:
+        return Keys(key, tuple(values))
+    if values:
+        raise InvalidArgumentError(
+            "values: missing key",
+            code="missing-argument",
+            hint=Hint.of("name the key feature with ", Option("key")),
+        )
+    return Where(where) if isinstance(where, str) else Chosen(where)  # type: ignore[arg-type]

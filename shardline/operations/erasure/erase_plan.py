@@ -1,0 +1,326 @@
+"""What an erase would do: which rows go, which shards and snapshots hold them, and the rest."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from shardline.arguments import each_of
+from shardline.errors import SchemaMismatchError, VersionMissingError
+from shardline.execution.executor import Threads
+from shardline.operations.erasure.condition import Keys, condition_of
+from shardline.operations.erasure.dataset_history import ERASE, read_history
+from shardline.operations.erasure.quarantine_search import doubtful_holder, look_through
+from shardline.operations.erasure.record_relations import (
+    erased_before,
+    reached,
+    relations_of,
+    spread,
+)
+from shardline.operations.erasure.record_search import search, search_plans, search_tasks
+from shardline.operations.erasure.residual_copies import (
+    Holder,
+    descendants,
+    origin_holders,
+    plan_holders,
+    snapshot_holders,
+    source_holders,
+)
+from shardline.operations.erasure.uncommitted_files import leftover_holders
+from shardline.storage import check_name, open_store
+from shardline.tfrecord.reader import DEFAULT_LIMITS
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from shardline.execution.executor import Engine, Listener
+    from shardline.kernel.types import IntArray
+    from shardline.log.model import Shard
+    from shardline.operations.erasure.condition import Condition
+    from shardline.operations.erasure.dataset_history import DatasetHistory, VersionHistory
+    from shardline.operations.erasure.quarantine_search import QuarantineFile
+    from shardline.operations.erasure.record_relations import Rows
+    from shardline.storage import Store
+    from shardline.tfrecord.reader import Limits
+    from shardline.udf import Fields
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ShardErasure:
+    """A shard of a newest snapshot, and the rows of it that go."""
+
+    shard: Shard
+    rows: IntArray
+
+
+@dataclass(frozen=True, slots=True)
+class VersionErasure:
+    """What an erase does in one version, as it stands at snapshot `head`.
+
+    `shards` are written anew. `given_up` are shards that only older snapshots hold: those with
+    records that go, and those that cannot be read and so not searched (`unreadable` of them).
+    `snapshots` hold one or the other, and cannot be restored any more.
+    """
+
+    version: str
+    head: int
+    shards: tuple[ShardErasure, ...]
+    given_up: tuple[Shard, ...]
+    snapshots: tuple[int, ...]
+    unreadable: int = 0
+
+    @property
+    def records(self) -> int:
+        """How many records go from the newest snapshot."""
+        return sum(len(one.rows) for one in self.shards)
+
+    @property
+    def bytes(self) -> int:
+        """How many bytes the shards have that are written anew."""
+        return sum(one.shard.bytes for one in self.shards)
+
+    @property
+    def gone(self) -> list[str]:
+        """The shards that never come back."""
+        return [*(one.shard.name for one in self.shards), *(one.name for one in self.given_up)]
+
+
+@dataclass(frozen=True, slots=True)
+class ErasePlan:
+    """What an erase would do. `features` are what the records are chosen by, `shown` how.
+
+    `rows` go of each shard, or went before. `holders` are beyond its reach. `unmet` are the places
+    in a list of values, from 1 on, of those that no record has. It does nothing if `versions` and
+    `quarantine` are empty.
+    """
+
+    dataset: str
+    features: tuple[str, ...]
+    shown: str
+    versions: tuple[VersionErasure, ...]
+    holders: tuple[Holder, ...]
+    quarantine: tuple[QuarantineFile, ...]
+    history: DatasetHistory = field(repr=False)
+    rows: Rows = field(repr=False, default_factory=dict)
+    unmet: tuple[int, ...] = ()
+
+    @property
+    def idle(self) -> bool:
+        """Whether it would do nothing, but for lines of which it cannot be told what they are."""
+        return not self.versions and not any(file.meant for file in self.quarantine)
+
+    @property
+    def unchecked(self) -> dict[str, int]:
+        """The latest snapshots that an earlier erase made, and that wait for checks, by version."""
+        states = {one.name: one.version.state for one in self.history.versions.values()}
+        return {
+            name: state.snapshot
+            for name, state in states.items()
+            if state.snapshot != (state.published or 0) and self._is_erased(name, state.snapshot)
+        }
+
+    def _is_erased(self, name: str, snapshot: int) -> bool:
+        version = self.history.versions[name.split("/")[1]].version
+        return version.log.entry(version.snapshot(snapshot).entry).operation == ERASE
+
+    @property
+    def records(self) -> int:
+        """How many records go, of all newest snapshots together."""
+        return sum(one.records for one in self.versions)
+
+
+def plan_erase(
+    root: Store | Path | str,
+    dataset: str,
+    *,
+    where: str | Fields | None = None,
+    key: str | None = None,
+    values: Sequence[int | str | bytes] = (),
+    limits: Limits = DEFAULT_LIMITS,
+    engine: Engine | None = None,
+    progress: Listener | None = None,
+) -> ErasePlan:
+    """Find the records that are meant in every version of a dataset, and tell what would be done.
+
+    They are meant if a predicate is true of them (`where="label == 3"`), if a maker of one int64
+    says so, or if their `key` has one of `values`. Every file of every version that has the
+    features is read; a record that is meant in one version is followed into the others.
+    """
+    values = list(each_of(values, "values"))  # type: ignore[arg-type] # their types are checked later
+    condition = condition_of(where, key, values)
+    store = open_store(root)
+    history = read_history(store, check_name(dataset, "dataset"))
+    if not history.versions:
+        raise VersionMissingError(
+            f"{dataset}: no such dataset in {store.uri}", code="dataset-not-found"
+        )
+    plans = search_plans(history, condition, limits)
+    tasks = [*search_tasks(history, condition, limits), *plans.tasks.values()]
+    _refuse_unknown(history, condition, searched=bool(tasks))
+    found = list((engine or Threads()).run(search, tasks, progress))
+    relations = [*relations_of(history), *plans.relations]
+    meant = spread({one.name: one.rows for one in found}, relations)
+    rows = spread(_and_erased_before(meant.rows, history), relations).rows
+    problems = plans.unsearched(found)
+    unreadable = {one.name for one in found if one.problem} | set(problems)
+    known = reached((one.name for one in found if not one.problem), relations) - set(problems)
+    versions = tuple(_planned(history, rows, unreadable - known))
+    files = tuple(look_through(history, [condition], rows, known))
+    sources = {path for file in files for path in file.sources}
+    doubtful = {path for file in files for path in file.doubtful_sources}
+    unread = _unread(versions, rows)
+    holders = (
+        *(one for version in versions for one in _holders(history, version)),
+        *plan_holders(history, meant, plans.holding(found)),
+        *descendants(history, {one.version.split("/")[1]: one.gone for one in versions}, rows),
+        *origin_holders(history, meant.rows, unread),
+        *source_holders(history, meant.rows, sources, unread, doubtful),
+        *(doubtful_holder(history, file) for file in files if file.doubtful),
+        *leftover_holders(history, condition, limits),
+        *_unsearched(history, known, problems),
+    )
+    asked = (condition.reads, condition.shown)
+    met = {place for one in found for place in one.met}
+    unmet = condition.unmet(met) if isinstance(condition, Keys) else ()
+    return ErasePlan(dataset, *asked, versions, holders, files, history, rows, unmet)
+
+
+def plan_late(plan: ErasePlan, done: Mapping[str, Collection[str]]) -> ErasePlan:
+    """What is left to do when a plan was carried out, for what others committed meanwhile.
+
+    Nothing is searched: what was made of old shards follows from the rows that are known of them.
+    `done` are the shards that were given up, by their versions. Holders are only those that came.
+    """
+    history = read_history(plan.history.store, plan.dataset)
+    found = spread(_and_erased_before(plan.rows, history), relations_of(history))
+    rows = found.rows
+    known = {(one.kind, one.where) for one in plan.holders}
+    holding = (*plan_holders(history, found), *descendants(history, done, rows))
+    came = (one for one in holding if (one.kind, one.where) not in known)
+    return replace(
+        plan,
+        versions=tuple(_planned(history, rows, set())),
+        holders=tuple(came),
+        quarantine=(),
+        history=history,
+        rows=rows,
+    )
+
+
+def _and_erased_before(rows: Rows, history: DatasetHistory) -> Rows:
+    """The rows together with those that earlier erasures took out."""
+    found = dict(rows)
+    for name, some in erased_before(history).items():
+        found[name] = np.union1d(found.get(name, np.zeros(0, np.int64)), some)
+    return found
+
+
+def _refuse_unknown(history: DatasetHistory, condition: Condition, *, searched: bool) -> None:
+    """Refuse a condition that fits the records of no version, and say why it does not."""
+    schemas = {one.name: one.version.schema for one in history.versions.values()}
+    for schema in schemas.values():
+        if all(schema.find(name, sequence=False) is not None for name in condition.reads):
+            condition.bind(schema).close()
+            return
+    if not searched:
+        has = "; ".join(
+            f"{name} has {', '.join(feature.name for feature in schema.features) or 'none'}"
+            for name, schema in schemas.items()
+        )
+        unknown = [
+            name
+            for name in condition.reads
+            if all(schema.find(name, sequence=False) is None for schema in schemas.values())
+        ]
+        asked = ", ".join(map(repr, unknown or condition.reads))
+        together = "" if unknown or len(condition.reads) == 1 else " together"
+        raise SchemaMismatchError(
+            f"{history.dataset}: no version has {asked}{together} ({has})",
+            code="schema-mismatch" if together else "unknown-feature",
+            feature=(unknown or [*condition.reads])[0],
+        )
+
+
+def _planned(history: DatasetHistory, rows: Rows, unreadable: set[str]) -> Iterator[VersionErasure]:
+    """What is to be done in each version, those first that others lie beside."""
+    for one in bases_first(history):
+        live = {shard.name for shard in one.live}
+        anew = tuple(
+            ShardErasure(shard, rows[shard.name])
+            for shard in one.live
+            if shard.name in rows and not shard.virtual
+        )
+        old = [
+            shard
+            for name, shard in one.shards.items()
+            if name not in live and not one.is_gone(name) and (name in rows or name in unreadable)
+        ]
+        if anew or old:
+            gone = {*(shard.shard.name for shard in anew), *(shard.name for shard in old)}
+            yield VersionErasure(
+                one.name,
+                one.version.state.snapshot,
+                anew,
+                tuple(old),
+                tuple(one.holding(gone)),
+                sum(shard.name not in rows for shard in old),
+            )
+
+
+def _unread(versions: Sequence[VersionErasure], rows: Rows) -> set[str]:
+    """The shards that are given up since they cannot be read."""
+    given_up = (shard.name for one in versions for shard in one.given_up)
+    return {name for name in given_up if name not in rows}
+
+
+def bases_first(history: DatasetHistory) -> list[VersionHistory]:
+    """The versions, each behind those whose shards its overlays lie beside."""
+    ordered: dict[str, VersionHistory] = {}
+
+    def put(name: str) -> None:
+        one = history.versions.get(name)
+        if one is None or name in ordered:
+            return
+        for owner in sorted({s.base.owner for s in one.shards.values() if s.base is not None}):
+            put(owner)
+        ordered[name] = one
+
+    for name in sorted(history.versions):
+        put(name)
+    return list(ordered.values())
+
+
+def _holders(history: DatasetHistory, version: VersionErasure) -> Iterator[Holder]:
+    return snapshot_holders(history.versions[version.version.split("/")[1]], version.gone)
+
+
+def _unsearched(
+    history: DatasetHistory, known: set[str], problems: Mapping[str, str]
+) -> Iterator[Holder]:
+    """What could not be searched of the newest snapshots, and follows from nothing that was."""
+    for one in history.versions.values():
+        where = f"{one.name}@{one.version.state.snapshot}"
+        for why in dict.fromkeys(problems[s.name] for s in one.live if s.name in problems):
+            yield Holder(
+                "unsearched",
+                where,
+                f"its plan pairs records that cannot be read: {why}",
+                "mend what it pairs and erase again, or combine it anew",
+                certain=False,
+            )
+        left = [s for s in one.live if s.name not in known | set(problems) and s.records]
+        if left:
+            records = sum(shard.records for shard in left)
+            are = "record has" if records == 1 else "records have"
+            yield Holder(
+                "unsearched",
+                where,
+                f"{records:,} of its {are} no such feature, and nothing tells of which records "
+                "they are made",
+                "if they may be made of the erased ones, make the version anew of what is left, or "
+                "erase by a feature that it has",
+                certain=False,
+            )

@@ -1,0 +1,158 @@
+"""Write a shard once more without some of its records: the frames of all others as they are."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from shardline.errors import DamagedFileError
+from shardline.kernel.types import HEADER_BYTES
+from shardline.operations.erasure.record_relations import spans_of
+from shardline.operations.erasure.record_search import as_shard_error
+from shardline.operations.shard_writer import ShardPlan, make_shard
+from shardline.readers.records import bytes_read
+from shardline.tfrecord.compression import Compression, frame_ends
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from shardline.execution.executor import Running
+    from shardline.kernel.types import Buffer, IntArray
+    from shardline.log.model import Base, Shard
+    from shardline.operations.shard_writer import Part
+    from shardline.readers.records import Records
+    from shardline.sidecars.receipt import Receipt
+    from shardline.storage import Store
+    from shardline.tfrecord.reader import Block, Limits
+
+_BLOCK_BYTES = 4 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class EraseTask:
+    """A shard to be written without some rows.
+
+    An overlay gets the `base` that was written without the same rows. Where there is none its
+    records are written whole: then `records` are those that it makes together with its base.
+    """
+
+    store: Store
+    dataset: str
+    version: str
+    shard: Shard
+    records: Records
+    rows: IntArray
+    base: Base | None
+    limits: Limits
+    attempt: int = 0
+    kind: str = "erase"
+
+    step = "erasing"
+
+    @property
+    def label(self) -> str:
+        """What people call it."""
+        return self.shard.name
+
+    @property
+    def size(self) -> int:
+        """How many bytes it reads."""
+        return bytes_read([self.records])
+
+    @property
+    def plan(self) -> ShardPlan:
+        """The shard. Its name tells which rows are gone, and not what was in them."""
+        packed = self.shard.compression != "none"
+        compression = Compression.GZIP if packed else Compression.NONE
+        folded = self.shard.base is not None and self.base is None
+        return ShardPlan(
+            self.store,
+            self.dataset,
+            self.version,
+            erased_identity(self.shard, spans_of(self.rows), self.base, self.kind),
+            compression,
+            self.shard.source,
+            self.records.path,
+            largest=None if packed or folded else self.shard.bytes,
+            base=self.base,
+        )
+
+    def at(self, attempt: int) -> EraseTask:
+        """The same at another attempt."""
+        return replace(self, attempt=attempt)
+
+
+def erased_identity(
+    old: Shard,
+    gone: Sequence[tuple[int, int]],
+    base: Base | None,
+    kind: str = "erase",
+) -> dict[str, object]:
+    """What the name of a shard is a hash of that is made of another without some of its rows.
+
+    `gone` are these as spans of first and last, `base` is the new shard's own, and `kind` what took
+    them out.
+    """
+    spans = ",".join(f"{first}-{last}" for first, last in gone)
+    return {
+        "operation": kind,
+        "shard": [old.name, old.content],
+        "rows": hashlib.sha256(spans.encode()).hexdigest(),
+        "base": None if base is None else [base.name, base.sha256],
+        "folded": old.base is not None and base is None,
+    }
+
+
+def make_erased(task: EraseTask, running: Running) -> Receipt:
+    """Do one task: write the shard, or find it written."""
+    plan = replace(task.plan, aside=running.workers > 1)
+    try:
+        return make_shard(plan, _Filling(task, running), attempt=task.attempt)
+    except DamagedFileError as error:
+        raise as_shard_error(f"{task.dataset}/{task.version}", error) from error
+
+
+@dataclass(frozen=True, slots=True)
+class _Filling:
+    """Fills a shard with the records of another that stay."""
+
+    task: EraseTask
+    running: Running
+
+    def begin(self) -> None:
+        """Every attempt begins with the first record."""
+
+    def fill(self, part: Part) -> bool:
+        """Copy them. Where none stays, there is a shard that tells just that.
+
+        The receipt tells which are gone; there is no quarantine that would keep them.
+        """
+        task, sink = self.task, part.shard
+        for block in task.records.blocks(limits=task.limits, block_bytes=_BLOCK_BYTES):
+            for data, starts, lengths in _runs(block, task.rows):
+                sink.add(data, starts, lengths)
+            part.end = block.record + len(block.starts)
+            self.running.tell(task.size * part.end // max(task.shard.records, 1), part.end)
+        part.refused += spans_of(task.rows)
+        return True
+
+
+def _runs(block: Block, rows: IntArray) -> Iterator[tuple[Buffer, IntArray, IntArray]]:
+    """The frames of a block that stay, in runs of as many as follow each other."""
+    count = len(block.starts)
+    low, high = np.searchsorted(rows, (block.record, block.record + count))
+    gone = rows[low:high] - block.record
+    if not len(gone):
+        yield block.data, block.starts, block.lengths
+        return
+    ends = frame_ends(block.starts, block.lengths)
+    begin = 0
+    for stop in (*gone.tolist(), count):
+        if stop > begin:
+            first, last = int(block.starts[begin]) - HEADER_BYTES, int(ends[stop - 1])
+            some = slice(begin, stop)
+            yield block.data[first:last], block.starts[some] - first, block.lengths[some]
+        begin = stop + 1

@@ -1,0 +1,304 @@
+"""The proof of an erasure: what was asked, which shards and snapshots are gone, and what is left.
+
+It says nothing that it has not looked at: each file that should be gone is looked for, and whoever
+could still hold the records is worked out again from the logs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from shardline.errors import VersionMissingError
+from shardline.log.version import utc_now
+from shardline.operations.erasure.condition import Readable
+from shardline.operations.erasure.dataset_history import ERASE, read_history
+from shardline.operations.erasure.quarantine_search import look_through, quarantine_holders
+from shardline.operations.erasure.record_relations import erased_before, relations_of, spread
+from shardline.operations.erasure.residual_copies import (
+    Holder,
+    descendants,
+    origin_holders,
+    plan_holders,
+    snapshot_holders,
+    source_holders,
+)
+from shardline.operations.erasure.uncommitted_files import leftover_holders
+from shardline.provenance.retainers import plain_command
+from shardline.release import __version__
+from shardline.storage import check_name, open_store
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from datetime import datetime
+    from pathlib import Path
+
+    from shardline.canonical_json import Json
+    from shardline.log.entry import Entry
+    from shardline.log.model import Shard
+    from shardline.operations.erase import ErasePlan
+    from shardline.operations.erasure.dataset_history import DatasetHistory, VersionHistory
+    from shardline.operations.erasure.record_relations import Rows
+    from shardline.provenance.retainers import Command
+    from shardline.storage import Store
+
+_BESIDE = ("", ".index")
+
+
+@dataclass(frozen=True, slots=True)
+class GoneShard:
+    """A shard that held erased records. `files` of it are still there: none, if it is gone.
+
+    `vacuumed` is the entry by which vacuum deleted it, None if that has not happened.
+    """
+
+    shard: Shard
+    vacuumed: int | None
+    vacuumed_at: datetime | None
+    files: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ProvedEntry:
+    """One entry of an erase, with the shards that it gave up and the snapshots that held them."""
+
+    version: str
+    entry: Entry
+    shards: tuple[GoneShard, ...]
+    snapshots: tuple[int, ...]
+
+    @property
+    def records(self) -> int:
+        """How many records went from the snapshot that was the newest."""
+        told = self.entry.parameters.get("records")
+        return sum(told) if isinstance(told, list) else 0
+
+    @property
+    def request(self) -> str:
+        """What was told of the request."""
+        return str(self.entry.parameters.get("request", ""))
+
+
+@dataclass(frozen=True, slots=True)
+class ErasureProof:
+    """What is proved of the erasures of a dataset, at a time.
+
+    `searched` says that every file was searched once more for the records, by a condition that the
+    caller gave. `remaining` is what still holds some of them, or may.
+    """
+
+    dataset: str
+    root: str
+    time: datetime
+    entries: tuple[ProvedEntry, ...]
+    remaining: tuple[Holder, ...]
+    searched: bool = False
+
+    @property
+    def files(self) -> list[str]:
+        """The files that should be gone and are there."""
+        return [file for one in self.entries for shard in one.shards for file in shard.files]
+
+    @property
+    def shards(self) -> list[GoneShard]:
+        """The shards that held the records and of which there still are files."""
+        return [shard for one in self.entries for shard in one.shards if shard.files]
+
+    @property
+    def holders(self) -> list[Holder]:
+        """What surely holds some of the records."""
+        return [one for one in self.remaining if one.certain]
+
+    @property
+    def complete(self) -> bool:
+        """Whether nothing is known of that still holds them, or could and was not searched."""
+        return not self.files and not any(one.open for one in self.remaining)
+
+    def to_json(self, command: Command = plain_command) -> Json:
+        """The proof for machines; `command` words the commands in it."""
+        return {
+            "ok": self.complete and bool(self.entries),
+            "complete": self.complete,
+            "dataset": self.dataset,
+            "root": self.root,
+            "time": self.time.isoformat(),
+            "release": __version__,
+            "searched": self.searched,
+            "entries": [_entry_json(one) for one in self.entries],
+            "still_there": self.files,
+            "remaining": [one.to_json(command) for one in self.remaining],
+        }
+
+
+def _entry_json(one: ProvedEntry) -> Json:
+    entry = one.entry
+    return {
+        "version": one.version,
+        "entry": entry.number,
+        "digest": entry.digest,
+        "time": entry.time.isoformat(),
+        "erasure": str(entry.parameters.get("erasure", "")),
+        "request": one.request,
+        "features": entry.parameters.get("features", []),
+        "records": one.records,
+        "snapshots": list(one.snapshots),
+        "shards": [
+            {
+                "name": gone.shard.name,
+                "sha256": gone.shard.sha256,
+                "records": gone.shard.records,
+                "bytes": gone.shard.bytes,
+                "vacuum_entry": gone.vacuumed,
+                "vacuum_time": gone.vacuumed_at and gone.vacuumed_at.isoformat(),
+                "still_there": list(gone.files),
+            }
+            for gone in one.shards
+        ],
+    }
+
+
+def prove_erasure(
+    root: Store | Path | str,
+    dataset: str,
+    *,
+    request: str | None = None,
+    plan: ErasePlan | None = None,
+) -> ErasureProof:
+    """Look what is left of all that was erased from a dataset, or of one request.
+
+    With the `plan` of erasing the same once more, it is also proved that nothing is found any more.
+    """
+    store = open_store(root)
+    history = read_history(store, check_name(dataset, "dataset"))
+    if not history.versions:
+        raise VersionMissingError(
+            f"{dataset}: no such dataset in {store.uri}", code="dataset-not-found"
+        )
+    asked = [
+        (one, entry)
+        for one in history.versions.values()
+        for entry in one.entries
+        if entry.operation == ERASE and entry.condemned
+        if request is None or entry.parameters.get("request", "") == request
+    ]
+    entries = tuple(_proved(history, one, entry) for one, entry in asked)
+    # What the search of now found of a place comes last, and tells more than the logs alone.
+    remaining = {_place(one): one for one in _remaining(history, asked, plan)}
+    return ErasureProof(
+        dataset,
+        store.uri,
+        utc_now(),
+        tuple(sorted(entries, key=lambda one: one.entry.time)),
+        tuple(remaining.values()),
+        plan is not None,
+    )
+
+
+def _place(one: Holder) -> tuple[str, ...]:
+    """What two holders have in common that tell of the same."""
+    once = one.kind in {"virtual", "found", "quarantine"}
+    return (one.kind, one.where) if once else (one.kind, one.where, one.what)
+
+
+def _proved(history: DatasetHistory, one: VersionHistory, entry: Entry) -> ProvedEntry:
+    names = set(entry.condemned)
+    return ProvedEntry(
+        one.name,
+        entry,
+        tuple(_gone(history, one, name) for name in entry.condemned),
+        tuple(number for number in one.holding(names) if number < _made(entry)),
+    )
+
+
+def _made(entry: Entry) -> int:
+    """The first snapshot that does not hold what an erase took out."""
+    return entry.snapshot + (not entry.changes_data)
+
+
+def _gone(history: DatasetHistory, one: VersionHistory, name: str) -> GoneShard:
+    vacuumed = [
+        entry for entry in one.entries if entry.operation == "vacuum" and name in entry.condemned
+    ]
+    files = [f"{name}{suffix}" for suffix in _BESIDE if f"{name}{suffix}" in history.files]
+    return GoneShard(
+        one.shards[name],
+        vacuumed[0].number if vacuumed else None,
+        vacuumed[0].time if vacuumed else None,
+        tuple(f"{history.dataset}/shards/{file}" for file in files),
+    )
+
+
+def _remaining(
+    history: DatasetHistory,
+    asked: list[tuple[VersionHistory, Entry]],
+    plan: ErasePlan | None,
+) -> Iterator[Holder]:
+    gone: dict[str, set[str]] = {}
+    for one, entry in asked:
+        gone.setdefault(one.version.log.version, set()).update(entry.condemned)
+    names = set().union(*gone.values())
+    found = spread(
+        {name: some for name, some in erased_before(history).items() if name in names},
+        relations_of(history),
+    )
+    rows = found.rows
+    # What was taken back was searched by nobody, and follows from what was erased elsewhere.
+    chosen = [entry for _, entry in asked if entry.parameters.get("features")]
+    unread = {name for entry in chosen for name in entry.condemned if name not in rows}
+    there = {name for name in names if name in history.files}
+    for version, shards in gone.items():
+        yield from snapshot_holders(history.versions[version], shards & there)
+    yield from _alive(history, rows)
+    yield from plan_holders(history, found)
+    yield from descendants(history, gone, rows)
+    yield from origin_holders(history, rows, unread)
+    refused = {
+        path
+        for _, entry in asked
+        for path in entry.parameters.get("refused_of", ())
+        if isinstance(path, str)
+    }
+    yield from source_holders(history, rows, refused, unread)
+    chosen_by = dict.fromkeys(
+        tuple(map(str, entry.parameters["features"]))
+        for entry in chosen
+        if isinstance(entry.parameters["features"], list)
+    )
+    files = tuple(look_through(history, [Readable(names) for names in chosen_by], rows))
+    yield from quarantine_holders(history, files)
+    if plan is None:
+        yield from leftover_holders(history, None)
+    else:
+        yield from _found_again(plan)
+
+
+def _alive(history: DatasetHistory, rows: Rows) -> Iterator[Holder]:
+    """Shards that were made of erased records and that no erase gave up."""
+    for one in history.versions.values():
+        left = [
+            name
+            for name, shard in one.shards.items()
+            if name in rows and not one.is_gone(name) and not shard.virtual
+        ]
+        if left:
+            yield Holder(
+                "found",
+                one.name,
+                f"{len(left):,} of its shards still {'holds' if len(left) == 1 else 'hold'} some "
+                "of the records",
+                "the erase was stopped: run it again",
+            )
+
+
+def _found_again(plan: ErasePlan) -> Iterator[Holder]:
+    for one in plan.versions:
+        records, shards = one.records, len(one.given_up)
+        yield Holder(
+            "found",
+            one.version,
+            f"the search found {records:,} {'record' if records == 1 else 'records'} in its newest "
+            f"snapshot, and {shards:,} {'shard' if shards == 1 else 'shards'} of older ones",
+            "they came in since, or the erase was stopped: erase again",
+        )
+    yield from quarantine_holders(plan.history, plan.quarantine)
+    yield from (one for one in plan.holders if one.kind in {"unsearched", "uncommitted", "virtual"})

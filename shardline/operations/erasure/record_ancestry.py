@@ -1,0 +1,371 @@
+"""Of which two records each pair of a combined shard is made: by counting, or by its row map."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, TypeAlias
+
+import numpy as np
+
+from shardline.log.model import ROWS
+from shardline.operations.erasure.dataset_history import read_history
+from shardline.operations.erasure.record_relations import (
+    Aligned,
+    Laid,
+    aligned,
+    is_chosen,
+    laid_out,
+    relations_of,
+    spread,
+)
+from shardline.pairing.coverage import Cover, estimate
+from shardline.pairing.pair_grid import Extent, Grid
+from shardline.sidecars.row_map import RowMap, RowMapError
+from shardline.sidecars.sidecar_reader import SidecarMismatchError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from shardline.kernel.types import IntArray
+    from shardline.log.entry import Entry
+    from shardline.log.model import Input, Shard
+    from shardline.operations.erasure.dataset_history import DatasetHistory, VersionHistory
+    from shardline.operations.erasure.predicate import Mask
+    from shardline.operations.erasure.record_relations import Relation, Rows
+    from shardline.sidecars.sidecar_reader import SidecarReader
+    from shardline.storage import Store
+
+
+_LOT = 256 * 1024
+
+
+@dataclass(frozen=True)
+class PairedSides:
+    """The shards of a combination's entry, and those of the two snapshots that it paired."""
+
+    store: Store
+    entry: Entry
+    listed: tuple[tuple[Shard, ...], tuple[Shard, ...]]
+    sidecars: SidecarReader
+
+    @cached_property
+    def _grid(self) -> Grid:
+        left, right = (tuple(Extent(one.records, 0) for one in side) for side in self.listed)
+        return Grid(left, right, bool(self.entry.parameters["rule"].get("once")))
+
+    @cached_property
+    def firsts(self) -> tuple[IntArray, IntArray]:
+        """The number of the first record of each shard, on each side."""
+        counts = [np.array([one.records for one in side], np.int64) for side in self.listed]
+        return np.cumsum(counts[0]) - counts[0], np.cumsum(counts[1]) - counts[1]
+
+    def lots(self, place: int, rows: IntArray | None = None) -> Iterator[tuple[IntArray, IntArray]]:
+        """Pairs of the shard at a place among those added, some at a time; all, or these rows.
+
+        Each lot tells which pairs these are, and the numbers of their two records; -1 is for none.
+        Raises RowMapError where that cannot be told, also for a row map that differs from the
+        committed one.
+        """
+        shard = self.entry.added[place].shard
+        outputs = self.entry.parameters.get("outputs")
+        cover = None
+        if isinstance(outputs, list) and len(outputs) == len(self.entry.added):
+            cover = Cover.from_json(outputs[place])
+        if is_chosen(self.entry):
+            try:
+                self.sidecars.compare(f"{shard.name}{ROWS}")
+            except SidecarMismatchError as error:
+                raise RowMapError(error.message, code=error.code, path=error.path) from None
+            name = f"{self.entry.dataset}/shards/{shard.name}{ROWS}"
+            yield from self._mapped(RowMap(self.store, name, shard.records, 2), cover)
+            return
+        if cover is None or estimate(self._grid, cover).pairs != shard.records:
+            raise RowMapError("its entry does not list its shard pairs", code="origin-not-recorded")
+        before = 0
+        if cover.span is not None:
+            cut = Cover(cover.left, cover.right, (0, cover.span[0]))
+            before = estimate(self._grid, cut).pairs
+        for some in [rows] if rows is not None else _ranges(shard.records):
+            pair = self._grid.locate(some + before, cover.left, cover.right)
+            yield some, np.stack(pair, axis=1)
+
+    def _mapped(self, row_map: RowMap, cover: Cover | None) -> Iterator[tuple[IntArray, IntArray]]:
+        begin = (0, 0) if cover is None else (cover.left[0], cover.right[0])
+        shift = np.array([first[at] for first, at in zip(self.firsts, begin, strict=True)])
+        for first, numbers in row_map.lots():
+            some = np.arange(first, first + len(numbers))
+            yield some, np.where(numbers < 0, -1, numbers + shift)
+
+    def placed(self, side: int, numbers: IntArray) -> Iterator[tuple[str, IntArray]]:
+        """The shards of a side that hold records of these numbers, and their rows there."""
+        known = np.unique(numbers[numbers >= 0])
+        firsts = self.firsts[side]
+        # Of shards that begin with the same number all but the last are empty.
+        at = np.searchsorted(firsts, known, "right") - 1
+        for place in np.unique(at).tolist():
+            yield self.listed[side][place].name, known[at == place] - firsts[place]
+
+
+def _ranges(records: int) -> Iterator[IntArray]:
+    return (np.arange(at, min(at + _LOT, records)) for at in range(0, records, _LOT))
+
+
+Place: TypeAlias = "tuple[str, str]"
+"""A dataset, and a shard of it."""
+_NONE = np.zeros(0, np.int64)
+
+
+@dataclass(frozen=True)
+class Histories:
+    """The logs of datasets, each read once."""
+
+    store: Store
+    known: dict[str, DatasetHistory]
+
+    def of(self, dataset: str) -> DatasetHistory:
+        """The log of a dataset."""
+        if dataset not in self.known:
+            self.known[dataset] = read_history(self.store, dataset)
+        return self.known[dataset]
+
+    def listed(self, told: Input) -> tuple[Shard, ...]:
+        """The shards of an input; none if it is not known any more."""
+        one = self.of(told.dataset).versions.get(told.version)
+        if one is None or told.snapshot > one.version.state.snapshot:
+            return ()
+        return one.listed(told.snapshot)
+
+
+@dataclass
+class Above:
+    """What the rows of one dataset were made of, in others: `every` one of their rows.
+
+    Those in `alone` nothing else is made of that stays, those in `shared` others too. What the
+    inputs in `maybe` hold of them cannot be told.
+    """
+
+    histories: Histories
+    history: DatasetHistory
+    every: dict[Place, IntArray] = field(default_factory=dict)
+    alone: dict[Place, IntArray] = field(default_factory=dict)
+    shared: set[Place] = field(default_factory=set)
+    maybe: set[Input] = field(default_factory=set)
+
+    def look(self, rows: Rows, unread: set[str], *, plans: bool, others: bool = True) -> None:
+        """Go through all entries that read other datasets; `plans` are followed where asked.
+
+        Without `others` it is not looked what else is made of the same: all count as alone.
+        """
+        pairs: list[tuple[PairedSides, int]] = []
+        meant = {name: some for name, some in rows.items() if len(some)}
+        for one in self.history.versions.values():
+            for entry in one.entries:
+                if all(told.dataset == self.history.dataset for told in entry.inputs):
+                    continue
+                added = [
+                    (at, place.shard)
+                    for at, place in enumerate(entry.added)
+                    if plans or not place.shard.virtual
+                ]
+                if any(shard.name in unread for _, shard in added):
+                    self._may(entry)
+                hit = [shard for _, shard in added if shard.name in meant]
+                if entry.operation == "combine":
+                    sides = self._sides(entry)
+                    pairs += [
+                        (sides, at)
+                        for at, shard in added
+                        if sides is not None and (others or shard in hit)
+                    ]
+                    if hit and sides is None:
+                        self._may(entry)
+                elif hit:
+                    self._follow(one, entry, hit, meant)
+        if any(_shard(one).name in meant for one in pairs):
+            self._pairs([one for one in pairs if _shard(one).name not in unread], meant)
+
+    def by_dataset(self) -> dict[str, Rows]:
+        """What is alone, for each dataset."""
+        found: dict[str, Rows] = {}
+        for (dataset, name), rows in self.alone.items():
+            if dataset != self.history.dataset and len(rows):
+                found.setdefault(dataset, {})[name] = rows
+        return found
+
+    def _may(self, entry: Entry) -> None:
+        self.maybe |= {told for told in entry.inputs if told.dataset != self.history.dataset}
+
+    def _sides(self, entry: Entry) -> PairedSides | None:
+        listed = [self.histories.listed(told) for told in entry.inputs]
+        if (
+            len(listed) != 2
+            or not all(listed)
+            or not isinstance(entry.parameters.get("rule"), dict)
+        ):
+            return None
+        sidecars = self.history.versions[entry.version].sidecars
+        return PairedSides(self.history.store, entry, (listed[0], listed[1]), sidecars)
+
+    def _follow(self, one: VersionHistory, entry: Entry, hit: Iterable[Shard], rows: Rows) -> None:
+        """What was extended, migrated or rebuilt into another dataset."""
+        before, dataset = self.histories.listed(entry.inputs[0]), entry.inputs[0].dataset
+        by_name = {shard.name: shard for shard in before}
+        relations: list[Relation] = list(laid_out(before, one.listed(entry.snapshot), entry))
+        for shard in hit:
+            place = [added.shard.name for added in entry.added].index(shard.name)
+            base = by_name.get(entry.bases[place]) if place < len(entry.bases) else None
+            if entry.operation != "rebuild":
+                relations = list(aligned(self.history, [(base, shard)] if base else []))
+            found = [
+                told
+                for relation in relations
+                for told in relation.carry(shard.name, rows[shard.name])
+            ]
+            for name, some in found:
+                self._add(self.alone, (dataset, name), some)
+                self._add(self.every, (dataset, name), some)
+            if not found:
+                self._may(entry)
+
+    def _pairs(self, pairs: list[tuple[PairedSides, int]], rows: Rows) -> None:
+        """The records of pairs that are meant, apart from those that other pairs are of too."""
+        meant: dict[Place, IntArray] = {}
+        others: dict[Place, IntArray] = {}
+        for one in pairs:
+            try:
+                for gone, numbers in _lots(one, rows):
+                    for place, some in _placed(one[0], numbers[gone]):
+                        self._add(meant, place, some)
+                    for place, some in _placed(one[0], numbers[~gone]):
+                        self._add(others, place, some)
+            except RowMapError:
+                if _shard(one).name in rows:
+                    self._may(one[0].entry)
+        alone = {p: np.setdiff1d(some, others.get(p, _NONE)) for p, some in meant.items()}
+        for place, some in meant.items():
+            self._add(self.every, place, some)
+            self._add(self.alone, place, alone[place])
+        for one in (one for one in pairs if _shard(one).name in rows):
+            self._add_if_none_is_alone(one, rows, alone)
+        self.shared |= {place for place in meant if not len(self.alone.get(place, _NONE))}
+
+    def _add_if_none_is_alone(
+        self, one: tuple[PairedSides, int], rows: Rows, alone: Mapping[Place, IntArray]
+    ) -> None:
+        """Both records of a pair count if each is in others too: together they bring it back."""
+        sides = one[0]
+        numbers_alone = [_numbers(sides, side, alone) for side in (0, 1)]
+        try:
+            for gone, numbers in _lots(one, rows):
+                some = numbers[gone]
+                has = [np.isin(some[:, side], numbers_alone[side]) for side in (0, 1)]
+                for place, more in _placed(sides, some[~(has[0] | has[1])]):
+                    self._add(self.alone, place, more)
+        except RowMapError:
+            return
+
+    def _add(self, to: dict[Place, IntArray], place: Place, rows: IntArray) -> None:
+        to[place] = np.union1d(to.get(place, _NONE), rows)
+
+
+def _shard(one: tuple[PairedSides, int]) -> Shard:
+    return one[0].entry.added[one[1]].shard
+
+
+def _lots(one: tuple[PairedSides, int], rows: Rows) -> Iterator[tuple[Mask, IntArray]]:
+    """The pairs of a shard, some at a time: which are meant, and of which records they are.
+
+    Of a plan, which may have more than anyone can list, only those that are meant.
+    """
+    shard = _shard(one)
+    wanted = rows.get(shard.name, _NONE)
+    if shard.virtual and not len(wanted):
+        return
+    for places, numbers in one[0].lots(one[1], wanted if shard.virtual else None):
+        yield np.isin(places, wanted), numbers
+
+
+def _placed(sides: PairedSides, numbers: IntArray) -> Iterator[tuple[Place, IntArray]]:
+    for side, told in enumerate(sides.entry.inputs):
+        for name, rows in sides.placed(side, numbers[:, side]):
+            yield (told.dataset, name), rows
+
+
+def _numbers(sides: PairedSides, side: int, found: Mapping[Place, IntArray]) -> IntArray:
+    """The numbers of these rows among all records of a side."""
+    dataset = sides.entry.inputs[side].dataset
+    parts = [
+        found.get((dataset, shard.name), _NONE) + first
+        for shard, first in zip(sides.listed[side], sides.firsts[side].tolist(), strict=True)
+    ]
+    return np.concatenate([_NONE, *parts])
+
+
+_REMAINS_NONE = np.zeros(0, np.int64)
+
+
+@dataclass
+class Remains:
+    """Asks of shards whether they are made of some of these rows of a dataset."""
+
+    history: DatasetHistory
+    rows: Rows
+    _histories: Histories = field(init=False)
+    _relations: dict[str, list[Relation]] = field(init=False, default_factory=dict)
+    _known: dict[str, bool] = field(init=False, default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Read no log twice."""
+        self._histories = Histories(self.history.store, {self.history.dataset: self.history})
+
+    def hold(self, dataset: str, shard: Shard) -> bool:
+        """Whether a shard of another dataset is; also if that cannot be told."""
+        key = f"{dataset}/{shard.name}"
+        if key not in self._known:
+            self._known[key] = self._hold(dataset, {shard.name: np.arange(shard.records)})
+        return self._known[key]
+
+    def _hold(self, dataset: str, rows: Rows) -> bool:
+        known = {dataset: rows}
+        waiting = deque([dataset])
+        while waiting:
+            name = waiting.popleft()
+            one = self._histories.of(name)
+            here = spread(known[name], self._one_by_one(one)).rows
+            found = Above(self._histories, one)
+            found.look(here, set(), plans=True, others=False)
+            if found.maybe or _is_paired_within(one, here):
+                return True
+            for (other, shard), some in found.every.items():
+                if other == self.history.dataset:
+                    if np.isin(some, self.rows.get(shard, _REMAINS_NONE)).any():
+                        return True
+                    continue
+                before = known.setdefault(other, {}).get(shard, _REMAINS_NONE)
+                merged = np.union1d(before, some)
+                if len(merged) > len(before):
+                    known[other][shard] = merged
+                    waiting.append(other)
+        return False
+
+    def _one_by_one(self, history: DatasetHistory) -> list[Relation]:
+        """How records follow from one another; a pair tells nothing of others of its records."""
+        if history.dataset not in self._relations:
+            self._relations[history.dataset] = [
+                one for one in relations_of(history) if isinstance(one, Aligned | Laid)
+            ]
+        return self._relations[history.dataset]
+
+
+def _is_paired_within(history: DatasetHistory, rows: Rows) -> bool:
+    """Whether some of these are pairs of records of their own dataset, which are not followed."""
+    return any(
+        added.shard.name in rows
+        for one in history.versions.values()
+        for entry in one.entries
+        if entry.operation == "combine"
+        and any(told.dataset == history.dataset for told in entry.inputs)
+        for added in entry.added
+    )

@@ -1,0 +1,432 @@
+"""The shards of a version become those of another, one by one, by a transform of their records.
+
+Extend and migrate plan such a change and have it done here.
+"""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+from shardline.arguments import validate_share
+from shardline.errors import BadRecordsError, InvalidArgumentError, LogError
+from shardline.hints import Hint, Option
+from shardline.log.model import Base
+from shardline.log.version import Origin
+from shardline.operations.derive import (
+    Derivation,
+    MadeShards,
+    checked_digests,
+    derive,
+    kept_or_made,
+    with_rebuilt,
+)
+from shardline.operations.shard_writer import (
+    ShardPlan,
+    make_shard,
+    shard_compression,
+    stem_in,
+    validate_same_root,
+)
+from shardline.operations.transform_records import (
+    MEND,
+    MEND_CAST,
+    QUARANTINE,
+    refuse_records,
+    refuse_share,
+    transformed,
+)
+from shardline.readers.records import bytes_read, records_of
+from shardline.tfrecord.compression import (
+    Compression,
+    parse_compression,
+    validate_shard_compression,
+)
+from shardline.udf.transform import Makers, refuse_doubling
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from shardline.canonical_json import Json
+    from shardline.execution.executor import Engine, Listener, Running
+    from shardline.log.entry import Entry
+    from shardline.log.model import Added, Checks, Shard
+    from shardline.log.snapshot import StoredSnapshot
+    from shardline.log.state import State
+    from shardline.log.version import StoredVersion
+    from shardline.operations.derive import Derived
+    from shardline.operations.shard_writer import Part
+    from shardline.readers.records import Records
+    from shardline.schema.schema import Schema
+    from shardline.sidecars.receipt import Receipt
+    from shardline.storage import Store
+    from shardline.tfrecord.reader import Limits
+    from shardline.udf.transform import Transform
+
+Mode: TypeAlias = Literal["overlay", "rewrite"]
+_BLOCK_BYTES = 8 * 1024 * 1024
+"""Large, so that what is done once for each block does not show."""
+_SMALL_BLOCK_BYTES = 4 * 1024 * 1024
+"""Where several are held at once, or their columns are gathered and the rest is forgotten."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeTask:
+    """One shard of the base for which a shard is to be made.
+
+    `run` tells one operation from others, where what a function does cannot be told. `functions`
+    are source digests of functions.
+    """
+
+    store: Store
+    dataset: str
+    version: str
+    operation: str
+    shard: Shard
+    records: Records
+    makers: Makers
+    mode: Mode
+    compression: Compression
+    limits: Limits
+    quarantined: bool = False
+    run: str = ""
+    functions: tuple[str, ...] = ()
+    attempt: int = 0
+
+    @property
+    def step(self) -> str:
+        """Which step it is a task of."""
+        return {"extend": "extending", "migrate": "migrating"}[self.operation]
+
+    @property
+    def label(self) -> str:
+        """What people call it."""
+        return self.shard.name
+
+    @property
+    def size(self) -> int:
+        """How many bytes it reads."""
+        return bytes_read([self.records])
+
+    @property
+    def plan(self) -> ShardPlan:
+        """The shard. Its name depends on all that can make a difference to its bytes."""
+        content = self.shard.content
+        return ShardPlan(
+            self.store,
+            self.dataset,
+            self.version,
+            changed_identity(
+                self.operation,
+                self.mode,
+                self.shard,
+                self.makers.transform.identity(),
+                self.compression.value,
+                quarantined=self.quarantined,
+                run=self.run,
+            ),
+            self.compression,
+            shown=self.records.path,
+            base=Base(self.shard.name, content) if self.mode == "overlay" else None,
+            functions=self.functions,
+        )
+
+    def at(self, attempt: int) -> ChangeTask:
+        """The same at another attempt."""
+        return replace(self, attempt=attempt)
+
+
+def changed_identity(
+    operation: str,
+    mode: str,
+    base: Shard,
+    transform: Json | None,
+    compression: str,
+    *,
+    quarantined: bool,
+    run: str = "",
+) -> Json:
+    """What the name of a shard depends on that is made of one of the base."""
+    return {
+        "operation": operation,
+        "mode": mode,
+        "base": [base.name, base.content],
+        "transform": transform,
+        "compression": compression,
+        "quarantined": quarantined,
+        "run": run,
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeReport(MadeShards):
+    """What an extension or migration did. `entry` is None if there was nothing to do.
+
+    `made` are the shards that were computed, `reused` those that were there. `refused` records
+    went to the `quarantine` files.
+    """
+
+    source: StoredSnapshot
+    version: str
+    entry: Entry | None
+    made: tuple[Shard, ...] = ()
+    reused: tuple[Shard, ...] = ()
+    created: bool = False
+    refused: int = 0
+    quarantine: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ChangePlan:
+    """What an extension or migration would do: the schema it makes, and what it computes for that.
+
+    `reads` is how many bytes it has to read, of `compute` shards of the base; `reuse` of its
+    shards are there already.
+    """
+
+    source: StoredSnapshot
+    into: str
+    mode: Mode
+    schema: Schema
+    compute: int
+    reuse: int
+    records: int
+    reads: int
+
+
+def packing(wanted: Compression | str | None) -> Compression | None:
+    """How to pack, None for as the base is."""
+    chosen = None if wanted is None else parse_compression(wanted)
+    validate_shard_compression(chosen)
+    return chosen
+
+
+@dataclass(frozen=True, slots=True)
+class ShardChange:
+    """An extension or migration that is planned.
+
+    A version that is new gets `checks`, or those of its base if they are not told.
+    """
+
+    operation: Literal["extend", "migrate"]
+    base: StoredVersion
+    snapshot: StoredSnapshot
+    into: StoredVersion
+    transform: Transform
+    mode: Mode
+    compression: Compression | None
+    quarantine_share: float
+    limits: Limits
+    told: Json
+    checks: Checks | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be made."""
+        validate_same_root(self.into, self.base)
+        if self.into.name == self.base.name:
+            raise LogError(
+                f"{self.base.name}: cannot {self.operation} a version into itself",
+                code="same-version",
+                hint=Hint.of("set ", Option("into"), " to a new version"),
+                version=self.base.name,
+            )
+        if self.mode == "overlay" and self.into.log.dataset != self.base.log.dataset:
+            raise InvalidArgumentError(
+                f"{self.into.name}: an overlay must be a version of {self.base.log.dataset}",
+                code="dataset-mismatch",
+                hint=Hint.of(
+                    f"name a version of {self.base.log.dataset}, or set ",
+                    Option("mode", "rewrite"),
+                ),
+                version=self.into.name,
+            )
+        refuse_doubling(self.transform)
+        validate_share("quarantine_share", self.quarantine_share)
+
+    def plan(self) -> ChangePlan:
+        """What it would do, without reading a record."""
+        with Makers(self.transform) as makers:
+            tasks = self._tasks(makers, "")
+        wanted = self._wanted(self.into.state, tasks) if self._reusable else list(tasks)
+        left = [one for one in wanted if isinstance(one, ChangeTask)]
+        return ChangePlan(
+            self.snapshot,
+            self.into.name,
+            self.mode,
+            self.transform.after,
+            len(left),
+            len(tasks) - len(left),
+            sum(task.shard.records for task in left),
+            sum(task.size for task in left),
+        )
+
+    def _wanted(self, state: State, tasks: Sequence[ChangeTask]) -> list[Shard | ChangeTask]:
+        return with_rebuilt(self.into.log, state, kept_or_made(state, tasks))
+
+    @property
+    def _reusable(self) -> bool:
+        return self.transform.identity() is not None
+
+    def done(self, engine: Engine, progress: Listener | None) -> ChangeReport:
+        """Do it."""
+        run = "" if self._reusable else secrets.token_hex(8)
+        with Makers(self.transform) as makers:
+            makers.bound()
+            tasks = self._tasks(makers, run)
+            derived = self._derived(tasks, engine, progress)
+        files = tuple(one.quarantine for one in derived.receipts if one.quarantine is not None)
+        return ChangeReport(
+            self.snapshot,
+            self.into.name,
+            derived.entry,
+            derived.made,
+            derived.reused,
+            derived.created,
+            sum(receipt.refused_rows for receipt in derived.receipts),
+            files,
+        )
+
+    def _derived(
+        self, tasks: Sequence[ChangeTask], engine: Engine, progress: Listener | None
+    ) -> Derived:
+        try:
+            return derive(
+                Derivation(
+                    into=self.into,
+                    operation=self.operation,
+                    schema=self.transform.after,
+                    checks=self.checks or self.base.state.checks_of(self.snapshot.number),
+                    origins=(Origin(self.base, self.snapshot),),
+                    wanted=lambda state: self._wanted(state, tasks),
+                    make=make_changed,
+                    accept=self._accept,
+                    describe=lambda added: _described(tasks, added),
+                    parameters=self.told,
+                    pinned=self.mode == "overlay",
+                    makers=self.transform.fields,
+                ),
+                engine,
+                progress,
+            )
+        except BadRecordsError as error:
+            error.version = error.version or self.into.name
+            raise
+
+    def _tasks(self, makers: Makers, run: str) -> list[ChangeTask]:
+        features = None if self.mode == "rewrite" else makers.reads()
+        self.into.refresh()
+        remembered = shard_compression(self.into, self.compression)
+        functions = checked_digests(self.transform.fields)
+        tasks = [
+            ChangeTask(
+                self.into.store,
+                self.into.log.dataset,
+                self.into.log.version,
+                self.operation,
+                shard,
+                records,
+                makers,
+                self.mode,
+                remembered or self._packing(shard),
+                self.limits,
+                quarantined=self.quarantine_share > 0,
+                run=run,
+                functions=functions,
+            )
+            for shard, records in zip(
+                self.snapshot.shards, records_of(self.snapshot, features), strict=True
+            )
+        ]
+        return tasks if run or self.compression is not None else self._as_they_are(tasks)
+
+    def _packing(self, shard: Shard) -> Compression:
+        """In a new version, an overlay is plain, and a rewritten shard as the one it was."""
+        packed = self.mode == "rewrite" and shard.compression == "gzip"
+        return Compression.GZIP if packed else Compression.NONE
+
+    def _as_they_are(self, tasks: list[ChangeTask]) -> list[ChangeTask]:
+        """The tasks, with the packing of a shard that the version has under another one.
+
+        Else a change of how the version is packed would compute all its shards once more.
+        """
+        state = self.into.state
+        live = {stem_in(stay.shard.name) for stay in state.stays.at(state.snapshot)}
+        packings = (Compression.NONE, Compression.GZIP)
+        for at, task in enumerate(tasks if live else ()):
+            others = (replace(task, compression=one) for one in packings if one != task.compression)
+            if task.plan.stem not in live:
+                tasks[at] = next((one for one in others if one.plan.stem in live), task)
+        return tasks
+
+    def _accept(self, receipts: Sequence[Receipt]) -> Json:
+        """Refuse what was made if too many records are missing in it."""
+        rows = sum(receipt.end for receipt in receipts)
+        bad = sum(receipt.refused_rows for receipt in receipts)
+        told = [why for receipt in receipts for why in receipt.told]
+        advice = _advice(self.operation, self.mode)
+        refuse_share(self.into.name, told, bad, rows, share=self.quarantine_share, advice=advice)
+        quarantined = [
+            {"rows": receipt.refused_rows, "files": [receipt.quarantine]}
+            for receipt in receipts
+            if receipt.quarantine is not None
+        ]
+        return {"quarantine": quarantined} if quarantined else {}
+
+
+def _advice(operation: str, mode: Mode) -> Hint:
+    """Return what to do where records cannot become what they should."""
+    mend = MEND_CAST if operation == "migrate" else MEND
+    optional = (" (in an overlay, declare the features with ", Option("required", value=False), ")")
+    return Hint.of(mend, ", or ", QUARANTINE, *(optional if mode == "overlay" else ()))
+
+
+def _described(tasks: Sequence[ChangeTask], added: Sequence[Added]) -> Json:
+    """Of which shard of the base each is made that an entry adds, in its order."""
+    bases = {task.plan.stem: task.shard.name for task in tasks}
+    return {"of": [bases[stem_in(one.shard.name)] for one in added]}
+
+
+def make_changed(task: ChangeTask, running: Running) -> Receipt:
+    """Do one task: make the shard, or find it made."""
+    plan = replace(task.plan, aside=running.workers > 1 and task.mode == "rewrite")
+    receipt = make_shard(plan, _Filling(task, running), attempt=task.attempt)
+    return replace(receipt, told=tuple(f"{plan.shown}, {why}" for why in receipt.told))
+
+
+@dataclass(frozen=True, slots=True)
+class _Filling:
+    """Fills a shard with what becomes of the records of another."""
+
+    task: ChangeTask
+    running: Running
+
+    def begin(self) -> None:
+        """Every attempt begins with the first record."""
+
+    def fill(self, part: Part) -> bool:
+        """Transform all of them. Where none is left, there is a shard that tells just that."""
+        task, sink = self.task, part.shard
+        small = self.running.workers > 1 or task.mode == "overlay"
+        block_bytes = _SMALL_BLOCK_BYTES if small else _BLOCK_BYTES
+        blocks = task.records.blocks(limits=task.limits, block_bytes=block_bytes)
+        what, path = f"{task.dataset}/{task.version}", task.records.path
+        for changed in transformed(
+            path,
+            blocks,
+            task.makers,
+            alone=task.mode == "overlay",
+            every=task.quarantined,
+            max_record_bytes=task.limits.max_record_bytes,
+            workers=self.running.workers,
+        ):
+            if not task.quarantined:
+                refuse_records(what, path, changed, _advice(task.operation, task.mode))
+            framed = changed.framed
+            if len(framed.starts):
+                sink.add(framed.data, framed.starts, framed.lengths)
+            for refused in changed.refused:
+                part.refuse(refused)
+            part.end = changed.end
+            self.running.tell(task.size * part.end // max(task.shard.records, 1), part.end)
+        return True

@@ -1,0 +1,122 @@
+"""Verify TFRecord files: every byte of every file, without changing anything."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from shardline.arguments import each_of
+from shardline.errors import DamagedFileError, Fault
+from shardline.execution.threads import run_tasks, workers_per_task
+from shardline.tfrecord.examples import _example_faults, refuse_bad_examples
+from shardline.tfrecord.parallel import map_blocks
+from shardline.tfrecord.reader import DEFAULT_LIMITS, Block, Damage, Limits, RecordFile
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from shardline.tfrecord.compression import Compression
+    from shardline.tfrecord.open_file import Source
+
+
+@dataclass(frozen=True, slots=True)
+class FileReport:
+    """What verifying one file found. `bytes` is its size as it lies there.
+
+    Of a file with faults, `records` is how many intact records were found: there may be more.
+    """
+
+    file: str
+    records: int
+    bytes: int
+    compression: Compression
+    faults: list[Fault] = field(default_factory=list)
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing is wrong with the file."""
+        return not self.faults
+
+    @property
+    def foreign(self) -> str | None:
+        """The format of a file that is not a TFRecord file; None for TFRecord files."""
+        first = self.faults[0] if self.faults else None
+        return first.detail if first is not None and first.kind == "not-tfrecord" else None
+
+
+def verify_file(
+    source: Source,
+    *,
+    examples: bool = False,
+    every_fault: bool = False,
+    limits: Limits = DEFAULT_LIMITS,
+    workers: int | None = None,
+    progress: Callable[[int], None] | None = None,
+) -> FileReport:
+    """Check both checksums of every record, and with `examples` every payload too.
+
+    Stops at the first fault, and `records` counts those before it; or with `every_fault` goes on
+    behind each, and `records` counts all whose frames are intact.
+    """
+    source = Path(source) if isinstance(source, str) else source
+    with RecordFile(source, limits=limits) as file:
+        size, compression = file.stream.size, file.compression
+        if every_fault:
+            records, faults = _find_every_fault(file, examples=examples, progress=progress)
+            return FileReport(str(source), records, size, compression, faults)
+
+    def check(block: Block) -> int:
+        if examples:
+            refuse_bad_examples(source, block)
+        return len(block.starts)
+
+    try:
+        counts = map_blocks(source, check, limits=limits, workers=workers, progress=progress)
+        return FileReport(str(source), sum(counts), size, compression, [])
+    except DamagedFileError as error:
+        fault = Fault(error.kind, error.record, error.offset, error.detail)
+        return FileReport(str(source), error.record, size, compression, [fault])
+
+
+def _find_every_fault(
+    file: RecordFile, *, examples: bool, progress: Callable[[int], None] | None
+) -> tuple[int, list[Fault]]:
+    records = 0
+    faults: list[Fault] = []
+    for event in file.events(go_on=True):
+        if isinstance(event, Damage):
+            faults.append(event.fault)
+        elif isinstance(event, Block):
+            records += len(event.starts)
+            if examples:
+                faults.extend(_example_faults(event))
+        if progress is not None:
+            progress(file.stream.position)
+    return records, faults
+
+
+def verify_files(
+    paths: Sequence[Path | str],
+    *,
+    examples: bool = False,
+    every_fault: bool = False,
+    limits: Limits = DEFAULT_LIMITS,
+    workers: int | None = None,
+    progress: Callable[[Path, int], None] | None = None,
+) -> list[FileReport]:
+    """Verify several files side by side; the reports are in the order of the paths."""
+    paths = list(each_of(paths, "paths"))  # type: ignore[arg-type] # each is checked when opened
+    each = workers_per_task(len(paths), workers)
+
+    def verify_one(path: Path) -> FileReport:
+        return verify_file(
+            path,
+            workers=each,
+            examples=examples,
+            every_fault=every_fault,
+            limits=limits,
+            progress=None if progress is None else lambda position: progress(path, position),
+        )
+
+    return list(run_tasks(verify_one, [Path(path) for path in paths], workers=workers))

@@ -1,0 +1,486 @@
+"""Which records stand in which pairs: lots of pairs of about a size, in the order of the output.
+
+The order is that of two nested loops, the left one outside. A lot is told by the records that it
+covers, and its pairs are listed by whoever works on it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from shardline.pairing.build_side import IN_MEMORY_BYTES, held
+from shardline.pairing.pair_side import EACH_PAIR_BYTES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from contextlib import ExitStack
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    from shardline.kernel.types import Column, IntArray
+    from shardline.pairing.build_side import Held, Window
+    from shardline.pairing.combine_spec import How, Recipe
+    from shardline.pairing.pair_side import Keys, Numbered, Part, Together
+    from shardline.tfrecord.reader import Limits
+
+
+LOT_BYTES = 4 * 1024 * 1024
+LOT_PAIRS = 64 * 1024
+
+
+class Lot(Protocol):
+    """Some pairs that follow each other."""
+
+    def list(self) -> Pairs:
+        """The pairs."""
+        ...
+
+    def numbers(self, at: int) -> tuple[int, int]:
+        """The numbers of the two records of one of them; -1 stands for no record."""
+        ...
+
+    def all_numbers(self, listed: Pairs) -> tuple[IntArray, IntArray]:
+        """The numbers of the two records of each pair that `list` gave."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Pairs:
+    """Pairs of records, by their rows in two parts; -1 stands for no record.
+
+    `places` are theirs in the lot, if that has others too.
+    """
+
+    lot: Lot
+    left: Part
+    right: Part
+    lefts: IntArray
+    rights: IntArray
+    places: IntArray | None = None
+
+    def __len__(self) -> int:
+        return len(self.lefts)
+
+    def where(self, chosen: NDArray[np.bool_]) -> Pairs:
+        """Some of them."""
+        if chosen.all():
+            return self
+        places = np.flatnonzero(chosen) if self.places is None else self.places[chosen]
+        return replace(self, lefts=self.lefts[chosen], rights=self.rights[chosen], places=places)
+
+    def numbers(self) -> tuple[IntArray, IntArray]:
+        """The numbers of the two records of each; -1 stands for no record."""
+        return self.lot.all_numbers(self)
+
+    def shown(self, at: int) -> str:
+        """One of them as messages call it."""
+        left, right = self.lot.numbers(at if self.places is None else int(self.places[at]))
+        told = f"record {left} of the left"
+        return told if right < 0 else f"{told} with record {right} of the right"
+
+
+@dataclass(frozen=True, slots=True)
+class Patch:
+    """All pairs of the records `rows` of a part with the records `columns` of a window.
+
+    With `once`, only those in which the number of the left record is the lower one.
+    """
+
+    left: Part
+    right: Window
+    rows: tuple[int, int]
+    columns: tuple[int, int]
+    once: bool
+
+    def list(self) -> Pairs:
+        """The pairs, in parts that have no other records."""
+        left = self.left.slice(*self.rows)
+        right = self.right.load().slice(*self.columns)
+        if not self.once:
+            lefts = np.repeat(np.arange(left.records), right.records)
+            rights = np.tile(np.arange(right.records), left.records)
+            return Pairs(self, left, right, lefts, rights)
+        lows = _lows(left, right)
+        counts = right.records - lows
+        lefts = np.repeat(np.arange(left.records), counts)
+        before = np.cumsum(counts) - counts
+        rights = np.arange(len(lefts)) + np.repeat(lows - before, counts)
+        return Pairs(self, left, right, lefts, rights)
+
+    def numbers(self, at: int) -> tuple[int, int]:
+        """The numbers of the two records of one of the pairs."""
+        pairs = self.list()
+        return pairs.left.first + int(pairs.lefts[at]), pairs.right.first + int(pairs.rights[at])
+
+    def all_numbers(self, listed: Pairs) -> tuple[IntArray, IntArray]:
+        """Those of their parts, which have no other records."""
+        return listed.left.first + listed.lefts, listed.right.first + listed.rights
+
+
+def _lows(left: Part, right: Window) -> IntArray:
+    """For each record of the left the first of the right that has a higher number."""
+    numbers = np.arange(left.first, left.first + left.records)
+    return np.clip(numbers + 1 - right.first, 0, right.records)
+
+
+def all_pairs(
+    left: Part, windows: Sequence[Window], *, once: bool, most: int = LOT_BYTES
+) -> Iterator[Patch]:
+    """All pairs of a part with the records of the windows, in lots of `most` bytes, about."""
+    if len(windows) == 1:
+        yield from _with_one(left, windows[0], once=once, most=most)
+        return
+    for row in range(left.records):
+        one = left.slice(row, row + 1)
+        for window in windows:
+            if once and window.first + window.records <= one.first + 1:
+                continue
+            if (one.bytes + EACH_PAIR_BYTES) * window.records + window.bytes <= 2 * most:
+                yield Patch(one, window, (0, 1), (0, window.records), once)
+            else:
+                yield from _with_one(one, window, once=once, most=most)
+
+
+def _with_one(left: Part, window: Window, *, once: bool, most: int) -> Iterator[Patch]:
+    """As many records of the left as fit at a time, each with all of the window, or one with some.
+
+    One pair always fits.
+    """
+    right = window.load()
+    lows = _lows(left, right) if once else np.zeros(left.records, np.int64)
+    costs = (right.records - lows) * left.sizes + (right.ends[-1] - right.ends[lows])
+    ends = np.cumsum(costs)
+    row = 0
+    while row < left.records:
+        done = int(ends[row - 1]) if row else 0
+        last = int(np.searchsorted(ends, done + most, "right"))
+        if last > row:
+            if ends[last - 1] > done:
+                yield Patch(left, window, (row, last), (0, right.records), once)
+            row = last
+            continue
+        cost = right.ends + int(left.sizes[row]) * np.arange(right.records + 1)
+        low = int(lows[row])
+        while low < right.records:
+            high = max(int(np.searchsorted(cost, cost[low] + most, "right")) - 1, low + 1)
+            yield Patch(left, window, (row, row + 1), (low, high), once)
+            low = high
+        row += 1
+
+
+class Choice(Protocol):
+    """Records of one side, of which some are chosen by their rows; -1 stands for none."""
+
+    def sizes_of(self, rows: IntArray) -> IntArray:
+        """How many bytes of features each of them has."""
+        ...
+
+    def gather(self, rows: IntArray) -> tuple[Part, IntArray]:
+        """A part that has them, and their rows in it."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """Pairs that were chosen one by one: which rows of either side, and their numbers there."""
+
+    left: Choice
+    right: Choice
+    rows: tuple[IntArray, IntArray]
+    records: tuple[IntArray, IntArray]
+
+    def list(self) -> Pairs:
+        """The pairs, in parts that may have other records too."""
+        left, lefts = self.left.gather(self.rows[0])
+        right, rights = self.right.gather(self.rows[1])
+        return Pairs(self, left, right, lefts, rights)
+
+    def numbers(self, at: int) -> tuple[int, int]:
+        """The numbers of the two records of one of the pairs."""
+        return int(self.records[0][at]), int(self.records[1][at])
+
+    def all_numbers(self, listed: Pairs) -> tuple[IntArray, IntArray]:
+        """Those that were told when they were chosen."""
+        places = slice(None) if listed.places is None else listed.places
+        return self.records[0][places], self.records[1][places]
+
+
+def chosen_pairs(
+    left: Choice,
+    right: Choice,
+    rows: tuple[IntArray, IntArray],
+    records: tuple[IntArray, IntArray],
+    *,
+    most: int = LOT_BYTES,
+) -> Iterator[Chosen]:
+    """The pairs of these rows, which are the records of these numbers, in lots of `most` bytes."""
+    ends = np.cumsum(left.sizes_of(rows[0]) + right.sizes_of(rows[1]) + EACH_PAIR_BYTES)
+    first = 0
+    while first < len(ends):
+        done = int(ends[first - 1]) if first else 0
+        last = max(int(np.searchsorted(ends, done + most, "right")), first + 1)
+        some = slice(first, last)
+        yield Chosen(
+            left, right, (rows[0][some], rows[1][some]), (records[0][some], records[1][some])
+        )
+        first = last
+
+
+@dataclass(frozen=True, slots=True)
+class Matches:
+    """For each record of a part of the left, where its matches begin and how many there are."""
+
+    begins: IntArray
+    counts: IntArray
+
+
+class _Numbers:
+    """The values of one int64 feature, as numbers from 0 on."""
+
+    def __init__(self, values: pa.ChunkedArray) -> None:
+        self._known = np.unique(values.drop_null().to_numpy())
+        self.count = len(self._known)
+
+    def codes(self, values: pa.Array) -> IntArray:
+        """The number of each value; -1 for one that is not known, or not there."""
+        if not self.count:
+            return np.full(len(values), -1, np.int64)
+        found = np.asarray(pc.fill_null(values, 0))
+        places = np.minimum(np.searchsorted(self._known, found), self.count - 1)
+        known = (self._known[places] == found) & np.asarray(values.is_valid())
+        return np.where(known, places, -1)
+
+
+class _Texts:
+    """The values of one bytes feature, as numbers from 0 on."""
+
+    def __init__(self, values: pa.ChunkedArray) -> None:
+        self._known = pc.unique(values.drop_null())
+        self.count = len(self._known)
+
+    def codes(self, values: pa.Array) -> IntArray:
+        """The number of each value; -1 for one that is not known, or not there."""
+        found = pc.index_in(values, value_set=self._known, skip_nulls=True)
+        return np.asarray(pc.fill_null(found, -1)).astype(np.int64)
+
+
+class KeyIndex:
+    """The keys of all records of the right; what has no key, or only a part of one, has no match.
+
+    It is in memory, some 8 bytes for each record beside the keys themselves.
+    """
+
+    def __init__(self, columns: Sequence[Column], parts: Sequence[Keys]) -> None:
+        self.records = sum(map(len, parts))
+        self._features: list[_Numbers | _Texts] = []
+        self._steps: list[IntArray] = []
+        codes = np.zeros(self.records, np.int64)
+        for place, column in enumerate(columns):
+            kind = pa.int64() if column.kind == "int64" else pa.binary()
+            values = pa.chunked_array([keys.columns[place] for keys in parts], kind)
+            feature = _Numbers(values) if column.kind == "int64" else _Texts(values)
+            own = [feature.codes(keys.columns[place]) for keys in parts]
+            codes = _both(codes, np.concatenate(own) if own else codes, feature.count)
+            self._features.append(feature)
+            # Numbers from 0 on again: with another feature they would soon be too large.
+            step = np.unique(codes[codes >= 0])
+            self._steps.append(step)
+            codes = _places(step, codes)
+        rows = np.flatnonzero(codes >= 0)
+        self._sorted = np.sort(codes[rows] * self.records + rows)
+
+    def match(self, keys: Keys, *, once: bool) -> Matches:
+        """The matches of some records; with `once` only those of a higher number."""
+        codes = np.zeros(len(keys), np.int64)
+        for feature, step, values in zip(self._features, self._steps, keys.columns, strict=True):
+            codes = _places(step, _both(codes, feature.codes(values), feature.count))
+        known = codes >= 0
+        low = codes * self.records
+        high = low + self.records
+        if once:
+            low += np.minimum(np.arange(keys.first, keys.first + len(keys)) + 1, self.records)
+        begins = np.searchsorted(self._sorted, low)
+        ends = np.searchsorted(self._sorted, high)
+        return Matches(np.where(known, begins, 0), np.where(known, ends - begins, 0))
+
+    def pairs(
+        self, part: Part, right: Held, matches: Matches, how: How, most: int
+    ) -> Iterator[Chosen]:
+        """The pairs of a part's records with their matches, in order, in lots of `most` bytes."""
+        counts = np.maximum(matches.counts, 1) if how == "left" else matches.counts
+        ends = np.cumsum(counts)
+        total = int(ends[-1]) if len(ends) else 0
+        for first in range(0, total, LOT_PAIRS):
+            place = np.arange(first, min(first + LOT_PAIRS, total))
+            lefts = np.searchsorted(ends, place, "right")
+            at = matches.begins[lefts] + place - (ends - counts)[lefts]
+            alone = matches.counts[lefts] == 0
+            rights = np.full(len(place), -1, np.int64)
+            rights[~alone] = self._sorted[at[~alone]] % self.records
+            numbers = (lefts + part.first, rights)
+            yield from chosen_pairs(part, right, (lefts, rights), numbers, most=most)
+
+
+def _both(codes: IntArray, more: IntArray, count: int) -> IntArray:
+    """The number of a key that has one more feature; -1 where either has none."""
+    return np.where((codes >= 0) & (more >= 0), codes * count + more, -1)
+
+
+def _places(known: IntArray, codes: IntArray) -> IntArray:
+    """The places of numbers among those that are known; -1 for others."""
+    if not len(known):
+        return np.full(len(codes), -1, np.int64)
+    places: IntArray = np.minimum(np.searchsorted(known, codes), len(known) - 1)
+    found: NDArray[np.bool_] = known[places] == codes
+    return np.where(found, places, -1)
+
+
+@dataclass(frozen=True, slots=True)
+class Sides:
+    """The two sides of a combination. `span` are the records of the one left unit that are meant.
+
+    What is spooled goes to `folder`, and is there until the `stack` is closed: lots are worked on
+    after they are given. Together the spools are not larger than what is made of them.
+    """
+
+    left: Sequence[Numbered]
+    right: Sequence[Numbered | Together]
+    recipe: Recipe
+    limits: Limits
+    stack: ExitStack
+    folder: Path | None = None
+    span: tuple[int, int] | None = None
+    lot_bytes: int = LOT_BYTES
+    memory_bytes: int = IN_MEMORY_BYTES
+
+    def lots(self) -> Iterator[Lot]:
+        """All pairs that the rule wants, but for limit and sample."""
+        return self._matched() if self.recipe.rule.on else self._all()
+
+    def _all(self) -> Iterator[Lot]:
+        once = self.recipe.rule.once
+        kept: dict[int, Held] = {}
+        room = self.memory_bytes
+        for left in self.left:
+            rights = [
+                one for one in self.right if one.records and not (once and _before(one, left))
+            ]
+            whole = None
+            if len(rights) > 1:
+                whole = self._held(self._parts_of_left(left), left.first)
+            for right in rights:
+                if len(self.left) == 1 and self._rows(left) == 1:
+                    yield from self._one_row(left, whole, right)
+                    continue
+                found = kept.get(right.first) or self._held_right(right)
+                if right.first not in kept and found.memory_bytes <= room:
+                    kept[right.first] = found
+                    room -= found.memory_bytes
+                for part in self._lefts(left, whole):
+                    yield from all_pairs(part, found.windows, once=once, most=self.lot_bytes)
+
+    def _one_row(
+        self, left: Numbered, whole: Held | None, right: Numbered | Together
+    ) -> Iterator[Lot]:
+        """The pairs of a single record: the right is needed only once, so it is not held."""
+        once, most = self.recipe.rule.once, self.lot_bytes
+        for part in self._lefts(left, whole):
+            for window in right.parts(self.recipe.names.right, self.limits):
+                yield from all_pairs(part, [window], once=once, most=most)
+
+    def _rows(self, left: Numbered) -> int:
+        return left.records if self.span is None else self.span[1] - self.span[0]
+
+    def _lefts(self, left: Numbered, whole: Held | None) -> Iterator[Part]:
+        if whole is None:
+            return self._parts_of_left(left)
+        return (window.load() for window in whole.windows)
+
+    def _parts_of_left(self, left: Numbered) -> Iterator[Part]:
+        return left.parts(self.recipe.names.left, self.limits, span=self.span)
+
+    def _held_right(self, right: Numbered | Together) -> Held:
+        return self._held(right.parts(self.recipe.names.right, self.limits), right.first)
+
+    def _held(self, parts: Iterator[Part], first: int) -> Held:
+        holding = held(parts, self.folder, first=first, most=self.memory_bytes)
+        return self.stack.enter_context(holding)
+
+    def _matched(self) -> Iterator[Lot]:
+        rule, names, columns = self.recipe.rule, self.recipe.names, self.recipe.keys
+        keys: list[Keys] = []
+
+        def parts() -> Iterator[Part]:
+            for one in self.right:
+                for part in one.parts(names.right, self.limits, keys=columns.right):
+                    if part.keys is not None:
+                        keys.append(part.keys)
+                    yield replace(part, keys=None)
+
+        right = self._held(parts(), 0)
+        index = KeyIndex(columns.right, keys)
+        for one in self.left:
+            for part in one.parts(names.left, self.limits, span=self.span, keys=columns.left):
+                if part.keys is not None:
+                    matches = index.match(part.keys, once=rule.once)
+                    yield from index.pairs(part, right, matches, rule.how, self.lot_bytes)
+
+    def sampled(self, lefts: IntArray, rights: IntArray) -> Iterator[Lot]:
+        """The pairs of the records of these numbers."""
+        sides = []
+        for units, names, numbers in (
+            (self.left, self.recipe.names.left, lefts),
+            (self.right, self.recipe.names.right, rights),
+        ):
+            wanted, rows = np.unique(numbers, return_inverse=True)
+            parts = (
+                part
+                for one in units
+                for part in one.picked(_within(one, wanted), names, self.limits)
+            )
+            sides.append((self._held(parts, 0), rows.reshape(-1)))
+        (left, left_rows), (right, right_rows) = sides
+        for first in range(0, len(lefts), LOT_PAIRS):
+            some = slice(first, first + LOT_PAIRS)
+            yield from chosen_pairs(
+                left,
+                right,
+                (left_rows[some], right_rows[some]),
+                (lefts[some], rights[some]),
+                most=self.lot_bytes,
+            )
+
+
+def _before(right: Numbered | Together, left: Numbered) -> bool:
+    """Whether no record of the right has a higher number than the first of the left."""
+    return right.first + right.records <= left.first + 1
+
+
+def _within(unit: Numbered | Together, numbers: IntArray) -> IntArray:
+    """Those of the numbers that are a unit's, as it counts its records."""
+    low, high = np.searchsorted(numbers, (unit.first, unit.first + unit.records))
+    return numbers[low:high] - unit.first
+
+
+def count_matches(
+    left: Sequence[Numbered], right: Sequence[Numbered | Together], recipe: Recipe, limits: Limits
+) -> list[int]:
+    """How many pairs there are of the records of each unit of the left: only keys are looked at."""
+    rule, columns = recipe.rule, recipe.keys
+    index = KeyIndex(
+        columns.right, [keys for one in right for keys in one.keys(columns.right, limits)]
+    )
+    counts = []
+    for one in left:
+        found = 0
+        for keys in one.keys(columns.left, limits):
+            matches = index.match(keys, once=rule.once).counts
+            found += int((np.maximum(matches, 1) if rule.how == "left" else matches).sum())
+        counts.append(found)
+    return counts

@@ -1,0 +1,241 @@
+"""Make the records of pairs: choose among them, add fields, and lay the bytes together."""
+
+from __future__ import annotations
+
+from collections import deque
+from contextlib import closing
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from shardline import kernel
+from shardline.errors import BadRecordsError
+from shardline.execution.prefetch import shared
+from shardline.execution.threads import ahead, run_tasks
+from shardline.hints import Hint, Option
+from shardline.kernel.types import FOOTER_BYTES, Framed, Insides
+from shardline.schema.arrow_types import schema_of
+from shardline.schema.encoding import Rows, encoded
+from shardline.text import counted
+from shardline.udf.transform import unchanged
+from shardline.udf.udf_result import BatchMisfit
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Iterator, Sequence
+
+    from numpy.typing import NDArray
+
+    from shardline.kernel.types import IntArray
+    from shardline.pairing.combine_spec import Recipe
+    from shardline.pairing.pair_batch import Lot, Pairs
+    from shardline.pairing.pair_side import Part
+    from shardline.schema.encoding import Reasons
+    from shardline.schema.schema import Feature
+    from shardline.udf import Made
+    from shardline.udf.transform import Makers
+
+_TOLD = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Laid:
+    """Records of pairs; `numbers` are those of the two records of each, if they were asked for."""
+
+    framed: Framed
+    numbers: tuple[IntArray, IntArray] | None = None
+
+    def __len__(self) -> int:
+        return len(self.framed.starts)
+
+    def first(self, count: int) -> Laid:
+        """The first so many."""
+        framed = self.framed
+        end = int(framed.starts[count - 1] + framed.lengths[count - 1]) + FOOTER_BYTES
+        cut = Framed(framed.data[:end], framed.starts[:count], framed.lengths[:count])
+        numbers = self.numbers and (self.numbers[0][:count], self.numbers[1][:count])
+        return Laid(cut, numbers)
+
+
+@dataclass(frozen=True, slots=True)
+class Laying:
+    """Makes records of pairs, on threads, some lots ahead of who takes them.
+
+    If `numbered`, the numbers of their records come with them.
+    """
+
+    recipe: Recipe
+    max_record_bytes: int
+    workers: int
+    numbered: bool = False
+
+    def records(self, lots: Iterator[Lot], limit: int | None = None) -> Iterator[Framed]:
+        """The records of the pairs, in order; with a limit the first so many.
+
+        Raises BadRecordsError at a pair that is too large, or for which a function gives nothing.
+        """
+        with closing(self.laid(lots, limit)) as made:
+            for one in made:
+                yield one.framed
+
+    def laid(self, lots: Iterator[Lot], limit: int | None = None) -> Generator[Laid, None, None]:
+        """The same, with their numbers."""
+        with closing(self._records(lots)) as made:
+            for one in made:
+                if limit is not None and len(one) >= limit:
+                    yield one.first(limit)
+                    return
+                yield one
+                limit = None if limit is None else limit - len(one)
+
+    def _records(self, lots: Iterator[Lot]) -> Generator[Laid, None, None]:
+        where, fields = self.recipe.where, self.recipe.fields
+        if where is None and fields is None:
+            yield from self._plain(lots)
+            return
+        pairs = run_tasks(lambda lot: lot.list(), lots, workers=self.workers)
+        if where is not None:
+            pairs = (one.where(_mask(one, made)) for one, (made,) in self._made(where, pairs))
+        if fields is None:
+            yield from run_tasks(self._laid, pairs, workers=self.workers)
+            return
+        extended = self._made(fields, pairs)
+        yield from run_tasks(lambda one: self._with(fields, *one), extended, workers=self.workers)
+
+    def _plain(self, lots: Iterator[Lot]) -> Iterator[Laid]:
+        """The records of pairs as they are. Who takes and writes them needs a worker as well."""
+        if self.workers == 2:
+            return ahead(map(self._of_lot, lots))
+        return run_tasks(self._of_lot, lots, workers=max(1, self.workers - 1))
+
+    def _made(
+        self, makers: Makers, pairs: Iterator[Pairs]
+    ) -> Iterator[tuple[Pairs, Sequence[Made]]]:
+        """Pairs, with what the functions make of them."""
+        bound = makers.bound()
+        waiting: deque[Pairs] = deque()
+
+        def read(one: Pairs) -> tuple[Pairs, list[pa.RecordBatch]]:
+            return one, [self._columns(one, maker.reads) for maker in bound]
+
+        def given() -> Iterator[list[pa.RecordBatch]]:
+            some = (one for one in pairs if len(one))
+            for one, batches in run_tasks(read, some, workers=self.workers):
+                waiting.append(one)
+                yield batches
+
+        def of(at: int, lane: Iterator[list[pa.RecordBatch]]) -> Iterator[pa.RecordBatch]:
+            return (batches[at] for batches in lane)
+
+        streams = [
+            maker.stream(of(at, lane), every=False, workers=self.workers)
+            for at, (maker, lane) in enumerate(zip(bound, shared(given(), len(bound)), strict=True))
+        ]
+        try:
+            for made in zip(*streams, strict=True):
+                yield waiting.popleft(), made
+        except BatchMisfit as error:
+            raise _refused([_misfit(waiting[0], error)], len(waiting[0])) from error.__cause__
+
+    def _columns(self, pairs: Pairs, reads: Sequence[Feature]) -> pa.RecordBatch:
+        """Features of the pairs, each taken from the side that it is of."""
+        if not reads:
+            return pa.RecordBatch.from_struct_array(pa.array([{}] * len(pairs), pa.struct([])))
+        names = self.recipe.names.left
+        of_left = {(key[0], name) for key, name in names.items() if name is not None}
+        found: dict[tuple[bool, str], pa.Array] = {}
+        for part, rows, mine in (
+            (pairs.left, pairs.lefts, [one for one in reads if one.key in of_left]),
+            (pairs.right, pairs.rights, [one for one in reads if one.key not in of_left]),
+        ):
+            taken = pa.array(rows, mask=rows < 0)
+            for feature, array in zip(mine, part.columns(mine), strict=True):
+                found[feature.key] = array.take(taken)
+        return pa.RecordBatch.from_arrays(
+            [found[feature.key] for feature in reads], schema=schema_of(reads)
+        )
+
+    def _of_lot(self, lot: Lot) -> Laid:
+        return self._laid(lot.list())
+
+    def _with(self, makers: Makers, pairs: Pairs, made: Sequence[Made]) -> Laid:
+        """The records of pairs, the new fields last."""
+        new = makers.transform.new
+        reasons: Reasons = {at: why for one in reversed(made) for at, why in one.reasons.items()}
+        columns = [column for one in made for column in one.columns]
+        rows = Rows(np.arange(len(pairs)), pairs.shown, lambda _: b"")
+        frames = encoded(new, columns, rows, reasons, self.max_record_bytes)
+        if frames.refused:
+            error = next((one.error for one in made if one.error is not None), None)
+            raise _refused([str(one) for one in frames.refused], len(pairs)) from error
+        names = unchanged(new)
+        return self._laid(pairs, kernel.insides(frames.data, frames.starts, frames.lengths, names))
+
+    def _laid(self, pairs: Pairs, more: Insides | None = None) -> Laid:
+        parts = [_only(pairs.left, pairs.lefts), _only(pairs.right, pairs.rights)]
+        if more is not None:
+            parts.append((more, np.arange(len(pairs))))
+        framed = kernel.join([part for part, _ in parts], [rows for _, rows in parts])
+        over = np.flatnonzero(framed.lengths > self.max_record_bytes)
+        if len(over):
+            at = int(over[0])
+            raise BadRecordsError(
+                f"{pairs.shown(at)}: the pair takes {framed.lengths[at]} bytes (limit: "
+                f"{self.max_record_bytes})",
+                (pairs.shown(at),),
+                len(over),
+                len(pairs),
+                complete=False,
+                code="record-too-large",
+                hint=Hint.of("raise ", Option("max_record"), ", or leave features out"),
+            )
+        return Laid(framed, pairs.numbers() if self.numbered else None)
+
+
+def _only(part: Part, rows: IntArray) -> tuple[Insides, IntArray]:
+    """Insides with little else than these rows: all of them are looked at when they are joined."""
+    if part.records <= 2 * len(rows):
+        return part.insides, rows
+    there = rows >= 0
+    starts = np.ascontiguousarray(part.insides.starts[:, rows[there]])
+    lengths = np.ascontiguousarray(part.insides.lengths[:, rows[there]])
+    places = np.where(there, np.cumsum(there) - 1, -1)
+    return Insides(part.insides.data, starts, lengths), places
+
+
+def _mask(pairs: Pairs, made: Made) -> NDArray[np.bool_]:
+    """Which of the pairs are wanted; no value is no."""
+    ((feature, fitted),) = made.columns
+    reasons = dict(made.reasons)
+    for at, why in fitted.bad.items():
+        reasons.setdefault(at, (feature.name, why))
+    answers = np.asarray(fitted.array.fill_null(0))
+    for at in np.flatnonzero((answers != 0) & (answers != 1)).tolist():
+        reasons.setdefault(at, (feature.name, "holds a number that is neither 0 nor 1"))
+    if reasons:
+        told = [
+            f"{pairs.shown(at)}{'' if name is None else f', feature {name!r}'}: {why}"
+            for at, (name, why) in sorted(reasons.items())
+        ]
+        raise _refused(told, len(pairs)) from made.error
+    wanted: NDArray[np.bool_] = answers == 1
+    return wanted
+
+
+def _misfit(pairs: Pairs, error: BatchMisfit) -> str:
+    first, last = pairs.shown(error.first), pairs.shown(error.last)
+    which = first if first == last else f"from {first} to {last}"
+    return f"{which}: {error.detail}"
+
+
+def _refused(told: Sequence[str], rows: int) -> BadRecordsError:
+    lines = "\n  ".join(told[:_TOLD])
+    return BadRecordsError(
+        f"cannot combine at least {counted(len(told), 'pair')}, nothing was written:\n  {lines}",
+        tuple(told[:_TOLD]),
+        len(told),
+        rows,
+        complete=False,
+        hint=Hint.of("fix the function given as ", Option("where"), " or ", Option("fields")),
+    )

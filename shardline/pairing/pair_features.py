@@ -1,0 +1,176 @@
+"""What the features of two records are called when they stand in one: the rule for collisions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
+
+from shardline.arguments import validate_choice
+from shardline.errors import InvalidArgumentError, SchemaMismatchError
+from shardline.hints import Hint, Option
+from shardline.schema.schema import Schema, doubled, refuse_doubled
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+    from shardline.canonical_json import Json
+    from shardline.schema.schema import Feature
+
+Key: TypeAlias = tuple[bool, str]
+OnCollision: TypeAlias = Literal["refuse", "prefix", "keep-left", "keep-right"]
+_PREFIX = Hint.of(
+    "set ", Option("on_collision", "prefix"), " and, for example, ", Option("right_prefix", "b_")
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Naming:
+    """What to do about features that both sides have."""
+
+    on_collision: OnCollision = "refuse"
+    left_prefix: str = ""
+    right_prefix: str = ""
+
+    def __post_init__(self) -> None:
+        """Refuse what says nothing, or two things."""
+        validate_choice("on_collision", self.on_collision, get_args(OnCollision))
+        given = self.left_prefix or self.right_prefix
+        if self.on_collision == "prefix" and not given:
+            raise InvalidArgumentError(
+                "on_collision: missing prefix",
+                code="missing-argument",
+                hint=Hint.of(
+                    "set ",
+                    Option("left_prefix", "a_"),
+                    ", ",
+                    Option("right_prefix", "b_"),
+                    " or both",
+                ),
+            )
+        if self.on_collision != "prefix" and given:
+            raise InvalidArgumentError(
+                f"on_collision: {self.on_collision!r} takes no prefix",
+                code="conflicting-arguments",
+                hint=Hint.of("set ", Option("on_collision", "prefix"), ", or leave the prefix out"),
+            )
+
+    def to_json(self) -> Json:
+        """The rule as an entry tells it."""
+        told: Json = {"on_collision": self.on_collision}
+        prefixes = {"left_prefix": self.left_prefix, "right_prefix": self.right_prefix}
+        return told | {name: prefix for name, prefix in prefixes.items() if prefix}
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """What each feature of either side is called in a pair; None for one that is left out."""
+
+    left: Mapping[Key, str | None]
+    right: Mapping[Key, str | None]
+
+
+def name_features(
+    naming: Naming, left: Collection[Key], right: Collection[Key], shared: Collection[str] = ()
+) -> Names:
+    """What the features are called in a pair. Raises SchemaMismatchError if two would be the same.
+
+    The context and the feature_lists of a SequenceExample have names of their own. `shared` are
+    features whose values are the same on both sides, since the records are matched by them:
+    nothing is lost if they stand there once.
+    """
+    prefixed = [
+        {key: prefix + key[1] for key in keys}
+        for prefix, keys in ((naming.left_prefix, left), (naming.right_prefix, right))
+    ]
+    of_left, of_right = ({(key[0], name) for key, name in side.items()} for side in prefixed)
+    names, common = Names(prefixed[0], prefixed[1]), of_left & of_right
+    if naming.on_collision != "prefix":
+        # Of the left, which every pair has: a record without a match keeps its key.
+        same = {key for key in common if not key[0] and key[1] in shared}
+        names = replace(names, right=_without(names.right, same))
+        common -= same
+    if naming.on_collision == "keep-left":
+        return replace(names, right=_without(names.right, common))
+    if naming.on_collision == "keep-right":
+        return replace(names, left=_without(names.left, common))
+    if not common:
+        return names
+    listed = ", ".join(_shown(key) for key in sorted(common, key=lambda key: (key[1], key[0])))
+    first = min(common, key=lambda key: (key[1], key[0]))[1]
+    if naming.on_collision == "prefix":
+        raise SchemaMismatchError(
+            f"both sides have {listed} with these prefixes",
+            code="feature-collision",
+            hint=Hint.of("choose another prefix, or set a prefix for the other side too"),
+            feature=first,
+        )
+    raise SchemaMismatchError(
+        f"both sides have {listed}",
+        code="feature-collision",
+        hint=Hint.of(
+            _PREFIX,
+            ", or ",
+            Option("on_collision", "keep-left"),
+            " or ",
+            Option("on_collision", "keep-right"),
+        ),
+        feature=first,
+    )
+
+
+def refuse_same_names(names: Names, new: Collection[Key] = ()) -> None:
+    """Refuse pairs in which the context and the feature_lists get the same name.
+
+    A side that has such a name may keep it.
+    """
+    sides = [
+        {(key[0], name) for key, name in side.items() if name is not None}
+        for side in (names.left, names.right)
+    ]
+    known = doubled(sides[0]) | doubled(sides[1])
+    refuse_doubled(
+        doubled({*sides[0], *sides[1]}) - known,
+        _PREFIX,
+    )
+    rename = Hint.of("rename the new feature")
+    refuse_doubled(doubled({*sides[0], *sides[1], *new}) - known, rename)
+
+
+def _without(names: Mapping[Key, str | None], left_out: Collection[Key]) -> dict[Key, str | None]:
+    return {key: None if (key[0], name) in left_out else name for key, name in names.items()}
+
+
+def _shown(key: Key) -> str:
+    return f"{key[1]!r}{' (in the feature_lists)' if key[0] else ''}"
+
+
+def combined_schema(left: Schema, right: Schema, names: Names, *, optional: bool) -> Schema:
+    """The schema of the pairs; with `optional`, the features of the right may be missing in one."""
+    of_left = _renamed(left, names.left)
+    of_right = _renamed(right, names.right)
+    if optional:
+        of_right = [replace(feature, required=False) for feature in of_right]
+    steps = "sequence_example" in {left.payload, right.payload}
+    return Schema((*of_left, *of_right), "sequence_example" if steps else "example")
+
+
+def _renamed(schema: Schema, names: Mapping[Key, str | None]) -> list[Feature]:
+    return [
+        replace(feature, name=name)
+        for feature in schema.features
+        if (name := names[feature.key]) is not None
+    ]
+
+
+def refuse_opaque(shown: str, schema: Schema) -> None:
+    """Refuse records that have no features to lay together."""
+    if schema.payload == "opaque":
+        raise SchemaMismatchError(
+            f"{shown}: opaque records have no features to combine", code="opaque-records"
+        )
+
+
+def growth(names: Mapping[Key, str | None]) -> int:
+    """How many bytes longer the names in a record get, if it has every feature that is kept."""
+    kept = ((key[1], name) for key, name in names.items() if name is not None)
+    return sum(len(name.encode()) - len(old.encode()) for old, name in kept)

@@ -1,0 +1,271 @@
+"""The records of a virtual combination: pairs that are made when they are read."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from shardline.errors import (
+    DamagedFileError,
+    IndexMismatchError,
+    ObjectMissingError,
+    ShardlineError,
+    UnreadableSnapshotError,
+)
+from shardline.hints import Command, Hint
+from shardline.kernel.types import FRAME_BYTES
+from shardline.log.version import StoredVersion
+from shardline.pairing.combine_spec import make_recipe
+from shardline.pairing.coverage import estimate
+from shardline.pairing.pair_batch import Sides
+from shardline.pairing.pair_encoder import Laying
+from shardline.pairing.pair_features import Names, growth
+from shardline.pairing.pair_grid import Grid, extent
+from shardline.pairing.pair_plan import PairPlan
+from shardline.pairing.pair_side import numbered
+from shardline.provenance.commands import again_advice
+from shardline.readers.read_errors import split_snapshot, told_below
+from shardline.readers.records import records_of
+from shardline.storage.store import object_uri
+from shardline.storage.temporary_files import spool_folder
+from shardline.tfrecord.index import read_offsets
+from shardline.tfrecord.reader import DEFAULT_LIMITS, Block, Picked
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Generator, Iterator, Mapping
+
+    from shardline.kernel.types import IntArray
+    from shardline.log.model import Input, Shard
+    from shardline.log.snapshot import StoredSnapshot
+    from shardline.pairing.combine_spec import Recipe
+    from shardline.pairing.pair_features import Key
+    from shardline.pairing.pair_grid import Extent
+    from shardline.pairing.pair_side import Numbered
+    from shardline.readers.records import Records
+    from shardline.readers.shard_file import ShardFile
+    from shardline.schema.schema import Schema
+    from shardline.storage import Store
+    from shardline.tfrecord.reader import Limits
+
+_LOT_BYTES = 1024 * 1024
+
+
+@dataclass(frozen=True)
+class VirtualShard:
+    """The pairs of a plan, which lies at `name` in the store; only the `wanted` features of them.
+
+    `snapshot` is what is read, as people name it.
+    """
+
+    snapshot: str
+    shard: Shard
+    store: Store
+    name: str
+    wanted: frozenset[Key] | None = None
+
+    @property
+    def path(self) -> str:
+        """Where the plan lies."""
+        local = self.store.local_path(self.name)
+        return str(object_uri(self.store, self.name) if local is None else local)
+
+    @property
+    def files(self) -> tuple[ShardFile, ...]:
+        """The files of which the pairs are made, each once."""
+        return self.opened.files
+
+    @cached_property
+    def opened(self) -> Opened:
+        """The plan with what it needs; UnreadableSnapshotError if that is no longer there."""
+        try:
+            plan = PairPlan.read(self.store, self.name, self.shard)
+            return open_plan(self.store, plan, self.wanted)
+        except (ValueError, ObjectMissingError, ShardlineError) as error:
+            version, number = split_snapshot(self.snapshot)
+            again = again_advice(self.store, version, number)
+            raise UnreadableSnapshotError(
+                f"{self.snapshot}: invalid plan {self.path}: {error}",
+                code="invalid-plan",
+                hint=Hint.of("read an earlier snapshot, or ", again),
+                path=self.path,
+                version=version,
+                snapshot=number,
+            ) from error
+
+    def look(self) -> None:
+        """Look at each file of which the pairs are made."""
+        for file in self.files:
+            file.look()
+
+    def blocks(self, *, limits: Limits, block_bytes: int) -> Generator[Block, None, None]:
+        """Every pair, in order. Raises as reading the records does of which they are made."""
+        offset = record = 0
+        with self._told(), self._sides(limits, block_bytes) as (sides, laying):
+            for framed in laying.records(sides.lots()):
+                yield Block(memoryview(framed.data), offset, record, framed.starts, framed.lengths)
+                offset += len(framed.data)
+                record += len(framed.starts)
+
+    def pick(
+        self, numbers: IntArray, *, limits: Limits = DEFAULT_LIMITS
+    ) -> Generator[Picked, None, None]:
+        """The pairs of these numbers; only the records that stand in them are read."""
+        if not len(numbers):
+            return
+        lefts, rights = self.opened.locate(numbers)
+        done = 0
+        with self._told(), self._sides(limits, _LOT_BYTES) as (sides, laying):
+            for framed in laying.records(sides.sampled(lefts, rights)):
+                some = numbers[done : done + len(framed.starts)]
+                yield Picked(framed.data, framed.starts, framed.lengths, some)
+                done += len(some)
+
+    @contextmanager
+    def _told(self) -> Iterator[None]:
+        """At damage to what it pairs, tell how to go on."""
+        try:
+            yield
+        except DamagedFileError as error:
+            raise told_below(self.snapshot, self.store, self.files, error) from None
+
+    @contextmanager
+    def _sides(self, limits: Limits, lot_bytes: int) -> Iterator[tuple[Sides, Laying]]:
+        opened = self.opened
+        with ExitStack() as stack:
+            sides = Sides(
+                opened.left,
+                opened.right,
+                opened.recipe,
+                limits,
+                stack,
+                spool_folder(self.store),
+                lot_bytes=lot_bytes,
+            )
+            yield sides, Laying(opened.recipe, limits.max_record_bytes, workers=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """A plan, the records of both sides that it pairs, and the schema of the pairs."""
+
+    plan: PairPlan
+    recipe: Recipe
+    schema: Schema
+    left: tuple[Numbered, ...]
+    right: tuple[Numbered, ...]
+    grid: Grid
+
+    @property
+    def files(self) -> tuple[ShardFile, ...]:
+        """The files of which the pairs are made, each once."""
+        found = {
+            file.file.name: file
+            for one in (*self.left, *self.right)
+            for file in one.unit.files  # type: ignore[attr-defined] # a shard's records have them
+        }
+        return tuple(found.values())
+
+    @property
+    def pairs(self) -> int:
+        """How many pairs there are."""
+        return estimate(self.grid, self.plan.cover).pairs
+
+    def locate(self, numbers: IntArray) -> tuple[IntArray, IntArray]:
+        """The numbers of the two records of some pairs, each on its side."""
+        cover = self.plan.cover
+        return self.grid.locate(numbers, cover.left, cover.right)
+
+
+def open_plan(store: Store, plan: PairPlan, wanted: Collection[Key] | None = None) -> Opened:
+    """Find what a plan pairs. Raises LogError or ValueError if that is not what it was."""
+    left, right = (_snapshot(store, told) for told in (plan.left, plan.right))
+    recipe, schema = make_recipe(plan.rule, left.schema, right.schema)
+    if wanted is not None:
+        names = Names(_only(recipe.names.left, wanted), _only(recipe.names.right, wanted))
+        recipe = replace(recipe, names=names)
+    sides = [
+        shards_of(snapshot, names)
+        for snapshot, names in ((left, recipe.names.left), (right, recipe.names.right))
+    ]
+    cover = plan.cover
+    if cover.left[1] > len(sides[0].units) or cover.right[1] > len(sides[1].units):
+        raise ValueError("it pairs shards that the snapshots do not have")
+    return Opened(
+        plan,
+        recipe,
+        schema,
+        sides[0].units[slice(*cover.left)],
+        sides[1].units[slice(*cover.right)],
+        Grid(sides[0].extents, sides[1].extents, plan.once),
+    )
+
+
+def _only(names: Mapping[Key, str | None], wanted: Collection[Key]) -> dict[Key, str | None]:
+    return {
+        key: name if name is not None and (key[0], name) in wanted else None
+        for key, name in names.items()
+    }
+
+
+def _snapshot(store: Store, told: Input) -> StoredSnapshot:
+    version = StoredVersion(store, told.shown)
+    snapshot = version.snapshot(told.snapshot)
+    if version.log.entry(snapshot.entry).digest != told.entry:
+        raise ValueError(f"{snapshot} is not the snapshot that was combined")
+    return snapshot
+
+
+_PACKED_TO = 4
+"""How much larger than packed a shard is taken to be if its index, which would tell, is lost."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shards:
+    """The shards of a snapshot as a side of a combination, and how large each is."""
+
+    units: tuple[Numbered, ...]
+    extents: tuple[Extent, ...]
+    packed: bool
+
+
+def shards_of(snapshot: StoredSnapshot, names: Mapping[Key, str | None]) -> Shards:
+    """The shards of a snapshot, whatever files their records lie in; no record is read."""
+    if any(shard.virtual for shard in snapshot.shards):
+        raise UnreadableSnapshotError(
+            f"{snapshot}: cannot combine a virtual snapshot",
+            code="virtual-snapshot",
+            hint=Hint.of(
+                "write its pairs into a version first: run ",
+                Command.of("rebuild", snapshot.version, "--into", "VERSION"),
+            ),
+            version=snapshot.version,
+            snapshot=snapshot.number,
+        )
+    found = records_of(snapshot)
+    grown = growth(names)
+    return Shards(
+        numbered((one, one.shard.records) for one in found),
+        tuple(extent(one.shard.records, _payloads(one), grown) for one in found),
+        any(file.shard.compression != "none" for one in found for file in one.files),
+    )
+
+
+def _payloads(records: Records) -> int:
+    return sum(_unpacked(file) - FRAME_BYTES * file.shard.records for file in records.files)
+
+
+def _unpacked(file: ShardFile) -> int:
+    """How many bytes a file has when it is unpacked; its index tells."""
+    shard, stored = file.shard, file.file
+    if shard.compression == "none":
+        return shard.bytes
+    end = 0
+    try:
+        known = read_offsets(stored.store, stored.name, shard.bytes, shard.records, shard.sha256)
+        for offsets in known:
+            end = int(offsets[-1])
+    except IndexMismatchError:
+        return _PACKED_TO * shard.bytes + FRAME_BYTES * shard.records
+    return end

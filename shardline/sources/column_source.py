@@ -1,0 +1,341 @@
+"""Batches from elsewhere, each valid, with the errors of pyarrow as errors of ours."""
+
+from __future__ import annotations
+
+import base64
+import json
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from shardline.errors import SchemaMismatchError, ShardlineError, SourceError
+from shardline.hints import Hint
+from shardline.kernel.types import LARGEST_MAX_RECORD_BYTES
+from shardline.schema.arrow_validation import find_fault, printable
+from shardline.schema.conversion import UNFIT, column_of, fit, fit_values
+from shardline.schema.encoding import Frames, Refused, Rows, encoded
+from shardline.schema.exact_numbers import holds_large_floats, refuse_rounded
+from shardline.sources.schema_inference import Finder
+from shardline.sources.source import CHUNK_BYTES, Source
+from shardline.sources.source_mismatch import refuse_types
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from shardline.schema.conversion import Fitted
+    from shardline.schema.schema import Feature, Schema
+    from shardline.sources.source import Chunk
+    from shardline.sources.source_identity import Origin
+    from shardline.tfrecord.reader import Limits
+
+
+_RAISED = (
+    pa.ArrowException,
+    OSError,
+    ValueError,
+    TypeError,
+    LookupError,
+    ArithmeticError,
+    MemoryError,
+)
+"""What pyarrow raises for data that it cannot read."""
+GET_AGAIN = Hint.of("get the data again from its origin, or write it again")
+
+
+def valid_batches(shown: str, batches: Iterable[Batch]) -> Iterator[Batch]:
+    """Yield the batches after their columns are validated; SourceError if they are corrupt."""
+    with arrow_errors(shown):
+        for batch in batches:
+            validate_batch(shown, batch.rows, batch.first)
+            yield batch
+
+
+def validate_batch(shown: str, rows: pa.RecordBatch, first: int) -> None:
+    """Raise SourceError if a column leads out of its memory; `first` is the number of a row."""
+    fault = find_fault(rows.columns)
+    if fault is not None:
+        column = rows.schema.names[fault.position]
+        raise corrupt_columns(shown, column, fault.detail, record=first)
+
+
+@contextmanager
+def arrow_errors(shown: str, feature: str | None = None) -> Iterator[None]:
+    """Turn what pyarrow raises into a SourceError, without values."""
+    try:
+        yield
+    except ShardlineError:
+        raise
+    except _RAISED as error:
+        named = "" if feature is None else f", column {feature!r}"
+        raise SourceError(
+            f"{shown}{named}: cannot read: {printable(error)}", hint=GET_AGAIN, feature=feature
+        ) from error
+
+
+def corrupt_columns(
+    shown: str,
+    column: str | None,
+    detail: str,
+    *,
+    part: int | None = None,
+    record: int | None = None,
+) -> SourceError:
+    """Return the error for columns that are not valid Arrow data.
+
+    `part` is the number of the row group or record batch, `record` the first row of the batch.
+    """
+    named = "" if column is None else f", column {column!r}"
+    where = "" if part is None else f", part {part}"
+    return SourceError(
+        f"{shown}{where}{named}: corrupt columns: {detail}",
+        code="corrupt-columns",
+        hint=GET_AGAIN,
+        record=record,
+        feature=column,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Rows as they were read: `first` is the number of the first one.
+
+    Columns of Python values, which have no type of their own, are apart, in `objects`.
+    """
+
+    rows: pa.RecordBatch
+    first: int
+    position: int = 0
+    objects: Mapping[str, Sequence[object]] = field(default_factory=dict)
+
+    def slice(self, start: int, count: int | None = None) -> Batch:
+        """Some of the rows."""
+        end = None if count is None else start + count
+        objects = {name: values[start:end] for name, values in self.objects.items()}
+        rows = self.rows.slice(start, count)
+        return Batch(rows, self.first + start, self.position, objects)
+
+    def whole(self, shown: str, *, allow_rounding: bool = False) -> pa.RecordBatch:
+        """All columns, with the types that Arrow finds for Python values."""
+        rows = self.rows
+        for name, values in self.objects.items():
+            column = inferred_column(shown, name, values, self.first, allow_rounding=allow_rounding)
+            rows = rows.append_column(name, column)
+        return rows
+
+
+class Columns(Protocol):
+    """Whoever reads columns of one type, batch by batch."""
+
+    def types(self) -> pa.Schema:
+        """The type of each column, null if it has none."""
+        ...
+
+    def batches(self, start: int, schema: Schema | None = None) -> Iterator[Batch]:
+        """Yield the rows from number `start` on, in order; `schema` is what they are read for.
+
+        Without a schema they are read to infer one, and the values of bytes may be empty.
+        """
+        ...
+
+
+class ColumnarSource(Source):
+    """Rows that are read as columns of known types."""
+
+    def __init__(self, origin: Origin, columns: Columns, limits: Limits) -> None:
+        super().__init__(origin, limits)
+        self._columns = columns
+
+    def _infer(self, *, allow_rounding: bool) -> Schema:
+        """Return the schema that all rows fit, from the types of the columns."""
+        finder = Finder(self.shown, allow_rounding=allow_rounding)
+        for batch in valid_batches(self.shown, self._columns.batches(0)):
+            with arrow_errors(self.shown):
+                finder.add(batch.whole(self.shown, allow_rounding=allow_rounding))
+        return finder.schema()
+
+    def _read(self, schema: Schema, start: int) -> Iterator[Chunk]:
+        with arrow_errors(self.shown):
+            types = self._columns.types()
+        refuse_types(self.shown, schema, types)
+        for batch in valid_batches(self.shown, self._columns.batches(start, schema)):
+            for part in slices(batch):
+                yield ColumnChunk(schema, self._limits, part, self.shown)
+
+
+def slices(batch: Batch) -> Iterator[Batch]:
+    """The rows in parts of about the size of a chunk."""
+    rows = batch.rows.num_rows
+    if not rows:
+        return
+    step = max(1, rows * CHUNK_BYTES // max(batch.rows.nbytes, 1))
+    for start in range(0, rows, step):
+        part = batch.slice(start, step)
+        if part.rows.num_rows > 1 and part.rows.nbytes > 4 * CHUNK_BYTES:
+            half = part.rows.num_rows // 2  # few rows are most of the bytes
+            yield from slices(part.slice(0, half))
+            yield from slices(part.slice(half))
+        else:
+            yield part
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnChunk:
+    """Some rows as columns."""
+
+    schema: Schema
+    limits: Limits
+    batch: Batch
+    shown: str = "rows"
+
+    @property
+    def position(self) -> int:
+        """How much of the source has been read."""
+        return self.batch.position
+
+    @property
+    def end(self) -> int:
+        """The number of the first row behind this chunk."""
+        rows: int = self.batch.rows.num_rows
+        return self.batch.first + rows
+
+    def frames(self) -> Frames:
+        """Its records."""
+        first, size = self.batch.first, self.batch.rows.nbytes
+        if self.end - first == 1 and size > LARGEST_MAX_RECORD_BYTES:
+            nothing = np.zeros(0, np.int64)
+            why = f"takes {size} bytes, over the format's limit"
+            refused = Refused(first, f"row {first}", None, why, is_too_large=True)
+            return Frames(b"", nothing, nothing, nothing, (refused,))
+        names = set(self.batch.rows.schema.names) | self.batch.objects.keys()
+        columns = [(f, self._fitted(f)) for f in self.schema.features if f.name in names]
+        rows = Rows(
+            np.arange(first, self.end), lambda at: f"row {first + at}", self._content, "json"
+        )
+        return encoded(self.schema, columns, rows, {}, self.limits.max_record_bytes)
+
+    def _fitted(self, feature: Feature) -> Fitted:
+        if feature.name in self.batch.objects:
+            return fit_values(feature, self.batch.objects[feature.name])
+        with arrow_errors(self.shown, feature.name):
+            return fit(feature, self.batch.rows.column(feature.name))
+
+    def _content(self, at: int) -> bytes:
+        part = self.batch.slice(at, 1)
+        row = {
+            name: _python_value(column)
+            for name, column in zip(part.rows.schema.names, part.rows.columns, strict=True)
+        }
+        return as_json({**row, **{name: values[0] for name, values in part.objects.items()}})
+
+
+def _python_value(column: pa.Array) -> object:
+    """Return the only value of a column; text that is not UTF-8 as bytes."""
+    try:
+        return column[0].as_py()
+    except UnicodeDecodeError:
+        with suppress(pa.ArrowException):
+            return column.cast(pa.binary())[0].as_py()
+    except (pa.ArrowException, ValueError, TypeError, ArithmeticError):
+        pass
+    return f"unreadable value of type {column.type}"
+
+
+def told_column(shown: str, name: str, values: Sequence[object]) -> pa.Array:
+    """Python values as a column; SchemaMismatchError if they have no kind in common."""
+    try:
+        return column_of(values)
+    except UNFIT:
+        raise SchemaMismatchError(
+            f"{shown}: cannot infer the kind of feature {name!r} (mixed or unsupported values)",
+            code="unknown-kind",
+            hint=Hint.of("declare the schema, so that rows that do not fit are reported"),
+            feature=name,
+        ) from None
+
+
+def inferred_column(
+    shown: str, name: str, values: Sequence[object], first: int, *, allow_rounding: bool
+) -> pa.Array:
+    """Return Python values as a column to infer a kind from; `first` is the first row.
+
+    Raises SchemaMismatchError if they have no kind in common, or if an integer would lose digits.
+    """
+    try:
+        column = told_column(shown, name, values)
+    except SchemaMismatchError:
+        if not allow_rounding:
+            refuse_rounded(shown, name, values, first)
+        raise
+    if not allow_rounding and holds_large_floats(column):
+        refuse_rounded(shown, name, values, first)
+    return column
+
+
+def as_json(row: object) -> bytes:
+    """A row as JSON, for people to look at: bytes that are no text are told in base64."""
+    return json.dumps(row, default=_told, ensure_ascii=False, skipkeys=True).encode(
+        "utf-8", "backslashreplace"
+    )
+
+
+def _told(value: object) -> object:
+    if isinstance(value, bytes | bytearray | memoryview):
+        try:
+            return bytes(value).decode()
+        except UnicodeDecodeError:
+            return {"base64": base64.b64encode(value).decode()}
+    if isinstance(value, np.ndarray | np.generic):
+        return value.tolist()
+    return f"{type(value).__name__}: {value}"
+
+
+class Table:
+    """A table in memory, or record batches that others make one at a time."""
+
+    def __init__(self, table: pa.Table | pa.RecordBatch | pa.RecordBatchReader) -> None:
+        self._table = table
+        self._taken = False
+
+    def types(self) -> pa.Schema:
+        """The type of each column."""
+        return self._table.schema
+
+    def batches(self, start: int, _schema: Schema | None = None) -> Iterator[Batch]:
+        """The rows from number `start` on."""
+        first = 0
+        for rows in self._whole():
+            skipped = min(max(start - first, 0), rows.num_rows)
+            if skipped < rows.num_rows:
+                yield Batch(rows.slice(skipped), first + skipped)
+            first += rows.num_rows
+
+    def _whole(self) -> Iterator[pa.RecordBatch]:
+        if isinstance(self._table, pa.RecordBatch):
+            yield self._table
+        elif isinstance(self._table, pa.Table):
+            yield from self._table.to_batches()
+        else:
+            if self._taken:
+                raise SourceError(
+                    "RecordBatchReader: read before, and can be read once",
+                    code="source-consumed",
+                    hint=Hint.of("pass a new reader"),
+                )
+            self._taken = True
+            yield from self._table
+
+
+class OnceSource(ColumnarSource):
+    """Rows that can be read once, so that a schema must be there before."""
+
+    def _infer(self, *, allow_rounding: bool) -> Schema:
+        """Refuse: no rows would be left to append."""
+        del allow_rounding
+        raise SchemaMismatchError(
+            f"{self.shown}: cannot infer a schema from rows that can be read once",
+            code="source-consumed",
+            hint=Hint.of("declare the schema, or pass a table"),
+        )

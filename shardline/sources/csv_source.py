@@ -1,0 +1,500 @@
+"""CSV text into rows and cells: where rows end, and what is between the commas of one."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, cast
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+
+from shardline.errors import SourceError
+from shardline.hints import Hint
+from shardline.kernel.types import LARGEST_OFFSET
+from shardline.schema.encoding import (
+    TOO_LARGE_HINT,
+    Frames,
+    Reasons,
+    Rows,
+    encode_buffers,
+    encoded,
+    refuse_too_long,
+)
+from shardline.sources.csv_cells import (
+    SHORT_COLUMN,
+    Cells,
+    CellTally,
+    fit_cells,
+    fit_columns,
+    plain_kind,
+)
+from shardline.sources.source import JoinableSource, Joined, SmallFile, after_a_look
+from shardline.sources.source_mismatch import duplicate_names, refuse_names
+from shardline.sources.text_blocks import BYTE_ORDER_MARK, longest_row, text_blocks
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Iterator, Sequence
+
+    from shardline.kernel.types import IntArray
+    from shardline.schema.schema import Schema
+    from shardline.sources.source import Chunk, OwnSchema
+    from shardline.sources.source_identity import FileOrigin
+    from shardline.tfrecord.reader import Limits
+
+
+_NO_END = "has a quoted cell without an end"
+_NEWLINE, _QUOTE, _COMMA = b'\n",'
+_PIECE_BYTES = 4 * 1024 * 1024
+_CELL = r'"((?:[^"]++|"")*+)"([^,\r\n]*+)|([^",\r\n][^,\r\n]*+|)'
+_ONE_CELL = re.compile(_CELL)
+_ONE_CELL_OF_BYTES = re.compile(_CELL.encode())
+_ONE_ROW = re.compile(rf"(?:{_CELL})(?:,(?:{_CELL}))*+\r*+\n".encode())
+
+
+class NotCsv(Exception):  # noqa: N818 - it is raised and caught between two lines
+    """Why a text is no row of CSV; `line` is the line of the row with the problem, from 0."""
+
+    def __init__(self, detail: str, line: int = 0) -> None:
+        super().__init__(detail)
+        self.line = line
+
+
+def row_ends(data: bytes) -> IntArray:
+    """Behind which newlines a row ends: those that are not inside of quotes.
+
+    What follows the last one is no whole row.
+    """
+    signs = np.frombuffer(data, np.uint8)
+    ends: list[IntArray] = []
+    inside = 0  # 1 if a quoted cell is open where a piece begins
+    for start in range(0, max(len(data), 1), _PIECE_BYTES):  # positions take 8 times their signs
+        piece = signs[start : start + _PIECE_BYTES]
+        newlines = np.flatnonzero(piece == _NEWLINE)
+        quotes = np.flatnonzero(piece == _QUOTE)
+        if len(quotes):
+            # Outside of quotes, each quote must open a cell, or be the second half of a doubled.
+            opening = quotes[inside::2] + start
+            before = signs[opening - 1]
+            regular = (before == _COMMA) | (before == _NEWLINE) | (before == _QUOTE)
+            if not (regular | (opening == 0)).all():
+                return _row_ends_by_cells(data)
+            newlines = newlines[(np.searchsorted(quotes, newlines) + inside) % 2 == 0]
+            inside = (inside + len(quotes)) % 2
+        elif inside:
+            newlines = newlines[:0]
+        ends.append(newlines + start + 1)
+    return ends[0] if len(ends) == 1 else np.concatenate(ends)
+
+
+def split_plain_cells(data: bytes, rows: int, columns: int) -> pa.Array | None:
+    """Return the cells of rows without quotes, column by column in one array.
+
+    None if there are quotes, rows with more or fewer cells, or bytes that are not UTF-8.
+    """
+    if b"\r" in data:
+        data = data.replace(b"\r\n", b"\n")
+    if b'"' in data or b"\r" in data or not _is_utf8(data):
+        return None
+    signs = np.frombuffer(data if data.endswith(b"\n") else data + b"\n", np.uint8)
+    newlines = signs == _NEWLINE
+    between = newlines | (signs == _COMMA)
+    ends = np.flatnonzero(between)
+    count = rows * columns
+    is_regular = len(ends) == count and np.count_nonzero(newlines) == rows
+    if not is_regular or not newlines[ends[columns - 1 :: columns]].all():
+        return None
+    offsets = np.zeros(count + 1, np.int32)
+    offsets[1:] = ends - np.arange(count)
+    parts = [None, pa.py_buffer(offsets), pa.py_buffer(signs[~between])]
+    by_row = pa.Array.from_buffers(pa.string(), count, parts)
+    return by_row.take(pa.array(np.arange(count).reshape(rows, columns).T.ravel()))
+
+
+def _is_utf8(data: bytes) -> bool:
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _row_ends_by_cells(data: bytes) -> IntArray:
+    """The same, for text in which quotes stand inside of cells too."""
+    ends: list[int] = []
+    end = 0
+    while end < len(data):
+        row = _ONE_ROW.match(data, end)
+        if row is None:
+            following = data.find(b"\n", end)
+            if following < 0 or _is_cut_off(data, end):
+                break
+            end = following + 1  # no row at all: it ends where its line does
+        else:
+            end = row.end()
+        ends.append(end)
+    return np.array(ends, np.int64)
+
+
+def _is_cut_off(data: bytes, start: int) -> bool:
+    """Whether the row that begins here, or a quoted cell of it, has no end in these bytes."""
+    at = start
+    while cell := _ONE_CELL_OF_BYTES.match(data, at):
+        at = cell.end() + 1
+        if data[at - 1 : at] != b",":
+            return data[at - 1 : at] in {b'"', b""}
+    return False
+
+
+def decode_error(data: bytes, error: UnicodeDecodeError, offset: int) -> str:
+    """Return why bytes are not UTF-8 text: the offset and the probable encoding."""
+    if data.startswith((b"\xff\xfe", b"\xfe\xff")) and not offset:
+        encoding = "UTF-16"
+    else:
+        windows = any(0x80 <= byte <= 0x9F for byte in data)
+        encoding = "Windows-1252" if windows else "Latin-1"
+    return f"is not UTF-8 text (offset {offset + error.start}, probably {encoding})"
+
+
+def cells(row: str) -> list[str]:
+    """The cells of one row; NotCsv says why it is none."""
+    row = row.removesuffix("\n").removesuffix("\r")
+    found: list[str] = []
+    at = 0
+    while cell := _ONE_CELL.match(row, at):
+        quoted, behind, plain = cell.groups()
+        found.append(plain if quoted is None else quoted.replace('""', '"') + behind)
+        at = cell.end()
+        if at == len(row):
+            break
+        if row[at] != ",":
+            what = _NO_END if row[at] == '"' else "has a line break outside of quotes"
+            raise NotCsv(what, row.count("\n", 0, at))
+        at += 1
+    return found
+
+
+class CsvSource(JoinableSource):
+    """A CSV file, plain or packed by gzip. Rows are counted from 0 behind the header."""
+
+    def __init__(self, origin: FileOrigin, limits: Limits) -> None:
+        super().__init__(origin, limits)
+        self._file = origin
+
+    def _infer(self, *, allow_rounding: bool) -> Schema:
+        """Return the schema that all rows fit; rows that are no CSV are left out."""
+        tally: CellTally | None = None
+        refused: str | None = None
+        for rows in self.blocks():
+            tally = tally or CellTally(rows.names, allow_rounding=allow_rounding)
+            if rows.too_long:
+                refused = refused or f"{rows.where(0)} is too long"
+                continue
+            reasons: Reasons = {}
+            rows.tally(reasons, tally)
+            if reasons and refused is None:
+                at = min(reasons)
+                refused = f"{rows.where(at)} {reasons[at][1]}"
+        return (tally or CellTally([])).schema(self.shown, refused)
+
+    def _read(self, schema: Schema, start: int) -> Iterator[Chunk]:
+        chunks = self._chunks(schema, start)
+        yield from chunks if start else after_a_look(self.shown, schema, chunks)
+
+    def _chunks(self, schema: Schema, start: int) -> Iterator[OwnSchema]:
+        first = True
+        for rows in self.blocks():
+            if first:
+                refuse_names(self.shown, schema, rows.names)
+                first = False
+            if rows.first + len(rows.ends) > start:
+                yield CellChunk(schema, self._limits, rows.behind(start))
+
+    def _small(self, data: bytes) -> SmallFile | None:
+        data = data.removeprefix(BYTE_ORDER_MARK)
+        is_plain = b'"' not in data and data.count(b"\r") == data.count(b"\r\n")
+        head, _, rows = data.partition(b"\n")
+        if not is_plain or not rows or len(data) > longest_row(self._limits):
+            return None
+        return SmallFile((self._limits, head), rows if rows.endswith(b"\n") else rows + b"\n")
+
+    def join(self, schema: Schema, files: Sequence[SmallFile]) -> Joined:
+        """Return the rows of several files with the same header."""
+        names = self._names(files[0])
+        refuse_names(self.shown, schema, names)
+        rows = CellRows(tuple(names), b"".join([file.data for file in files]), 0, 1, 0)
+        ends = np.cumsum([file.data.count(b"\n") for file in files])
+        return Joined(CellChunk(schema, self._limits, rows), ends)
+
+    def _names(self, file: SmallFile) -> list[str]:
+        _, head = cast("tuple[Limits, bytes]", file.family)
+        return self._header(head)
+
+    def schema_mark(self, file: SmallFile) -> Hashable | None:
+        """Return the names of the columns and what their cells are, if that is plain."""
+        try:
+            names = self._names(file)
+            rows = [line.decode().split(",") for line in file.data.splitlines()]
+        except (SourceError, UnicodeDecodeError):
+            return None
+        if any(len(row) != len(names) for row in rows):
+            return None
+        kinds = tuple(map(plain_kind, zip(*rows, strict=True)))
+        return None if None in kinds else (tuple(names), kinds)
+
+    def blocks(self) -> Iterator[CellRows]:
+        """Its rows as the cells that they have, some at a time."""
+        names: list[str] | None = None
+        first = line = 0
+        for block in text_blocks(self._file, self._limits, _rows_end):
+            data = block.data
+            if names is None:
+                if block.too_long:
+                    raise SourceError(
+                        f"{self.shown}: header longer than {longest_row(self._limits)} bytes",
+                        code="record-too-large",
+                        hint=TOO_LARGE_HINT,
+                        path=self._file.path,
+                        offset=block.offset,
+                    )
+                head = data[: next(iter(row_ends(data)), len(data))]
+                names, data, line = self._header(head), data[len(head) :], head.count(b"\n")
+            offset = block.offset + len(block.data) - len(data)
+            rows = CellRows(tuple(names), data, first, line, block.position, block.too_long, offset)
+            yield rows
+            first += len(rows.ends)
+            line += data.count(b"\n") + block.too_long
+
+    def _header(self, head: bytes) -> list[str]:
+        try:
+            names = cells(head.decode())
+        except UnicodeDecodeError as error:
+            raise SourceError(
+                f"{self.shown}: invalid header: line 1 {decode_error(head, error, 0)}",
+                code="invalid-header",
+                hint=Hint.of("convert the file to UTF-8, e.g. with `iconv`"),
+                path=self._file.path,
+                offset=error.start,
+            ) from None
+        except NotCsv as error:
+            raise SourceError(
+                f"{self.shown}: invalid header: line {error.line + 1} {error}",
+                code="invalid-header",
+                hint=Hint.of("close the quoted cell") if "quoted" in str(error) else None,
+                path=self._file.path,
+            ) from None
+        twice = duplicate_names(names)
+        if twice:
+            raise SourceError(
+                f"{self.shown}: duplicate column {twice[0]!r}",
+                code="duplicate-column",
+                hint=Hint.of("rename a column"),
+                path=self._file.path,
+                feature=twice[0],
+            )
+        return names
+
+
+def _rows_end(data: bytes) -> int:
+    ends = row_ends(data)
+    return int(ends[-1]) if len(ends) else 0
+
+
+@dataclass(frozen=True)
+class CellRows:
+    """Rows as text. `first` is the number of the first row, `line` that of its line, from 0.
+
+    `offset` is where the text begins in the unpacked file, without a byte order mark.
+    """
+
+    names: tuple[str, ...]
+    data: bytes
+    first: int
+    line: int
+    position: int
+    too_long: bool = False
+    offset: int = 0
+
+    @cached_property
+    def ends(self) -> IntArray:
+        """Where each row ends."""
+        if self.too_long:
+            return np.array([len(self.data)])
+        ends = row_ends(self.data)
+        whole = int(ends[-1]) if len(ends) else 0
+        return ends if whole == len(self.data) else np.append(ends, len(self.data))
+
+    @cached_property
+    def starts(self) -> IntArray:
+        """Where each row begins."""
+        return np.concatenate(([0], self.ends[:-1]))[: len(self.ends)]
+
+    def behind(self, start: int) -> CellRows:
+        """The rows from number `start` on."""
+        if start <= self.first:
+            return self
+        begin = int(self.starts[start - self.first])
+        line = self.line + self.data[:begin].count(b"\n")
+        return replace(
+            self, data=self.data[begin:], first=start, line=line, offset=self.offset + begin
+        )
+
+    @cached_property
+    def filled(self) -> IntArray:
+        """The rows that are no blank lines, by their place among all of these."""
+        short = np.flatnonzero(self.ends - self.starts <= 2)
+        blank = [at for at in short.tolist() if not self._text(at).strip(b"\r\n")]
+        return np.delete(np.arange(len(self.ends)), blank)
+
+    def _text(self, place: int) -> bytes:
+        return self.data[self.starts[place] : self.ends[place]]
+
+    def row(self, at: int) -> bytes:
+        """The text of one of the filled rows, without its end."""
+        return self._text(self.filled[at]).removesuffix(b"\n").removesuffix(b"\r")
+
+    def where(self, at: int) -> str:
+        """In which line one of the filled rows begins."""
+        return f"line {self._lines[self.filled[at]] + 1}"
+
+    @cached_property
+    def _lines(self) -> IntArray:
+        """The line in which each row begins."""
+        newlines = np.flatnonzero(np.frombuffer(self.data, np.uint8) == ord("\n"))
+        return self.line + np.searchsorted(newlines, self.starts)
+
+    def columns(self, reasons: Reasons) -> Sequence[pa.Array]:
+        """The cells by column; in rows that are refused for a reason they are empty."""
+        if not len(self.filled):
+            return [pa.array([], pa.string()) for _ in self.names]
+        return self._at_once() or self._one_by_one(reasons)
+
+    def cells(self, reasons: Reasons) -> Cells | None:
+        """Return the same cells, of few rows; None if there are many rows, or none at all."""
+        if not 0 < len(self.filled) <= SHORT_COLUMN:
+            return None
+        if len(self.filled) == len(self.ends) and len(self.data) < LARGEST_OFFSET:
+            plain = split_plain_cells(self.data, len(self.ends), len(self.names))
+            if plain is not None:
+                return Cells(plain, len(self.names))
+        return Cells.join(self.columns(reasons))
+
+    def tally(self, reasons: Reasons, tally: CellTally) -> None:
+        """Add the rows to those that suggest a schema."""
+        found = self.cells(reasons)
+        if found is None:
+            tally.add(self.columns(reasons))
+        else:
+            tally.add_cells(found)
+
+    def _at_once(self) -> Sequence[pa.Array] | None:
+        if len(self.data) >= LARGEST_OFFSET or not self._is_ended():
+            return None
+        kinds = dict.fromkeys(self.names, pa.string())
+        # Arrow skips a byte order mark, which is text anywhere but at the start of a file.
+        is_mark = self.data.startswith(BYTE_ORDER_MARK)
+        data = BYTE_ORDER_MARK + self.data if is_mark else self.data
+        try:
+            table = pyarrow.csv.read_csv(
+                pa.BufferReader(data),
+                pyarrow.csv.ReadOptions(
+                    use_threads=False, column_names=self.names, block_size=len(data) + 1
+                ),
+                pyarrow.csv.ParseOptions(newlines_in_values=True),
+                pyarrow.csv.ConvertOptions(column_types=kinds, strings_can_be_null=False),
+            )
+        except pa.ArrowInvalid:
+            return None
+        if table.num_rows != len(self.filled):
+            return None
+        few = table.num_rows <= SHORT_COLUMN
+        return [
+            column.chunk(0) if few and column.num_chunks == 1 else column.combine_chunks()
+            for column in table.columns
+        ]
+
+    def _is_ended(self) -> bool:
+        """Whether the last row has an end: Arrow closes a quoted cell by itself."""
+        try:
+            cells(self._text(len(self.ends) - 1).decode("latin-1"))
+        except NotCsv:
+            return False
+        return True
+
+    def _one_by_one(self, reasons: Reasons) -> Sequence[pa.Array]:
+        empty = [""] * len(self.names)
+        rows = []
+        for at in range(len(self.filled)):
+            try:
+                row = cells(self.row(at).decode())
+                if len(row) != len(empty):
+                    raise NotCsv(f"has {len(row)} cells, and the header has {len(empty)}")
+            except NotCsv as error:
+                opened = self._lines[self.filled[at]] + error.line + 1
+                more = f" (opened in line {opened})" if "quoted" in str(error) else ""
+                reasons[at] = None, f"{error}{more}"
+                row = empty
+            except UnicodeDecodeError as error:
+                start = self.offset + int(self.starts[self.filled[at]])
+                reasons[at] = None, decode_error(self.row(at), error, start)
+                row = empty
+            rows.append(row)
+        return [pa.array(column, pa.string()) for column in zip(*rows, strict=True)]
+
+
+@dataclass(frozen=True)
+class CellChunk:
+    """Some rows to be turned into records."""
+
+    schema: Schema
+    limits: Limits
+    rows: CellRows
+
+    @property
+    def position(self) -> int:
+        """How much of the file has been read."""
+        return self.rows.position
+
+    @property
+    def end(self) -> int:
+        """The number of the first row behind this chunk."""
+        return self.rows.first + len(self.rows.ends)
+
+    def frames(self) -> Frames:
+        """Its records."""
+        if self.rows.too_long:
+            nothing = np.zeros(0, np.int64)
+            rows, limit = self.rows, longest_row(self.limits)
+            refused = refuse_too_long(
+                rows.first,
+                rows.where(0),
+                rows.offset,
+                limit,
+                rows.data,
+                format="csv",
+                columns=rows.names,
+            )
+            return Frames(b"", nothing, nothing, nothing, (refused,))
+        reasons: Reasons = {}
+        rows, limit = self.rows, self.limits.max_record_bytes
+        told = Rows(rows.first + rows.filled, rows.where, rows.row, "csv", rows.names)
+        places = {name: at for at, name in enumerate(rows.names)}
+        features = [feature for feature in self.schema.features if feature.name in places]
+        found = rows.cells(reasons)
+        if found is None:
+            texts = rows.columns(reasons)
+            columns = [(f, fit_cells(f, texts[places[f.name]])) for f in features]
+            return encoded(self.schema, columns, told, reasons, limit)
+        fitted = fit_columns(features, [places[feature.name] for feature in features], found)
+        for feature, bad in fitted.bad:
+            for at, why in bad.items():
+                reasons.setdefault(at, (feature.name, why))
+        return encode_buffers(self.schema, fitted.buffers, told, reasons, limit)
+
+    def infer(self) -> Schema:
+        """The schema that its rows suggest."""
+        tally = CellTally(self.rows.names, allow_rounding=True)
+        self.rows.tally({}, tally)
+        return tally.schema("")

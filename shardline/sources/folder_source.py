@@ -1,0 +1,256 @@
+"""Folders of files: one record per file, with its path, the folder it lies in, and its bytes."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+
+from shardline import canonical_json as canonical
+from shardline.log.model import Source as Identity
+from shardline.schema.conversion import fit
+from shardline.schema.encoding import Reasons, Rows, encoded
+from shardline.schema.logical_types import SIGNATURES
+from shardline.schema.schema import Category, Feature, Image, Schema, Text
+from shardline.sources.source import CHUNK_BYTES, Source
+from shardline.sources.source_identity import digest_of, source_changed, unreadable_source
+from shardline.sources.source_mismatch import refuse_types
+from shardline.tfrecord.hashing import BlockChecksums
+from shardline.tfrecord.open_file import open_regular
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from shardline.schema.encoding import Frames
+    from shardline.sources.source import Chunk
+    from shardline.sources.source_identity import Progress
+    from shardline.tfrecord.reader import Limits
+
+Listed: TypeAlias = tuple[str, int, int, int, int]
+"""A file of a folder: its path there, size, time of the last write and last change, and inode."""
+PATH, LABEL, IMAGE, CONTENT = "path", "label", "image", "content"
+
+
+class FolderOrigin:
+    """A folder: what is in it by path, size and content. Hidden files are no part of it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._stamp: list[Listed] | None = None
+        self._sums: dict[str, int] = {}
+        self._identity: Identity | None = None
+        self._size: int | None = None
+
+    @property
+    def shown(self) -> str:
+        """Its path."""
+        return str(self.folder)
+
+    @property
+    def path(self) -> str:
+        """Its path."""
+        return str(self.folder)
+
+    @property
+    def size(self) -> int:
+        """How many bytes its files have, or had when they were first listed: it is asked often."""
+        if self._size is None:
+            self._size = sum(one[1] for one in self.listed())
+        return self._size
+
+    def listed(self) -> list[Listed]:
+        """The files by their path in the folder, in order, with size, times and inode."""
+        found = []
+        try:
+            for root, folders, names in os.walk(self.folder, onerror=_raise):
+                folders[:] = [name for name in folders if not name.startswith(".")]
+                for name in names:
+                    if not name.startswith("."):
+                        path = Path(root, name)
+                        status = path.stat()
+                        inside = path.relative_to(self.folder).as_posix()
+                        times = status.st_mtime_ns, status.st_ctime_ns
+                        found.append((inside, status.st_size, *times, status.st_ino))
+        except OSError as error:
+            raise unreadable_source(str(error.filename or self.folder), error) from None
+        return sorted(found, key=lambda file: os.fsencode(file[0]))
+
+    def identity(self, progress: Progress = None) -> Identity:
+        """Its path, the size of all files, and a digest of their paths, sizes and digests."""
+        if self._identity is None:
+            self._stamp = self.listed()
+            total, lines = 0, []
+            for inside, size, *_ in self._stamp:
+                lines.append([os.fsencode(inside).hex(), size, self._digest(inside, size)])
+                total += size
+                if progress is not None:
+                    progress(total)
+            path = self.folder.resolve().as_posix()
+            self.check_unchanged()
+            self._identity = Identity(path, total, canonical.sha256(lines))
+        return self._identity
+
+    def _digest(self, inside: str, size: int) -> str:
+        sums = BlockChecksums()
+        try:
+            with open_regular(self.folder / inside) as file:
+                digest, read = digest_of(file, also=sums.update)
+        except OSError as error:
+            raise unreadable_source(str(self.folder / inside), error) from None
+        if read != size:
+            raise source_changed(self.path)
+        self._sums[inside] = sums.summed()
+        return digest
+
+    def files(self) -> list[Listed]:
+        """The files that `identity` read; all that are there now, if it did not."""
+        return self.listed() if self._identity is None or self._stamp is None else self._stamp
+
+    def content(self, inside: str, most: int) -> bytes:
+        """The bytes of a file; SourceError if they are not those that `identity` read.
+
+        A file may grow while it is read: at most so many bytes are taken.
+        """
+        try:
+            with open_regular(self.folder / inside) as file:
+                data = file.pread(most, 0)
+        except OSError as error:
+            raise unreadable_source(str(self.folder / inside), error) from None
+        if self._identity is not None:
+            sums = BlockChecksums()
+            sums.update(memoryview(data))
+            if sums.summed() != self._sums[inside]:
+                raise source_changed(self.path)
+        return data
+
+    def note(self) -> None:
+        """Remember what is in the folder now, unless `identity` did."""
+        if self._identity is None:
+            self._stamp = self.listed()
+
+    def check_unchanged(self) -> None:
+        """Refuse a folder in which something came, went or changed meanwhile."""
+        if self._stamp is not None and self.listed() != self._stamp:
+            raise source_changed(self.path)
+
+
+def _raise(error: OSError) -> None:
+    raise error
+
+
+class FolderSource(Source):
+    """The files of a folder. Of `path` and `label`, those that the schema has are written.
+
+    The bytes of a file are its `image`, or its `content`: the schema says which.
+    """
+
+    def __init__(self, origin: FolderOrigin, limits: Limits) -> None:
+        super().__init__(origin, limits)
+        self._folder = origin
+
+    def _infer(self, *, allow_rounding: bool) -> Schema:  # noqa: ARG002 - no numbers in text
+        """Return a schema with images if all files are images by their first bytes."""
+        files = self._folder.listed()
+        if not files:
+            return Schema()
+        encodings = {self._encoding(inside) for inside, *_ in files}
+        name = CONTENT if None in encodings else IMAGE
+        meaning = None
+        if len(encodings) == 1 and name == IMAGE:
+            (encoding,) = encodings
+            meaning = Image(encoding)  # type: ignore[arg-type] # one of the signatures
+        return Schema(
+            (
+                Feature(PATH, "bytes", meaning=Text()),
+                Feature(LABEL, "bytes", meaning=Category()),
+                Feature(name, "bytes", meaning=meaning),
+            )
+        )
+
+    def _encoding(self, inside: str) -> str | None:
+        try:
+            with open_regular(self._folder.folder / inside) as file:
+                head = file.pread(16, 0)
+        except OSError as error:
+            raise unreadable_source(str(self._folder.folder / inside), error) from None
+        return next((name for name, sign in SIGNATURES.items() if head.startswith(sign)), None)
+
+    def _read(self, schema: Schema, start: int) -> Iterator[Chunk]:
+        binary = pa.binary()
+        name = IMAGE if schema.find(IMAGE, sequence=False) else CONTENT
+        named = [other for other in (PATH, LABEL) if schema.find(other, sequence=False)]
+        types = pa.schema([(other, pa.string()) for other in named] + [(name, binary)])
+        refuse_types(self.shown, schema, types)
+        group: list[tuple[str, bytes | None]] = []
+        position = held = 0
+        files = self._folder.files()
+        for number, (inside, size, *_) in enumerate(files):
+            position += size
+            if number < start:
+                continue
+            content = self._content(inside, size)
+            group.append((inside, content))
+            held += len(content or b"")
+            if held >= CHUNK_BYTES or number == len(files) - 1:
+                first = number + 1 - len(group)
+                yield FileChunk(
+                    schema, self._limits, self._folder.folder, name, group, first, position
+                )
+                group, held = [], 0
+
+    def _content(self, inside: str, size: int) -> bytes | None:
+        """The bytes of a file, None if it is too large for a record in any case."""
+        if size > self._limits.max_record_bytes:
+            return None
+        data = self._folder.content(inside, self._limits.max_record_bytes + 1)
+        return None if len(data) > self._limits.max_record_bytes else data
+
+
+@dataclass(frozen=True, slots=True)
+class FileChunk:
+    """Some files with their bytes."""
+
+    schema: Schema
+    limits: Limits
+    folder: Path
+    name: str
+    files: list[tuple[str, bytes | None]]
+    first: int
+    position: int
+
+    @property
+    def end(self) -> int:
+        """The number of the first file behind this chunk."""
+        return self.first + len(self.files)
+
+    def frames(self) -> Frames:
+        """Its records."""
+        limit = self.limits.max_record_bytes
+        reasons: Reasons = {
+            at: (self.name, f"is larger than the limit of {limit} bytes for a record")
+            for at, (_, content) in enumerate(self.files)
+            if content is None
+        }
+        values = {
+            PATH: [os.fsencode(inside) for inside, _ in self.files],
+            LABEL: [os.fsencode((self.folder.resolve() / i).parent.name) for i, _ in self.files],
+            self.name: [content for _, content in self.files],
+        }
+        columns = [
+            (feature, fit(feature, pa.array(values[feature.name], pa.binary())))
+            for feature in self.schema.features
+        ]
+        numbers = np.arange(self.first, self.end)
+        rows = Rows(numbers, self._where, lambda at: self.files[at][1] or b"")
+        made = encoded(self.schema, columns, rows, reasons, limit)
+        large = {self.first + at for at, (_, content) in enumerate(self.files) if content is None}
+        refused = (replace(one, is_too_large=one.row in large) for one in made.refused)
+        return replace(made, refused=tuple(refused)) if large else made
+
+    def _where(self, at: int) -> str:
+        name = os.fsencode(self.files[at][0]).decode("utf-8", "backslashreplace")
+        return f"file {name}"

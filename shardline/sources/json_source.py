@@ -1,0 +1,433 @@
+"""One JSON object, read so that what JSON cannot mean twice is refused and nothing is lost."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass
+from decimal import Decimal
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.json as pj
+
+from shardline.errors import SourceError
+from shardline.hints import Hint
+from shardline.kernel.types import LARGEST_OFFSET
+from shardline.schema.arrow_types import depth_of
+from shardline.schema.conversion import TooLarge, fit
+from shardline.schema.encoding import Frames, Reasons, Rows, encoded, refuse_too_long
+from shardline.schema.exact_numbers import LARGEST_EXACT, Rounded, holds_large_floats
+from shardline.schema.logical_types import Array
+from shardline.sources.row_source import add_rows, encode_rows
+from shardline.sources.schema_inference import Finder
+from shardline.sources.source import JoinableSource, Joined, SmallFile, after_a_look
+from shardline.sources.source_mismatch import features_by_name
+from shardline.sources.text_blocks import BYTE_ORDER_MARK, longest_row, text_blocks
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Iterator, Sequence
+
+    from numpy.typing import NDArray
+
+    from shardline.kernel.types import IntArray
+    from shardline.schema.schema import Feature, Schema
+    from shardline.sources.source import Chunk, OwnSchema
+    from shardline.sources.source_identity import FileOrigin
+    from shardline.tfrecord.reader import Limits
+
+
+_INT64 = range(-(2**63), 2**63)
+_FLOAT64_WHOLE = 2.0**53
+_MOST_DIGITS = 400
+
+
+class NotJson(Exception):  # noqa: N818 - it is raised and caught between two lines
+    """Why a text is no JSON object; `feature` is the one it is about, if any."""
+
+    def __init__(self, detail: str, feature: str | None = None) -> None:
+        super().__init__(detail)
+        self.feature = feature
+
+
+def parsed(text: bytes) -> dict[str, object]:
+    """The object that a text holds; NotJson says why it holds none."""
+    try:
+        value = _decoded(text.decode())
+    except UnicodeDecodeError:
+        raise NotJson("is not UTF-8 text") from None
+    if isinstance(value, _Twice):
+        raise NotJson("is there twice", value.name)
+    if not isinstance(value, dict):
+        raise NotJson("is no JSON object")
+    return value
+
+
+def parsed_list(text: str) -> list[object]:
+    """The list that a text holds; NotJson says why it holds none."""
+    try:
+        value = _decoded(text)
+    except NotJson:
+        value = None
+    if not isinstance(value, list):
+        raise NotJson("holds text that is no JSON list")
+    return value
+
+
+def _decoded(text: str) -> object:
+    try:
+        value: object = _DECODER.decode(text)
+    except json.JSONDecodeError as error:
+        what = error.msg.partition(":")[0]
+        raise NotJson(f"is no JSON: {what}, at character {error.pos + 1}") from None
+    except RecursionError:
+        raise NotJson("is no JSON that can be read: it is nested too deep") from None
+    return value
+
+
+class _Twice:
+    """Stands for an object that has a name twice."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+
+def _object(pairs: list[tuple[str, object]]) -> object:
+    made = dict(pairs)
+    if len(made) == len(pairs):
+        return made
+    seen: set[str] = set()
+    return _Twice(next(name for name, _ in pairs if name in seen or seen.add(name)))  # type: ignore[func-returns-value]
+
+
+def _fraction(text: str) -> float | TooLarge:
+    value = float(text)
+    if math.isinf(value):
+        return TooLarge()
+    if _FLOAT64_WHOLE <= abs(value) < _INT64.stop and Decimal(text) != Decimal(value):
+        return Rounded(value)
+    return value
+
+
+def _whole(text: str) -> float | TooLarge:
+    """A whole number; over 64 bits it can be a float only, and so can minus zero."""
+    if len(text) > _MOST_DIGITS:
+        return TooLarge()
+    value = int(text)
+    if value in _INT64:
+        return value if value or text == "0" else -0.0
+    try:
+        rounded = float(value)
+    except OverflowError:
+        return TooLarge()
+    return TooLarge() if rounded == _INT64[0] else Rounded(rounded)
+
+
+_DECODER = json.JSONDecoder(object_pairs_hook=_object, parse_float=_fraction, parse_int=_whole)
+
+
+_NEWLINE, _RETURN, _OPEN, _CLOSE = b"\n\r{}"
+_LEAST = -(2.0**63)
+_FEW_BYTES = 4096
+"""Less text than this is read faster by Python than Arrow's reader starts."""
+
+
+class JsonLinesSource(JoinableSource):
+    """A file of JSON lines, plain or packed by gzip."""
+
+    def __init__(self, origin: FileOrigin, limits: Limits) -> None:
+        super().__init__(origin, limits)
+        self._file = origin
+
+    def _infer(self, *, allow_rounding: bool) -> Schema:
+        """Return the schema that all rows fit; lines that are not JSON objects are skipped."""
+        finder = Finder(self.shown, allow_rounding=allow_rounding)
+        known: pa.Schema | None = None
+
+        def note(types: pa.Schema) -> None:
+            nonlocal known
+            known = types
+
+        for lines, too_long in self.lines():
+            table = None if too_long or known is None else lines.read(known)
+            # Arrow rounds integers next to fractions: Python reads them with all digits.
+            if table is not None and not any(map(holds_large_floats, table.columns)):
+                finder.add(table)
+            elif not too_long:
+                add_rows(finder, self.shown, [row for row in lines.rows() if row is not None], note)
+        return finder.schema()
+
+    def _read(self, schema: Schema, start: int) -> Iterator[Chunk]:
+        features_by_name(self.shown, schema)
+        chunks = self._chunks(schema, start)
+        yield from chunks if start else after_a_look(self.shown, schema, chunks)
+
+    def _chunks(self, schema: Schema, start: int) -> Iterator[OwnSchema]:
+        for lines, too_long in self.lines():
+            if lines.first + lines.count > start:
+                yield LineChunk(schema, self._limits, lines.behind(start), too_long=too_long)
+
+    def _small(self, data: bytes) -> SmallFile | None:
+        data = data.removeprefix(BYTE_ORDER_MARK)
+        if len(data) > longest_row(self._limits) or data.lstrip()[:1] in {b"", b"["}:
+            return None
+        return SmallFile(self._limits, data if data.endswith(b"\n") else data + b"\n")
+
+    def join(self, schema: Schema, files: Sequence[SmallFile]) -> Joined:
+        """Return the lines of several files."""
+        features_by_name(self.shown, schema)
+        lines = Lines(b"".join([file.data for file in files]), 0, 0)
+        ends = np.cumsum([file.data.count(b"\n") for file in files])
+        return Joined(LineChunk(schema, self._limits, lines), ends)
+
+    def schema_mark(self, file: SmallFile) -> Hashable | None:
+        """Return the names and types of the values, if each is a plain text or number."""
+        kinds: dict[str, str | None] = {}
+        counts: dict[str, int] = {}
+        lines = file.data.splitlines()
+        for line in lines:
+            try:
+                row = parsed(line)
+            except NotJson:
+                return None
+            for name, value in row.items():
+                kind = _plain_kind(value)
+                if kind is None or kinds.setdefault(name, kind) != kind:
+                    return None
+                counts[name] = counts.get(name, 0) + 1
+        return frozenset((name, kind, counts[name] == len(lines)) for name, kind in kinds.items())
+
+    def lines(self) -> Iterator[tuple[Lines, bool]]:
+        """Its lines, some at a time, and whether they are one that is too long to be read."""
+        first = 0
+        for block in text_blocks(self._file, self._limits, _rows_end):
+            if not first and block.data.lstrip()[:1] == b"[":
+                raise SourceError(
+                    f"{self.shown}: expected JSON lines, got a list",
+                    code="unsupported-source",
+                    hint=Hint.of("write a JSON object per line"),
+                    path=self._file.path,
+                )
+            lines = Lines(block.data, first, block.position, block.offset)
+            yield lines, block.too_long
+            first += lines.count
+
+
+def _rows_end(data: bytes) -> int:
+    return data.rfind(b"\n") + 1
+
+
+def _plain_kind(value: object) -> str | None:
+    """Return the kind of a value whose schema depends on nothing else; None of any other."""
+    kind = type(value)
+    if kind is str:
+        return "text" if _is_unicode(str(value)) else None
+    if kind is float:
+        return "float" if abs(float(value)) < LARGEST_EXACT else None  # type: ignore[arg-type]
+    return {int: "int", bool: "bool"}.get(kind)
+
+
+def _is_unicode(text: str) -> bool:
+    try:
+        return text.isascii() or bool(text.encode())
+    except UnicodeEncodeError:
+        return False
+
+
+@dataclass(frozen=True)
+class Lines:
+    """Lines of text. `first` is the number of the first one, from 0."""
+
+    data: bytes
+    first: int
+    position: int
+    offset: int = 0
+
+    @cached_property
+    def count(self) -> int:
+        """How many lines there are."""
+        return self.data.count(b"\n") + (not self.data.endswith(b"\n"))
+
+    def behind(self, start: int) -> Lines:
+        """The lines from number `start` on."""
+        if start <= self.first:
+            return self
+        return Lines(self.data[self._spans[0][start - self.first] :], start, self.position)
+
+    @cached_property
+    def _spans(self) -> tuple[IntArray, IntArray]:
+        """Where each line begins and ends."""
+        ends = np.flatnonzero(self._signs == _NEWLINE)
+        if not self.data.endswith(b"\n"):
+            ends = np.append(ends, len(self.data))
+        return np.concatenate(([0], ends[:-1] + 1)), ends
+
+    @cached_property
+    def _signs(self) -> NDArray[np.uint8]:
+        return np.frombuffer(self.data, np.uint8)
+
+    @cached_property
+    def filled(self) -> IntArray:
+        """The lines with more than spaces in them, by their place among all of these."""
+        starts, ends = self._spans
+        odd = np.flatnonzero(self._signs[np.minimum(starts, len(self.data) - 1)] != _OPEN)
+        blank = [at for at in odd.tolist() if not self.data[starts[at] : ends[at]].strip()]
+        return np.delete(np.arange(len(starts)), blank)
+
+    def line(self, at: int) -> bytes:
+        """One of the filled lines, without its end."""
+        place = self.filled[at]
+        return self.data[self._spans[0][place] : self._spans[1][place]].removesuffix(b"\r")
+
+    def rows(self) -> Iterator[dict[str, object] | None]:
+        """What each filled line holds, None where that is no JSON object."""
+        for at in range(len(self.filled)):
+            try:
+                yield parsed(self.line(at))
+            except NotJson:
+                yield None
+
+    def read(self, types: pa.Schema) -> pa.RecordBatch | None:
+        """All lines at once as columns of these types; None if they must be read one by one."""
+        if not self._are_objects() or len(self.data) >= LARGEST_OFFSET:
+            return None
+        try:
+            table = pj.read_json(
+                pa.BufferReader(self.data),
+                pj.ReadOptions(use_threads=False, block_size=len(self.data) + 1),
+                pj.ParseOptions(explicit_schema=types, unexpected_field_behavior="error"),
+            )
+            table.validate(full=True)
+        except (pa.ArrowException, UnicodeDecodeError):
+            return None
+        if table.num_rows != len(self.filled) or any(map(_is_doubtful, table.columns)):
+            return None
+        if b"-NaN" in self.data:  # Arrow takes it, JSON does not know it
+            return None
+        (batch,) = table.combine_chunks().to_batches()
+        return batch
+
+    def _are_objects(self) -> bool:
+        starts, ends = (cuts[self.filled] for cuts in self._spans)
+        if not len(starts):
+            return False
+        last = ends - 1
+        last = np.where(self._signs[last] == _RETURN, last - 1, last)
+        signs = self._signs
+        return bool((signs[starts] == _OPEN).all() and (signs[last] == _CLOSE).all())
+
+
+def _is_doubtful(column: pa.ChunkedArray) -> bool:
+    """Whether a column has numbers that Arrow takes and JSON does not, or takes otherwise."""
+    values = column
+    while pa.types.is_list(values.type):
+        values = pc.list_flatten(values)
+    if not pa.types.is_floating(values.type):
+        return False
+    odd = pc.or_(pc.is_inf(values), pc.equal(values, _LEAST))
+    return bool(pc.any(odd).as_py())
+
+
+@dataclass(frozen=True)
+class LineChunk:
+    """Some lines to be turned into records."""
+
+    schema: Schema
+    limits: Limits
+    lines: Lines
+    too_long: bool = False
+
+    @property
+    def position(self) -> int:
+        """How much of the file has been read."""
+        return self.lines.position
+
+    @property
+    def end(self) -> int:
+        """The number of the first line behind this chunk."""
+        return self.lines.first + self.lines.count
+
+    def frames(self) -> Frames:
+        """Its records."""
+        if self.too_long:
+            nothing = np.zeros(0, np.int64)
+            number, lines = self.lines.first, self.lines
+            refused = refuse_too_long(
+                number,
+                f"line {number + 1}",
+                lines.offset,
+                longest_row(self.limits),
+                lines.data,
+                format="jsonl",
+            )
+            return Frames(b"", nothing, nothing, nothing, (refused,))
+        few = len(self.lines.data) < _FEW_BYTES
+        return (None if few else self._at_once()) or self.one_by_one()
+
+    def infer(self) -> Schema:
+        """The schema that its rows suggest."""
+        finder = Finder("", allow_rounding=True)
+        add_rows(finder, "", [row for row in self.lines.rows() if row is not None])
+        return finder.schema()
+
+    def _rows(self) -> Rows:
+        numbers = self.lines.first + self.lines.filled
+        return Rows(numbers, lambda at: f"line {numbers[at] + 1}", self.lines.line, "jsonl")
+
+    def _at_once(self) -> Frames | None:
+        types = self._types()
+        batch = None if types is None else self.lines.read(types)
+        if batch is None:
+            return None
+        columns = [
+            (feature, fit(feature, batch.column(feature.name), base64=True))
+            for feature in self.schema.features
+        ]
+        return encoded(self.schema, columns, self._rows(), {}, self.limits.max_record_bytes)
+
+    def one_by_one(self) -> Frames:
+        """Its records, with each line read by itself."""
+        reasons: Reasons = {}
+        rows: list[object] = []
+        for at in range(len(self.lines.filled)):
+            try:
+                rows.append(parsed(self.lines.line(at)))
+            except NotJson as error:
+                reasons[at] = error.feature, str(error)
+                rows.append(None)
+        return encode_rows(self.schema, rows, self._rows(), reasons, self.limits, base64=True)
+
+    def _types(self) -> pa.Schema | None:
+        """The types to read the columns by, as the first line suggests them."""
+        if not len(self.lines.filled):
+            return None
+        try:
+            first = parsed(self.lines.line(0))
+        except NotJson:
+            return None
+        return pa.schema(
+            [
+                (feature.name, _type(feature, first.get(feature.name)))
+                for feature in self.schema.features
+            ]
+        )
+
+
+def _type(feature: Feature, value: object) -> pa.DataType:
+    depth, leaf = 0, value
+    while isinstance(leaf, list) and depth <= 8:
+        depth, leaf = depth + 1, next((item for item in leaf if item is not None), None)
+    if value is None or (depth and leaf is None):
+        depth = depth_of(feature)
+    kinds = {"int64": pa.int64(), "float": pa.float64(), "bytes": pa.string()}
+    kind = kinds[feature.kind]
+    if isinstance(leaf, bool):
+        kind = pa.bool_()
+    elif isinstance(feature.meaning, Array) and isinstance(leaf, int | float):
+        kind = pa.int64() if isinstance(leaf, int) else pa.float64()
+    for _ in range(depth):
+        kind = pa.list_(kind)
+    return kind

@@ -1,0 +1,460 @@
+"""Decode Parquet and Arrow IPC files in another process, so that a crash of pyarrow is an error.
+
+Decoders are processes that are started when they are needed and used again for the next file.
+They end when they are idle for a while, and with this process, however it ends. They are fresh
+interpreters, because a fork of this process would lack its threads.
+"""
+
+from __future__ import annotations
+
+import atexit
+import marshal
+import os
+import signal
+import subprocess
+import sys
+from contextlib import suppress
+from pathlib import Path
+from threading import Lock
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from shardline.errors import SourceError
+from shardline.execution.pipe_messages import receive, send
+from shardline.hints import Hint
+from shardline.schema.encoding import TOO_LARGE_HINT
+from shardline.sources.column_source import GET_AGAIN, Batch, corrupt_columns
+from shardline.sources.decoder_fault import PLACE, Fault
+from shardline.sources.source import CHUNK_BYTES
+from shardline.tfrecord.hashing import VerifiedFile
+from shardline.tfrecord.open_file import StoredFile
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from io import BufferedReader, BufferedWriter
+    from typing import Literal
+
+    from shardline.execution.pipe_messages import Message
+    from shardline.sources.source_identity import FileOrigin
+    from shardline.tfrecord.reader import Limits
+
+    Encoding = Literal["parquet", "arrow"]
+    Want = Literal["types", "shapes", "rows"]
+
+    from shardline.schema.schema import Schema
+
+
+_PROGRAM = """\
+import _signal, gc, os, sys
+_signal.signal(_signal.SIGINT, _signal.SIG_IGN)  # Ctrl-C is for the process that started us
+gc.disable()
+start, folder, requests, replies = sys.argv[1:5]
+sys.path[:] = sys.argv[5:]
+sys.setdlopenflags(os.RTLD_LAZY)  # only a small part of Arrow is used
+for name in ("numpy", "cloudpickle"):  # pyarrow does without them, and starts in half the time
+    sys.modules[name] = None
+for name, path in (("shardline", ""), ("shardline.execution", "/execution"),
+                   ("shardline.sources", "/sources")):
+    module = sys.modules[name] = type(sys)(name)  # a package without what it imports
+    module.__path__ = [folder + path]
+unused = "pickle platform queue re signal socket textwrap uuid".split() if start == "fast" else []
+if unused:
+    class Unused(str):
+        __new__ = lambda *arguments: ""
+    class Module(type(sys)):
+        def __getattr__(self, name):
+            if name.startswith("__"):
+                raise AttributeError(name)
+            return Unused
+    for name in unused:  # pyarrow imports them, and decodes without them
+        sys.modules[name] = Module(name)
+try:
+    from shardline.sources.parquet_decoder import main
+    for name in unused:
+        del sys.modules[name]
+except Exception:
+    if not unused:
+        raise
+    os.execv(sys.executable, [*sys.orig_argv[:4], "plain", *sys.argv[2:]])
+gc.freeze()
+gc.enable()
+main(int(requests), int(replies))
+os._exit(0)  # there is nothing to clean up
+"""
+"""The program of a decoder. Most of the time of its start would be modules that it does not use."""
+_ENVIRONMENT = {
+    "ARROW_DEFAULT_MEMORY_POOL": "system",
+    "MALLOC_MMAP_THRESHOLD_": str(256 * 2**20),
+    "MALLOC_TRIM_THRESHOLD_": str(256 * 2**20),
+    "MALLOC_ARENA_MAX": "1",
+    "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1",
+    "OMP_NUM_THREADS": "1",
+}
+"""Memory is used again rather than given back between batches, and what is used is counted.
+
+With large pages, the first use of memory takes a third of the time, and so does a short decoding.
+"""
+_GRACE_SECONDS = 2.0
+_COMPARED_BYTES = 4 * 1024 * 1024
+_PIPE_BYTES = 1024 * 1024
+_MEMORY_BYTES = 2**30
+"""What a decoder may take for anything but rows; see also `_BYTES_PER_COLUMN` in the child."""
+_BYTES_PER_RECORD_BYTE = 8
+"""How much larger than its record a row of columns may be: 1 takes 8 bytes, and 1 in a record."""
+
+
+def decode_types(origin: FileOrigin, encoding: Encoding, limits: Limits) -> pa.Schema:
+    """Return the schema of a file."""
+    schema, batches = _decode(origin, encoding, limits, want="types")
+    for _ in batches:
+        pass
+    return schema
+
+
+def decode_batches(
+    origin: FileOrigin,
+    encoding: Encoding,
+    limits: Limits,
+    start: int,
+    *,
+    without_bytes: bool = False,
+) -> Iterator[Batch]:
+    """Yield the rows of a file from number `start` on.
+
+    They are valid unless the decoder's memory is damaged: validate them once more. With
+    `without_bytes`, the values of binary columns are empty, which is enough to infer a schema, and
+    the file is not compared with the bytes that were hashed.
+    """
+    want: Want = "shapes" if without_bytes else "rows"
+    return _decode(origin, encoding, limits, start=start, want=want)[1]
+
+
+def largest_row(limits: Limits) -> int:
+    """Return how many bytes a row of columns may take."""
+    return _BYTES_PER_RECORD_BYTE * limits.max_record_bytes
+
+
+def _decode(
+    origin: FileOrigin, encoding: Encoding, limits: Limits, *, start: int = 0, want: Want
+) -> tuple[pa.Schema, Iterator[Batch]]:
+    """Return the schema of a file, and its rows while a decoder reads them."""
+    path = _local_path(origin)
+    request = {
+        "format": encoding,
+        "path": None if path is None else os.fsencode(path),
+        "size": origin.size,
+        "start": start,
+        "want": want,
+        "chunk": CHUNK_BYTES,
+        "row": largest_row(limits),
+        "memory": _MEMORY_BYTES + 4 * limits.max_record_bytes,
+    }
+    reading = _Reading(origin, limits, marshal.dumps(request), is_compared=want == "rows")
+    return reading.schema(), reading.batches()
+
+
+def _local_path(origin: FileOrigin) -> Path | None:
+    origin.open().close()  # a missing file is reported as that of any other source
+    file = origin.file
+    if isinstance(file, StoredFile):
+        local = file.store.local_path(file.name)
+        return None if local is None else Path(local).absolute()
+    return file.absolute()
+
+
+class _Reading:
+    """A file that a decoder reads."""
+
+    def __init__(
+        self, origin: FileOrigin, limits: Limits, request: bytes, *, is_compared: bool
+    ) -> None:
+        self._origin = origin
+        self._limits = limits
+        self._request = request
+        self._is_compared = is_compared
+        self._decoder, self._first = self._begin()
+
+    def _begin(self) -> tuple[_Decoder, Message]:
+        """Send the request to a decoder; to a fresh one if that was about to end, being idle."""
+        while True:
+            decoder = _take()
+            try:
+                return decoder, self._answer(decoder, self._request)
+            except (EOFError, OSError):
+                if decoder.end() or decoder.is_fresh:
+                    raise self._died(decoder) from None
+            except BaseException:
+                decoder.kill()
+                raise
+
+    def schema(self) -> pa.Schema:
+        """Return the schema, which is the first reply."""
+        try:
+            self._raise_fault(self._first)
+            return pa.ipc.read_schema(pa.py_buffer(self._first[1]))
+        except BaseException:
+            self._put_back()
+            raise
+
+    def batches(self) -> Iterator[Batch]:
+        """Yield the rows; a decoder that is not read to the end is ended."""
+        done = False
+        try:
+            while True:
+                try:
+                    message = self._answer(self._decoder)
+                except (EOFError, OSError):
+                    self._decoder.end()
+                    raise self._died(self._decoder) from None
+                if bytes(message[0]) != b"batch":
+                    done = True
+                    self._raise_fault(message)
+                    if self._is_compared:
+                        self._compare()
+                    return
+                yield self._batch(message)
+        finally:
+            if done:
+                self._put_back()
+            else:
+                self._decoder.kill()
+
+    def _batch(self, message: Message) -> Batch:
+        first, position = PLACE.unpack(message[1])
+        with pa.ipc.open_stream(pa.py_buffer(message[2])) as reader:
+            rows = reader.read_next_batch()
+        return Batch(rows, first, position)
+
+    def _compare(self) -> None:
+        """Raise SourceError if the file is not the one that was hashed.
+
+        A decoder opens a local file itself. So all of the file is compared after it, from the
+        page cache.
+        """
+        file = self._origin.open()
+        try:
+            if isinstance(file, VerifiedFile):
+                block = memoryview(bytearray(_COMPARED_BYTES))
+                while file.readinto(block):
+                    pass
+        finally:
+            file.close()
+
+    def _answer(self, decoder: _Decoder, request: bytes | None = None) -> Message:
+        message = decoder.ask(request)
+        while bytes(message[0]) == b"read":
+            offset, size = PLACE.unpack(message[1])
+            message = decoder.ask(self._read(offset, size))
+        return message
+
+    def _read(self, offset: int, size: int) -> bytes:
+        file = self._origin.open()
+        try:
+            return bytes(file.pread(size, offset))
+        finally:
+            file.close()
+
+    def _put_back(self) -> None:
+        _give_back(self._decoder)
+
+    def _raise_fault(self, message: Message) -> None:
+        if bytes(message[0]) == b"fault":
+            fault = Fault.unpack([bytes(part) for part in message[1:]])
+            raise _error(self._origin.shown, fault, self._limits)
+
+    def _died(self, decoder: _Decoder) -> SourceError:
+        return SourceError(
+            f"{self._origin.shown}: decoder ended with {decoder.ending}",
+            code="decoder-died",
+            hint=GET_AGAIN,
+            path=self._origin.path,
+        )
+
+
+def _error(shown: str, fault: Fault, limits: Limits) -> SourceError:
+    """Return the error for what a decoder reports."""
+    if fault.code == "unsupported-source":
+        return SourceError(
+            f"{shown}: unsupported Feather version 1",
+            code="unsupported-source",
+            hint=Hint.of("write the file as Feather version 2"),
+        )
+    if fault.code == "record-too-large":
+        where = f"part {fault.part}" if fault.row is None else f"row {fault.row}"
+        size = "more memory than allowed" if fault.size is None else f"{fault.size} bytes"
+        return SourceError(
+            f"{shown}, {where}: row too large ({size}, limit {largest_row(limits)})",
+            code="record-too-large",
+            hint=TOO_LARGE_HINT,
+            record=fault.row,
+        )
+    if fault.code == "corrupt-columns":
+        return corrupt_columns(shown, fault.column, fault.detail, part=fault.part)
+    where = "" if fault.part is None else f" (part {fault.part})"
+    return SourceError(
+        f"{shown}: cannot read{where}: {fault.detail}",
+        code=fault.code,
+        hint=GET_AGAIN,
+    )
+
+
+class _Decoder:
+    """A decoder process and the pipes to and from it."""
+
+    def __init__(self) -> None:
+        self.is_fresh = True
+        self.ending = ""
+        ours: list[int] = []
+        theirs: list[int] = []
+        try:
+            for place in (0, 1):
+                pipe = os.pipe()
+                theirs.append(pipe[place])
+                ours.append(pipe[1 - place])
+            _enlarge(ours[1])
+            package = str(Path(__file__).parents[1])
+            program = [sys.executable, "-S", "-c", _PROGRAM, "fast", package]
+            self._process = subprocess.Popen(  # noqa: S603 - this interpreter, and our own program
+                [*program, *map(str, theirs), *sys.path],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                env={**os.environ, **_ENVIRONMENT},
+                pass_fds=theirs,
+            )
+        except BaseException:
+            for number in ours:
+                os.close(number)
+            raise
+        finally:
+            for number in theirs:
+                os.close(number)
+        self._requests: BufferedWriter = os.fdopen(ours[0], "wb")
+        self._replies: BufferedReader = os.fdopen(ours[1], "rb")
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the process has ended by itself."""
+        return self._process.poll() is not None
+
+    def ask(self, request: bytes | None) -> Message:
+        """Send a request, if any, and wait for the reply; EOFError or OSError if it is gone."""
+        if request is not None:
+            send(self._requests, request)
+        return receive(self._replies, pa.allocate_buffer)
+
+    def close_pipes(self) -> None:
+        """Hang up, so that the process ends by itself."""
+        for pipe in (self._requests, self._replies):
+            with suppress(OSError):
+                pipe.close()
+
+    def kill(self) -> None:
+        """End the process at once."""
+        self._process.kill()
+        self.end()
+
+    def end(self) -> int:
+        """Wait until the process has ended; returns its status and keeps it in words."""
+        self.close_pipes()
+        try:
+            status = self._process.wait(_GRACE_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            status = self._process.wait()
+        self.ending = f"exit status {status}"
+        if status < 0:
+            self.ending = f"signal {-status} ({signal.strsignal(-status)})"
+        with _lock:
+            _alive.discard(self)
+        return status
+
+
+def _enlarge(pipe: int) -> None:
+    """Let more fit into a pipe, so that both sides wait for each other less often."""
+    try:
+        import fcntl  # noqa: PLC0415 - not on every system
+
+        fcntl.fcntl(pipe, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
+    except (ImportError, AttributeError, OSError):
+        return
+
+
+_lock = Lock()
+_alive: set[_Decoder] = set()
+_idle: list[_Decoder] = []
+
+
+def _take() -> _Decoder:
+    """Return an idle decoder, or a new one."""
+    while True:
+        with _lock:
+            decoder = _idle.pop() if _idle else None
+        if decoder is None:
+            decoder = _Decoder()
+            with _lock:
+                _alive.add(decoder)
+            return decoder
+        decoder.is_fresh = False
+        if not decoder.has_ended:
+            return decoder
+        decoder.end()
+
+
+def _give_back(decoder: _Decoder) -> None:
+    with _lock:
+        if len(_idle) < (os.cpu_count() or 1):
+            _idle.append(decoder)
+            return
+    decoder.end()
+
+
+def close_idle_decoders() -> None:
+    """End the decoders that wait for work."""
+    with _lock:
+        idle, _idle[:] = list(_idle), []
+    for decoder in idle:
+        decoder.close_pipes()
+    for decoder in idle:
+        decoder.end()
+
+
+def _forget_all() -> None:
+    """Leave the decoders of the process that this one was forked from alone."""
+    global _lock  # noqa: PLW0603 - another thread may have held it
+    _lock = Lock()
+    for decoder in list(_alive):
+        decoder.close_pipes()
+    _alive.clear()
+    _idle.clear()
+
+
+atexit.register(close_idle_decoders)
+os.register_at_fork(after_in_child=_forget_all)
+
+
+ARROW_MAGIC = b"ARROW1"
+PARQUET_MAGIC = b"PAR1"
+
+
+class FileColumns:
+    """The columns of a Parquet file, or of an Arrow IPC file or stream."""
+
+    def __init__(self, origin: FileOrigin, encoding: Encoding, limits: Limits) -> None:
+        self._origin = origin
+        self._encoding = encoding
+        self._limits = limits
+
+    def types(self) -> pa.Schema:
+        """The type of each column."""
+        return decode_types(self._origin, self._encoding, self._limits)
+
+    def batches(self, start: int, schema: Schema | None = None) -> Iterator[Batch]:
+        """Yield the rows from number `start` on; without a schema, bytes are left out.
+
+        Validate them before a value is touched.
+        """
+        return decode_batches(
+            self._origin, self._encoding, self._limits, start, without_bytes=schema is None
+        )

@@ -1,0 +1,203 @@
+"""Python iterables of dicts, one dict per record."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from shardline.errors import SchemaMismatchError, SourceError
+from shardline.hints import Hint
+from shardline.schema.conversion import fit_values, size_of
+from shardline.schema.encoding import Reasons, Rows, encoded
+from shardline.sources.column_source import as_json, inferred_column
+from shardline.sources.schema_inference import Finder
+from shardline.sources.source import CHUNK_BYTES, Source, after_a_look
+from shardline.sources.source_mismatch import features_by_name
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from shardline.schema.encoding import Frames
+    from shardline.schema.schema import Schema
+    from shardline.sources.source import Chunk, OwnSchema
+    from shardline.sources.source_identity import Origin
+    from shardline.tfrecord.reader import Limits
+
+_FEW_ROWS = 64
+_MOST_ROWS = 8192
+
+
+class RowSource(Source):
+    """Dicts of features by name; None, or a name left out, is a feature that is not there."""
+
+    def __init__(self, origin: Origin, rows: Iterable[object], limits: Limits) -> None:
+        super().__init__(origin, limits)
+        self._rows = rows
+        self._taken = False
+
+    def _infer(self, *, allow_rounding: bool) -> Schema:
+        """Return the schema that all rows fit; only for rows that can be read twice."""
+        if not isinstance(self._rows, Sequence):
+            raise SchemaMismatchError(
+                f"{self.shown}: cannot infer a schema from rows that can be read once",
+                code="source-consumed",
+                hint=Hint.of("declare the schema, or pass a list"),
+            )
+        finder = Finder(self.shown, allow_rounding=allow_rounding)
+        for _, rows in _grouped(iter(self._rows)):
+            add_rows(finder, self.shown, [row for row in rows if _is_row(row)])
+        return finder.schema()
+
+    def _read(self, schema: Schema, start: int) -> Iterator[Chunk]:
+        features_by_name(self.shown, schema)
+        if self._taken and not isinstance(self._rows, Sequence):
+            raise SourceError(
+                f"{self.shown}: rows were read before, and can be read once",
+                code="source-consumed",
+                hint=Hint.of("pass a new iterable, or a list"),
+            )
+        self._taken = True
+        chunks = self._chunks(schema, start)
+        yield from chunks if start else after_a_look(self.shown, schema, chunks)
+
+    def _chunks(self, schema: Schema, start: int) -> Iterator[OwnSchema]:
+        for first, rows in _grouped(islice(iter(self._rows), start, None)):
+            numbers = np.arange(start + first, start + first + len(rows))
+            yield DictChunk(schema, self._limits, rows, numbers)
+
+
+def _grouped(rows: Iterator[object]) -> Iterator[tuple[int, list[object]]]:
+    """The rows in groups of about the size of a chunk, as far as rows of before tell."""
+    first, count = 0, _FEW_ROWS
+    while group := list(islice(rows, count)):
+        yield first, group
+        first += len(group)
+        wide = max(sum(map(size_of, islice(group, _FEW_ROWS))) // min(len(group), _FEW_ROWS), 1)
+        count = min(max(CHUNK_BYTES // wide, 1), _MOST_ROWS)
+
+
+@dataclass(frozen=True, slots=True)
+class DictChunk:
+    """Some rows as dicts."""
+
+    schema: Schema
+    limits: Limits
+    rows: Sequence[object]
+    numbers: np.ndarray[tuple[int], np.dtype[np.int64]]
+    position: int = 0
+
+    @property
+    def end(self) -> int:
+        """The number of the first row behind this chunk."""
+        return int(self.numbers[-1]) + 1
+
+    def frames(self) -> Frames:
+        """Its records."""
+        reasons: Reasons = {
+            at: (None, f"is no dict, but {_article(row)}")
+            for at, row in enumerate(self.rows)
+            if not isinstance(row, Mapping)
+        }
+        rows = Rows(
+            self.numbers,
+            lambda at: f"row {self.numbers[at]}",
+            lambda at: as_json(self.rows[at]),
+            "json",
+        )
+        return encode_rows(self.schema, self.rows, rows, reasons, self.limits)
+
+    def infer(self) -> Schema:
+        """The schema that its rows suggest."""
+        finder = Finder("", allow_rounding=True)
+        add_rows(finder, "", [row for row in self.rows if _is_row(row)])
+        return finder.schema()
+
+
+def _article(row: object) -> str:
+    return f"a value of type {type(row).__name__}"
+
+
+def _is_row(row: object) -> bool:
+    return isinstance(row, Mapping) and all(isinstance(name, str) for name in row)
+
+
+def encode_rows(
+    schema: Schema,
+    rows: Sequence[object],
+    told: Rows,
+    reasons: Reasons,
+    limits: Limits,
+    *,
+    base64: bool = False,
+) -> Frames:
+    """Write dicts as records; what `reasons` refuses already need not be a dict."""
+    names = {feature.name for feature in schema.features}
+    dicts: list[Mapping[object, object]] = []
+    for at, row in enumerate(rows):
+        fields: Mapping[object, object] = {}
+        if at not in reasons and isinstance(row, Mapping):
+            fields = row
+            if not fields.keys() <= names:
+                reasons[at] = _unknown(fields, names)
+                fields = {}
+        dicts.append(fields)
+    columns = [
+        (feature, fit_values(feature, [row.get(feature.name) for row in dicts], base64=base64))
+        for feature in schema.features
+    ]
+    return encoded(schema, columns, told, reasons, limits.max_record_bytes)
+
+
+def _unknown(fields: Mapping[object, object], names: set[str]) -> tuple[str | None, str]:
+    unknown = [name for name in fields if name not in names]
+    if isinstance(unknown[0], str):
+        return unknown[0], "not in the schema"
+    return None, f"has a name that is no text, but {_article(unknown[0])}"
+
+
+def add_rows(
+    finder: Finder,
+    shown: str,
+    rows: Sequence[object],
+    note: Callable[[pa.Schema], None] | None = None,
+) -> None:
+    """Tell a finder of dicts. `note` is told the types that their columns have."""
+    dicts = [row for row in rows if isinstance(row, Mapping)]
+    names = list(dict.fromkeys(name for row in dicts for name in row))
+    arrays = [
+        inferred_column(
+            shown,
+            name,
+            [row.get(name) for row in dicts],
+            finder.rows,
+            allow_rounding=finder.allow_rounding,
+        )
+        for name in names
+    ]
+    if dicts:
+        batch = named_batch(shown, arrays, names) if names else _nothing(len(dicts))
+        finder.add(batch)
+        if note is not None:
+            note(batch.schema)
+
+
+def named_batch(shown: str, arrays: Sequence[pa.Array], names: Sequence[str]) -> pa.RecordBatch:
+    """Return the columns as a batch; SchemaMismatchError if a name is not Unicode."""
+    try:
+        return pa.RecordBatch.from_arrays(arrays, names)
+    except UnicodeEncodeError:
+        raise SchemaMismatchError(
+            f"{shown}: invalid feature name: not Unicode",
+            code="invalid-name",
+            hint=Hint.of("rename the feature"),
+        ) from None
+
+
+def _nothing(rows: int) -> pa.RecordBatch:
+    """Rows without any column."""
+    return pa.RecordBatch.from_arrays([pa.nulls(rows)], ["-"]).select([])

@@ -1,0 +1,355 @@
+"""What the values of a column say about its feature, without writing records of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from shardline import kernel
+from shardline.errors import ExampleError, SchemaMismatchError
+from shardline.hints import Hint
+from shardline.kernel.columns import from_arrow
+from shardline.kernel.types import (
+    FactsKey,
+    FeatureFacts,
+    check_distinct,
+    merge_facts,
+)
+from shardline.schema.arrow_types import declared_by, meaning_of, taken_apart
+from shardline.schema.conversion import fit
+from shardline.schema.exact_numbers import first_rounded, inexact_number
+from shardline.schema.inference import declared, features_of
+from shardline.schema.schema import Category, Schema, Text
+from shardline.sources.source import JoinableSource
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Iterable, Sequence
+
+    from shardline.kernel.types import Buffer, IntArray
+    from shardline.schema.inference import FeatureSchema
+    from shardline.schema.schema import Feature, Meaning, Shape
+    from shardline.sources.source import RecordSource
+
+
+def column_facts(feature: Feature, array: pa.Array) -> FeatureFacts | None:
+    """Return the facts of a column that is fitted to its feature; None if it has no value.
+
+    They are those of the records that the column becomes, without ranges of values and of sizes.
+    `utf8` is only right for features that mean text: other bytes are not looked at.
+    """
+    present = len(array) - array.null_count
+    if not present:
+        return None
+    values, lengths = array, (1, 1)
+    if pa.types.is_list(array.type):
+        values = array.flatten()  # of the rows that are there
+        counts = np.diff(np.asarray(array.offsets))
+        if array.null_count:
+            counts = counts[np.asarray(array.is_valid())]
+        lengths = (int(counts.min()), int(counts.max()))
+    return FeatureFacts(
+        name=feature.name,
+        sequence=False,
+        kind=feature.kind,
+        present=present,
+        steps=None,
+        lengths=lengths,
+        low=None,
+        high=None,
+        nans=_nans(values) if feature.kind == "float" else 0,
+        sizes=None,
+        utf8=feature.kind != "bytes" or (feature.meaning is not None and _is_utf8(values)),
+    )
+
+
+def _nans(values: pa.Array) -> int:
+    return int(pc.sum(pc.is_nan(values)).as_py() or 0)
+
+
+def _is_utf8(values: pa.Array) -> bool:
+    try:
+        values.view(pa.string()).validate(full=True)
+    except pa.ArrowInvalid:
+        return False
+    return True
+
+
+_DECLARE = Hint.of("declare the schema")
+
+
+@dataclass(slots=True)
+class _Told:
+    """What the types of a column tell, and how many of its rows had lists with nothing in them.
+
+    `rounded` is the first row with a number that float32 rounds before the decimal point.
+    """
+
+    dimensions: Shape | None = None
+    meaning: Meaning | None = None
+    empty: int = 0
+    rounded: int | None = None
+
+
+class Finder:
+    """Gathers what rows show, batch by batch. Rows that no schema could take are left out.
+
+    Without `allow_rounding`, a column is refused if its kind would lose digits of a number.
+    `rows` counts the rows of all batches.
+    """
+
+    def __init__(self, shown: str, *, exact: bool = False, allow_rounding: bool = False) -> None:
+        self._shown = shown
+        self._exact = exact
+        self.allow_rounding = allow_rounding
+        self.rows = 0
+        self._facts: dict[FactsKey, FeatureFacts] = {}
+        self._told: dict[str, _Told] = {}
+        self._records = 0
+
+    def add_records(self, data: Buffer, starts: IntArray, lengths: IntArray) -> None:
+        """Take in records as they are; SchemaMismatchError if one is no Example."""
+        try:
+            merge_facts(self._facts, kernel.facts(data, starts, lengths))
+        except ExampleError as error:
+            raise SchemaMismatchError(
+                f"{self._shown}: record {self._records + error.record} is not an Example "
+                f"({error.detail})",
+                code="invalid-example",
+                hint=Hint.of("to keep such records, declare the schema as `Schema.opaque()`"),
+                record=self._records + error.record,
+                offset=error.offset,
+            ) from None
+        self._records += len(starts)
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Take in rows by their columns."""
+        columns: list[tuple[Feature, pa.Array]] = []
+        bad: set[int] = set()
+        for name, array in zip(batch.schema.names, batch.columns, strict=True):
+            feature = self._feature(name, array)
+            if feature is not None:
+                self._note_rounded(name, array)
+                fitted = fit(feature, array)
+                bad |= fitted.bad.keys()
+                columns.append((feature, fitted.array))
+        kept = np.ones(batch.num_rows, np.bool_)
+        kept[list(bad)] = False
+        for name, array in zip(batch.schema.names, batch.columns, strict=True):
+            if _has_no_leaf(array.type):
+                self._told[name].empty += int((np.asarray(array.is_valid()) & kept).sum())
+        if bad:
+            columns = [(feature, array.filter(pa.array(kept))) for feature, array in columns]
+        rows = int(kept.sum())
+        self._add_columns(columns, rows)
+        self._records += rows
+        self.rows += batch.num_rows
+
+    def _add_columns(self, columns: Sequence[tuple[Feature, pa.Array]], rows: int) -> None:
+        """Take in columns that are fitted to their features: only steps are written as records."""
+        check_distinct(feature for feature, _ in columns)
+        facts = [column_facts(f, array) for f, array in columns if not f.sequence]
+        merge_facts(self._facts, (one for one in facts if one is not None))
+        steps = [from_arrow(f.name, array) for f, array in columns if f.sequence]
+        if steps:
+            made = kernel.encode(steps, rows)
+            merge_facts(self._facts, kernel.facts(made.data, made.starts, made.lengths))
+
+    def _note_rounded(self, name: str, array: pa.Array) -> None:
+        told = self._told[name]
+        if told.rounded is None and not self.allow_rounding:
+            row = first_rounded(array)
+            told.rounded = None if row is None else self.rows + row
+
+    def _feature(self, name: str, array: pa.Array) -> Feature | None:
+        """The feature that a column is taken for; None if it has no value to tell."""
+        told = self._told.setdefault(name, _Told())
+        if _has_no_leaf(array.type):
+            return None
+        feature = declared_by(name, array.type)
+        if feature is None:
+            raise SchemaMismatchError(
+                f"{self._shown}: unsupported type of column {name!r} ({array.type})",
+                code="unsupported-type",
+                hint=Hint.of("convert the column, or remove it"),
+                feature=name,
+            )
+        dimensions, _ = taken_apart(array.type)
+        meaning = meaning_of(array.type)
+        if told.dimensions is None:
+            told.dimensions, told.meaning = dimensions, meaning
+        if len(told.dimensions) != len(dimensions):
+            raise SchemaMismatchError(
+                f"{self._shown}: cannot infer the shape of column {name!r} "
+                f"(lists {len(told.dimensions)} and {len(dimensions)} deep)",
+                code="unknown-shape",
+                hint=_DECLARE,
+                feature=name,
+            )
+        told.dimensions = tuple(
+            a if a == b else None for a, b in zip(told.dimensions, dimensions, strict=True)
+        )
+        told.meaning = _common(told.meaning, meaning)
+        return feature
+
+    def schema(self) -> Schema:
+        """The schema that all rows fit; SchemaMismatchError if none can be told."""
+        if not self._records:
+            return Schema()
+        facts = list(self._facts.values())
+        known = {fact.name for fact in facts}
+        for name in self._told:
+            if name not in known:
+                raise SchemaMismatchError(
+                    f"{self._shown}: cannot infer the kind of column {name!r} (no values)",
+                    code="unknown-kind",
+                    hint=Hint.of(_DECLARE, ", or remove the column"),
+                    feature=name,
+                )
+        if not self._exact:
+            facts = _as_numbers(facts)
+        try:
+            features = tuple(self._declared(f) for f in features_of(facts, self._records))
+        except SchemaMismatchError as error:
+            raise SchemaMismatchError(
+                f"{self._shown}: {error}",
+                code=error.code,
+                hint=error.hint,
+                record=error.record,
+                feature=error.feature,
+            ) from None
+        for feature in features:
+            told = self._told.get(feature.name)
+            if feature.kind == "float" and told is not None and told.rounded is not None:
+                raise inexact_number(self._shown, feature.name, told.rounded)
+        sequence = any(feature.sequence for feature in features)
+        return Schema(features, "sequence_example" if sequence else "example")
+
+    def _declared(self, found: FeatureSchema) -> Feature:
+        told = self._told.get(found.name)
+        if told is None or told.dimensions is None:
+            return declared(found)
+        found = replace(found, present=found.present + told.empty)
+        if told.empty and not found.sequence:
+            found = replace(found, length=None)
+        feature = declared(found)
+        meaning = told.meaning if found.utf8 and feature.kind == "bytes" else None
+        shape = told.dimensions[1:] if found.sequence else told.dimensions
+        if shape == (None,):
+            shape = (found.length or None,)
+        return replace(feature, shape=shape, meaning=meaning)
+
+
+def infer_schema_of(sources: Sequence[RecordSource], *, allow_rounding: bool = False) -> Schema:
+    """The schema that the rows of all these sources suggest, and that all of them fit.
+
+    No number loses a digit before the decimal point, unless `allow_rounding` is set. Raises
+    SchemaMismatchError where no kind keeps all of them, or sources differ in the kind of a feature.
+    """
+    merged: Schema | None = None
+    first = ""
+    marks: set[Hashable] = set()
+    for source in sources:
+        mark = _mark(source)
+        if mark is not None and mark in marks:
+            continue  # to merge the same schema again changes nothing
+        marks.add(mark)
+        found = source.infer(allow_rounding=True) if allow_rounding else source.infer()
+        if not found.features and found.payload != "opaque":
+            continue  # nothing is in it, so it tells nothing
+        if merged is None:
+            merged, first = found, source.shown
+        else:
+            merged = _merged(merged, found, f"{first} and {source.shown}")
+    return merged or Schema()
+
+
+def _mark(source: RecordSource) -> Hashable | None:
+    """Return what decides the schema that a small file suggests; None if that must be inferred."""
+    small = source.read_small() if isinstance(source, JoinableSource) else None
+    if small is None or not isinstance(source, JoinableSource):
+        return None
+    mark = source.schema_mark(small)
+    return None if mark is None else (type(source), mark)
+
+
+def _merged(one: Schema, other: Schema, shown: str) -> Schema:
+    mine = {feature.key: feature for feature in one.features}
+    theirs = {feature.key: feature for feature in other.features}
+    features = []
+    for key in mine.keys() | theirs.keys():
+        a, b = mine.get(key), theirs.get(key)
+        moved = (not key[0], key[1])
+        if (a is None and moved in mine) or (b is None and moved in theirs):
+            raise SchemaMismatchError(
+                f"{shown} differ: feature {key[1]!r} has steps in a single source",
+                code="shape-mismatch",
+                hint=_DECLARE,
+                feature=key[1],
+            )
+        if a is None or b is None:
+            features += [replace(f, required=False) for f in (a, b) if f is not None]
+            continue
+        if a.kind != b.kind:
+            raise SchemaMismatchError(
+                f"{shown} differ: kind of feature {a.name!r} ({a.kind} and {b.kind})",
+                code="kind-mismatch",
+                hint=Hint.of("append them to separate versions, or convert a source"),
+                feature=a.name,
+            )
+        features.append(
+            replace(
+                a,
+                shape=_common_shape(a, b, shown),
+                required=a.required and b.required,
+                nan=a.nan or b.nan,
+                meaning=_common(a.meaning, b.meaning),
+            )
+        )
+    sequence = "sequence_example" in {one.payload, other.payload}
+    return Schema(tuple(features), "sequence_example" if sequence else "example")
+
+
+def _common_shape(a: Feature, b: Feature, shown: str) -> Shape:
+    if a.shape == b.shape:
+        return a.shape
+    if len(a.shape) != len(b.shape) or a.shape[1:] != b.shape[1:]:
+        raise SchemaMismatchError(
+            f"{shown} differ: shape of feature {a.name!r} ({list(a.shape)} and {list(b.shape)})",
+            code="shape-mismatch",
+            hint=_DECLARE,
+            feature=a.name,
+        )
+    return None, *a.shape[1:]
+
+
+def _common(one: Meaning | None, other: Meaning | None) -> Meaning | None:
+    """What both mean: categories are texts too."""
+    if one == other:
+        return one
+    texts = isinstance(one, Text | Category) and isinstance(other, Text | Category)
+    return Text() if texts else None
+
+
+def _has_no_leaf(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_null(taken_apart(kind)[1]))
+
+
+def _as_numbers(facts: Iterable[FeatureFacts]) -> list[FeatureFacts]:
+    """Whole numbers beside others of the same feature become such."""
+    merged: dict[FactsKey, FeatureFacts] = {}
+    listed = list(facts)
+    floats = {(fact.sequence, fact.name) for fact in listed if fact.kind == "float"}
+    merge_facts(
+        merged,
+        (
+            replace(fact, kind="float")
+            if fact.kind == "int64" and (fact.sequence, fact.name) in floats
+            else fact
+            for fact in listed
+        ),
+    )
+    return list(merged.values())

@@ -1,0 +1,198 @@
+"""Make a source of whatever a caller gives."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast, get_args
+
+import numpy as np
+import pyarrow as pa
+
+from shardline import kernel
+from shardline.arguments import local_path
+from shardline.errors import SourceError
+from shardline.file_names import format_of
+from shardline.hints import Hint, Option
+from shardline.kernel.types import HEADER_BYTES
+from shardline.sources.column_source import ColumnarSource, OnceSource, Table
+from shardline.sources.csv_source import CsvSource
+from shardline.sources.folder_source import FolderOrigin, FolderSource
+from shardline.sources.json_source import JsonLinesSource
+from shardline.sources.memory_source import ArrayColumns, FrameColumns, TensorColumns
+from shardline.sources.parquet_source import ARROW_MAGIC, PARQUET_MAGIC, FileColumns
+from shardline.sources.row_source import RowSource
+from shardline.sources.source_identity import BatchOrigin, FileOrigin
+from shardline.sources.tfrecord_source import TFRecordSource
+from shardline.storage.store import open_store
+from shardline.tfrecord.compression import CompressionError, open_stream
+from shardline.tfrecord.open_file import StoredFile
+from shardline.tfrecord.reader import DEFAULT_LIMITS
+
+if TYPE_CHECKING:
+    from shardline.sources.parquet_source import Encoding
+    from shardline.sources.source import RecordSource
+    from shardline.tfrecord.reader import Limits
+
+Format: TypeAlias = Literal["jsonl", "csv", "parquet", "arrow", "folder", "tfrecord"]
+"""What a file can be, by the name to give it."""
+
+
+def as_source(
+    what: object,
+    *,
+    batch: str | None = None,
+    format: Format | None = None,  # noqa: A002 - the word that callers and --format use
+    salvage: bool = False,
+    limits: Limits = DEFAULT_LIMITS,
+) -> RecordSource:
+    """The source that a path, a stored file, or rows in memory are.
+
+    `format` says what a file is, where its name does not. `batch` names rows in memory, so that
+    the same ones do not land twice. With `salvage`, damage in a TFRecord file is passed over.
+    """
+    if format is not None and format not in get_args(Format):
+        raise SourceError(
+            f"unknown format {format!r}", code="invalid-argument", hint=_format_hint()
+        )
+    if isinstance(what, str) and "://" in what:
+        what = stored_file(what)
+    if isinstance(what, str | Path | StoredFile):
+        if batch is not None:
+            raise SourceError(
+                f"{what}: a file has no batch name",
+                code="invalid-argument",
+                hint=Hint.of("leave out ", Option("batch")),
+                path=str(what),
+            )
+        return _file_source(what, format, limits, salvage=salvage)
+    if hasattr(what, "chunks") and hasattr(what, "identity"):
+        return what  # type: ignore[return-value] # it has what a source has
+    return _memory_source(what, BatchOrigin(batch), limits)
+
+
+def stored_file(uri: str) -> StoredFile:
+    """The object that a URI names."""
+    folder, _, name = uri.rpartition("/")
+    return StoredFile(open_store(folder), name)
+
+
+def _file_source(
+    what: str | Path | StoredFile, asked: Format | None, limits: Limits, *, salvage: bool
+) -> RecordSource:
+    where = what if isinstance(what, StoredFile) else local_path(what, "source")
+    if isinstance(where, Path) and (asked == "folder" or (asked is None and where.is_dir())):
+        return FolderSource(FolderOrigin(where), limits)
+    origin = FileOrigin(where)
+    kind = asked or told_format(origin)
+    if kind is None:
+        raise SourceError(
+            f"{origin}: unknown file format",
+            code="unknown-source-format",
+            hint=_format_hint(),
+            path=origin.path,
+        )
+    if kind == "folder":
+        raise SourceError(
+            f"{origin}: a folder source must be local",
+            code="unsupported-source",
+            hint=Hint.of("copy the folder to a local disk"),
+            path=origin.path,
+        )
+    if salvage and kind != "tfrecord":
+        raise SourceError(
+            f"{origin}: cannot salvage a {kind} file",
+            code="invalid-argument",
+            hint=Hint.of("leave out ", Option("salvage"), ", which is for TFRecord files"),
+            path=origin.path,
+        )
+    if kind == "tfrecord":
+        return TFRecordSource(origin, limits, salvage=salvage)
+    if kind in {"parquet", "arrow"}:
+        encoding: Encoding = "parquet" if kind == "parquet" else "arrow"
+        return ColumnarSource(origin, FileColumns(origin, encoding, limits), limits)
+    if kind == "csv":
+        return CsvSource(origin, limits)
+    return JsonLinesSource(origin, limits)
+
+
+def _format_hint() -> Hint:
+    return Hint.of("pass ", Option("format"), f": {', '.join(get_args(Format))}")
+
+
+def told_format(origin: FileOrigin) -> Format | None:
+    """What a file is, by its name or else by its first bytes; None if neither tells."""
+    return format_of_name(origin.shown) or _told_by_content(origin)
+
+
+def format_of_name(shown: str) -> Format | None:
+    """What a file is by its name; None if that does not tell."""
+    return cast("Format | None", format_of(shown.rpartition("/")[2]))
+
+
+def _told_by_content(origin: FileOrigin) -> Format | None:
+    file = origin.open()
+    try:
+        head = file.pread(max(len(ARROW_MAGIC), len(PARQUET_MAGIC)), 0)
+        if head.startswith(PARQUET_MAGIC):
+            return "parquet"
+        if head.startswith(ARROW_MAGIC):
+            return "arrow"
+        start = memoryview(bytearray(HEADER_BYTES))
+        _, stream = open_stream(file)
+        count = stream.readinto(start)
+        scan = kernel.scan(start[:count], max_record_bytes=2**64 - 1, final=False)
+        if count == HEADER_BYTES and scan.fault is None:
+            return "tfrecord"
+    except CompressionError:
+        pass
+    finally:
+        file.close()
+    return None
+
+
+def _memory_source(what: object, origin: BatchOrigin, limits: Limits) -> RecordSource:
+    if isinstance(what, pa.Table | pa.RecordBatch):
+        return ColumnarSource(origin, Table(what), limits)
+    if isinstance(what, pa.RecordBatchReader):
+        return OnceSource(origin, Table(what), limits)
+    if isinstance(what, Mapping):
+        return ColumnarSource(origin, _array_columns(what), limits)
+    if _is_a(what, "pandas", "DataFrame"):
+        return ColumnarSource(origin, FrameColumns(what), limits)
+    if _is_a(what, "tensorflow", "DatasetV2"):
+        return ColumnarSource(origin, TensorColumns(what), limits)
+    if isinstance(what, Iterable) and not isinstance(what, bytes | np.ndarray):
+        return RowSource(origin, what, limits)
+    raise SourceError(
+        f"unsupported source of type {type(what).__name__}",
+        code="unsupported-source",
+        hint=Hint.of(
+            "pass a path, a table, a DataFrame, a dict of arrays, a tf.data.Dataset "
+            "or rows as dicts"
+        ),
+    )
+
+
+def _array_columns(what: Mapping[object, object]) -> ArrayColumns:
+    arrays: dict[str, np.ndarray[Any, Any]] = {}
+    for name, array in what.items():
+        if not isinstance(name, str) or not isinstance(array, np.ndarray):
+            raise SourceError(
+                "dict source: expected NumPy arrays by name",
+                code="unsupported-source",
+                hint=Hint.of(
+                    "the first axis of each array is the record; for a single record, pass a list "
+                    "with a dict"
+                ),
+            )
+        arrays[name] = array
+    return ArrayColumns(arrays)
+
+
+def _is_a(what: object, package: str, name: str) -> bool:
+    """Whether a value is of a class, told without loading its package."""
+    return any(
+        kind.__name__ == name and kind.__module__.partition(".")[0] == package
+        for kind in type(what).__mro__
+    )

@@ -1,0 +1,279 @@
+"""Existing TFRecord files: every record's bytes as they are, if they fit; also around damage."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from shardline import kernel
+from shardline.errors import ExampleError
+from shardline.kernel.types import FOOTER_BYTES, HEADER_BYTES
+from shardline.schema.encoding import KEPT_BYTES, Frames, Refused, Rows, checked
+from shardline.sources.schema_inference import Finder
+from shardline.sources.source import JoinableSource, Joined, SmallFile, after_a_look
+from shardline.tfrecord.compression import Compression
+from shardline.tfrecord.reader import Block, Damage, RecordFile
+from shardline.tfrecord.recovery import Doubt, Gap, note_lost, repeat_gap
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Iterator, Sequence
+
+    from shardline.kernel.types import Scan
+    from shardline.log.model import Source as Identity
+    from shardline.schema.schema import Schema
+    from shardline.sources.source import Chunk, OwnSchema
+    from shardline.sources.source_identity import FileOrigin, Progress
+    from shardline.tfrecord.hashing import Content
+    from shardline.tfrecord.reader import Limits, Lost
+
+_BLOCK_BYTES = 4 * 1024 * 1024
+
+
+class TFRecordSource(JoinableSource):
+    """A TFRecord file. With `salvage`, what is damaged in it is refused and the rest kept.
+
+    It tells by its first bytes how it is packed, unless `compression` is given.
+    """
+
+    def __init__(
+        self,
+        origin: FileOrigin,
+        limits: Limits,
+        *,
+        salvage: bool = False,
+        compression: Compression | None = None,
+    ) -> None:
+        super().__init__(origin, limits)
+        self._file = origin
+        self._salvage = salvage
+        self._compression = compression
+
+    @property
+    def content(self) -> Content | None:
+        """The bytes of the file when `identity` read it, if it is plain and nothing is passed over.
+
+        A shard that takes in all its records, and no other, is a copy of it.
+        """
+        return None if self._salvage else self._file.content
+
+    def identity(self, progress: Progress = None) -> Identity:
+        """What tells it from other sources; it is read for that, once."""
+        return self._file.identity(progress, records=True)
+
+    def _infer(self, *, allow_rounding: bool) -> Schema:  # noqa: ARG002 - no numbers in text
+        """Return the schema that all records fit; logical types are not inferred."""
+        finder = Finder(self.shown, exact=True)
+        with self._open() as file:
+            for block, _ in self._parts(file):
+                if block is not None:
+                    finder.add_records(block.data, block.starts, block.lengths)
+        return finder.schema()
+
+    def _small(self, data: bytes) -> SmallFile | None:
+        is_plain = not self._salvage and self._compression in {None, Compression.NONE}
+        return SmallFile(self._limits, data) if is_plain else None
+
+    def join(self, schema: Schema, files: Sequence[SmallFile]) -> Joined | None:
+        """Return the records of several files, if each ends with a whole one."""
+        data = b"".join([file.data for file in files])
+        scan = self._scan(data)
+        if scan is None:
+            return None
+        sizes = np.cumsum([len(file.data) for file in files])
+        frame_ends = scan.starts + scan.lengths + FOOTER_BYTES
+        places = np.searchsorted(frame_ends, sizes)
+        if not np.array_equal(frame_ends[places], sizes):
+            return None
+        records = _Records(memoryview(data), 0, 0, scan.starts, scan.lengths, 0)
+        return Joined(RecordChunk(schema, self._limits, records), places + 1)
+
+    def _scan(self, data: bytes) -> Scan | None:
+        """Find the frames of whole files; None if something is wrong with one."""
+        scan = kernel.scan(data, max_record_bytes=self._limits.max_record_bytes)
+        return scan if scan.fault is None else None
+
+    def schema_mark(self, file: SmallFile) -> Hashable | None:
+        """Return what the records show of each feature, without their values."""
+        scan = self._scan(file.data)
+        if scan is None:
+            return None
+        try:
+            facts = kernel.facts(file.data, scan.starts, scan.lengths)
+        except ExampleError:
+            return None
+        count = len(scan.starts)
+        return tuple(
+            (one.sequence, one.name, one.kind, one.lengths, one.present == count, one.nans > 0)
+            for one in facts
+        )
+
+    def _read(self, schema: Schema, start: int) -> Iterator[Chunk]:
+        chunks = self._chunks(schema, start)
+        if start or schema.payload == "opaque":
+            yield from chunks
+        else:
+            yield from after_a_look(self.shown, schema, chunks, exact=True)
+
+    def _open(self) -> RecordFile:
+        return RecordFile(
+            self._file.open(),
+            limits=self._limits,
+            block_bytes=_BLOCK_BYTES,
+            compression=self._compression,
+        )
+
+    def _chunks(self, schema: Schema, start: int) -> Iterator[OwnSchema]:
+        with self._open() as file:
+            gaps: list[Refused] = []
+            end = start
+            for block, gap in self._parts(file):
+                if gap is not None:
+                    gaps += [gap] if gap.row >= start else []
+                    end = max(end, gap.row + 1)
+                if block is not None:
+                    end = block.record + len(block.starts)
+                    if end > start:
+                        chunk = _chunk(block, start, file.stream.position)
+                        yield RecordChunk(schema, self._limits, chunk, tuple(gaps))
+                        gaps = []
+            if gaps:
+                nothing = Block(memoryview(b""), 0, end, *[np.zeros(0, np.int64)] * 2)
+                chunk = _chunk(nothing, 0, file.stream.position)
+                yield RecordChunk(schema, self._limits, chunk, tuple(gaps))
+
+    def _parts(self, file: RecordFile) -> Iterator[tuple[Block | None, Refused | None]]:
+        """The blocks of the file, and behind each gap what was lost there."""
+        if not self._salvage:
+            for block in file.blocks():
+                yield block, None
+            return
+        doubt = Doubt(file.stream)
+        lost = _Losses()
+        for event in file.events(go_on=True):
+            if isinstance(event, Damage):
+                doubt.note(event)
+                yield from ((None, gap) for gap in lost.begin(event))
+            elif isinstance(event, Block):
+                yield from ((None, gap) for gap in lost.finish())
+                for block in doubt.cut(event):
+                    if doubt.is_repeat(block):
+                        content = bytes(block.data[:KEPT_BYTES])
+                        yield None, _refused(block.record, repeat_gap(block), content)
+                    else:
+                        yield block, None
+            else:
+                lost.add(file, event)
+        yield from ((None, gap) for gap in lost.finish())
+
+
+@dataclass(slots=True)
+class _Losses:
+    """The gaps behind one damage, until what comes next shows that they are whole."""
+
+    record: int = 0
+    gaps: list[Gap] = field(default_factory=list)
+    contents: dict[int, bytes] = field(default_factory=dict)
+
+    def begin(self, damage: Damage) -> list[Refused]:
+        """Another damage: what belongs to the one before is whole."""
+        finished = self.finish()
+        fault = damage.fault
+        self.record = fault.record
+        self.gaps = [Gap(fault.offset, 0, fault.kind, fault.detail, damage.packed)]
+        return finished
+
+    def add(self, file: RecordFile, lost: Lost) -> None:
+        """Bytes that belong to the last damage."""
+        note_lost(self.gaps, lost)
+        number = len(self.gaps)
+        for _, data in file.bytes_of(lost):
+            kept = self.contents.get(number, b"")
+            if len(kept) >= KEPT_BYTES:
+                break
+            self.contents[number] = kept + bytes(data[: KEPT_BYTES - len(kept)])
+
+    def finish(self) -> list[Refused]:
+        """What was lost, gap by gap."""
+        told = [
+            _refused(self.record, gap, self.contents.get(number, b""))
+            for number, gap in enumerate(self.gaps, 1)
+        ]
+        self.gaps, self.contents = [], {}
+        return told
+
+
+def _refused(record: int, gap: Gap, content: bytes) -> Refused:
+    of_what = " of the packed file" if gap.packed else ""
+    detail = f"{gap.kind}: {gap.detail}; {gap.bytes} bytes{of_what} are lost"
+    return Refused(record, f"offset {gap.offset}", None, detail, content, damage=True)
+
+
+@dataclass(frozen=True, slots=True)
+class _Records:
+    """The records of a block, or those of them that are asked for."""
+
+    data: memoryview
+    offset: int
+    first: int
+    starts: np.ndarray[tuple[int], np.dtype[np.int64]]
+    lengths: np.ndarray[tuple[int], np.dtype[np.int64]]
+    position: int
+
+
+def _chunk(block: Block, start: int, position: int) -> _Records:
+    skipped = max(start - block.record, 0)
+    begin = int(block.starts[skipped]) - HEADER_BYTES if skipped else 0
+    return _Records(
+        block.data[begin:],
+        block.offset + begin,
+        block.record + skipped,
+        block.starts[skipped:] - begin,
+        block.lengths[skipped:].copy(),
+        position,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class RecordChunk:
+    """Some records of a file, and the gaps before them."""
+
+    schema: Schema
+    limits: Limits
+    records: _Records
+    gaps: tuple[Refused, ...] = ()
+
+    @property
+    def position(self) -> int:
+        """How much of the file has been read."""
+        return self.records.position
+
+    @property
+    def end(self) -> int:
+        """The number of the first record behind this chunk."""
+        return self.records.first + len(self.records.starts)
+
+    def frames(self) -> Frames:
+        """Its records."""
+        mine = self.records
+        numbers = np.arange(mine.first, self.end)
+        found = (mine.data, mine.starts, mine.lengths)
+        rows = Rows(numbers, self._where, self._content, "tfrecord")
+        made = checked(self.schema, found, rows, {}, self.limits.max_record_bytes)
+        refused = (*self.gaps, *made.refused)
+        return Frames(made.data, made.starts, made.lengths, made.rows, refused)
+
+    def infer(self) -> Schema:
+        """The schema that its records suggest."""
+        finder = Finder("", exact=True)
+        finder.add_records(self.records.data, self.records.starts, self.records.lengths)
+        return finder.schema()
+
+    def _where(self, at: int) -> str:
+        offset = self.records.offset + int(self.records.starts[at]) - HEADER_BYTES
+        return f"record {self.records.first + at}, offset {offset}"
+
+    def _content(self, at: int) -> bytes:
+        start = int(self.records.starts[at])
+        return bytes(self.records.data[start : start + int(self.records.lengths[at])])

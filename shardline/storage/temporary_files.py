@@ -1,0 +1,238 @@
+"""Temporary files and folders that a later run can tell from those of a live writer.
+
+A writer locks its temporary file, and the lock ends with the process, however that ends. So a
+temporary file whose lock is free was left behind, and whoever gets the lock may delete it. Between
+creating and locking a file, its writer may lose it to somebody who tidies up: then it creates
+another. Where the file system has no locks, nothing is known, and nothing is deleted here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import re
+import shutil
+import stat
+import tempfile
+import time
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Self
+
+from shardline.storage.disk_errors import storage_error
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from shardline.kernel.types import Buffer
+    from shardline.storage import Store
+
+
+TEMPORARY_NAME = re.compile(r"\..{1,48}\.[0-9a-f]{12}\.tmp", re.DOTALL)
+"""The names under which files are written; one that a dead process left behind may be deleted."""
+
+_SUFFIX_LENGTH = len(".0123456789ab.tmp")
+_REST = 20
+"""A folder is listed again only after so many times as long as listing it took."""
+_OPEN = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_scans: dict[tuple[int, int], tuple[float, dict[str, list[str]]]] = {}
+"""When each folder may be listed again, and the temporary files that were in it."""
+
+
+def claim(descriptor: int, name: str, folder: int | None = None) -> bool:
+    """Lock an own temporary file or folder for as long as it is open.
+
+    Returns False if somebody who tidies up was faster: then it is gone, or about to go.
+    """
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True  # no locks here: nobody can take it for abandoned
+    try:
+        found = os.stat(name, dir_fd=folder, follow_symlinks=False)
+    except FileNotFoundError:
+        return False
+    mine = os.fstat(descriptor)
+    return (found.st_dev, found.st_ino) == (mine.st_dev, mine.st_ino)
+
+
+def is_abandoned(path: Path) -> bool | None:
+    """Return whether no live writer has a temporary file; None if that cannot be known."""
+    with _locked(str(path), None) as abandoned:
+        return abandoned
+
+
+def remove_abandoned(name: str, folder: int | None = None) -> bool:
+    """Delete a temporary file, or a folder of such, unless a live writer has it."""
+    with _locked(name, folder) as abandoned:
+        if abandoned:
+            _remove(name, folder)
+        return bool(abandoned)
+
+
+@contextmanager
+def _locked(name: str, folder: int | None) -> Iterator[bool | None]:
+    """Hold the lock of a temporary file if it is free; None without locks or without the file."""
+    try:
+        descriptor = _open(name, folder)
+    except OSError:
+        yield None
+        return
+    try:
+        yield _lock(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _open(name: str, folder: int | None) -> int:
+    try:
+        return os.open(name, os.O_RDWR | _OPEN, dir_fd=folder)
+    except IsADirectoryError:
+        return os.open(name, os.O_RDONLY | os.O_DIRECTORY | _OPEN, dir_fd=folder)
+
+
+def _lock(descriptor: int) -> bool | None:
+    mode = os.fstat(descriptor).st_mode
+    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+        return None
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return None
+    return True
+
+
+def _remove(name: str, folder: int | None) -> None:
+    """Delete a file or folder; best effort, since a leftover is harmless."""
+    with contextlib.suppress(OSError):
+        try:
+            os.unlink(name, dir_fd=folder)
+        except IsADirectoryError:
+            shutil.rmtree(name, dir_fd=folder)
+
+
+def tidy(folder: int, target: str) -> None:
+    """Delete what dead writers of a file left next to it. `folder` is where it is.
+
+    A large folder is not listed for each file, so that writing many files there stays cheap.
+    """
+    status = os.fstat(folder)
+    key = status.st_dev, status.st_ino
+    start = time.monotonic()
+    due, found = _scans.get(key, (0.0, {}))
+    if start >= due:
+        found = _temporaries(folder)
+        end = time.monotonic()
+        _scans.clear()  # One process writes to few folders at a time.
+        _scans[key] = end + _REST * (end - start), found
+    for name in found.pop(target[:48], ()):
+        remove_abandoned(name, folder)
+
+
+def _temporaries(folder: int) -> dict[str, list[str]]:
+    """The temporary files in a folder, by the names that they are for."""
+    found: dict[str, list[str]] = {}
+    with contextlib.suppress(OSError):
+        for name in os.listdir(folder):
+            if TEMPORARY_NAME.fullmatch(name):
+                found.setdefault(name[1:-_SUFFIX_LENGTH], []).append(name)
+    return found
+
+
+@contextmanager
+def scratch_folder(purpose: str) -> Iterator[Path]:
+    """A folder for temporary files, gone when the block ends, or at the latest with the next one.
+
+    `purpose` begins its name. Folders of the same purpose that dead processes of this user left
+    behind are deleted first.
+    """
+    above = Path(tempfile.gettempdir())
+    ours = re.compile(rf"{re.escape(purpose)}-[a-z0-9_]{{8}}", re.ASCII)
+    with contextlib.suppress(OSError):
+        for entry in os.scandir(above):
+            if ours.fullmatch(entry.name) and _is_own_folder(entry):
+                remove_abandoned(entry.path)
+    while True:
+        path = tempfile.mkdtemp(prefix=f"{purpose}-", dir=above)
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | _OPEN)
+        if claim(descriptor, path):
+            break
+        os.close(descriptor)
+    try:
+        yield Path(path)
+    finally:
+        shutil.rmtree(path, ignore_errors=True)
+        os.close(descriptor)
+
+
+def _is_own_folder(entry: os.DirEntry[str]) -> bool:
+    status = entry.stat(follow_symlinks=False)
+    return stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid()
+
+
+class Spool:
+    """Bytes gathered in a folder, else in the one for temporary files, gone when the block ends.
+
+    The file has no name, so that nothing of it is left whatever becomes of the process.
+    """
+
+    def __init__(self, folder: Path | None = None) -> None:
+        self._folder = str(folder or tempfile.gettempdir())
+        with self._told():
+            self._file: IO[bytes] = tempfile.TemporaryFile(buffering=0, dir=folder)  # noqa: SIM115 - see __exit__
+
+    def write(self, data: Buffer) -> None:
+        """Add bytes at the end."""
+        view = memoryview(data).cast("B")
+        with self._told():
+            while view:
+                view = view[self._file.write(view) :]
+
+    def rewrite(self, offset: int, data: bytes) -> None:
+        """Write over what stands at `offset`."""
+        self._file.seek(offset)
+        self.write(data)
+        self._file.seek(0, os.SEEK_END)
+
+    def read(self, offset: int, size: int) -> bytes:
+        """Bytes from `offset` on; any number of threads may ask at once."""
+        with self._told():
+            data = os.pread(self._file.fileno(), size, offset)
+            while len(data) < size:
+                more = os.pread(self._file.fileno(), size - len(data), offset + len(data))
+                if not more:
+                    raise OSError(errno.EIO, "the file ends before what was written to it")
+                data += more
+            return data
+
+    def rewound(self) -> tuple[IO[bytes], int]:
+        """The file at its start, and its size."""
+        size = self._file.seek(0, os.SEEK_END)
+        self._file.seek(0)
+        return self._file, size
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+
+    @contextmanager
+    def _told(self) -> Iterator[None]:
+        """Put what the system says into our words: there is no name to tell, but a folder."""
+        try:
+            yield
+        except OSError as error:
+            raise storage_error(error, self._folder) from None
+
+
+def spool_folder(store: Store) -> Path | None:
+    """Where what is needed for a while goes: to the disk that the store is on."""
+    path = store.local_path("spool")
+    return None if path is None else path.parent

@@ -1,0 +1,194 @@
+"""Functions of an Arrow record batch: the columns of features in, columns of new fields out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+import pyarrow as pa
+
+from shardline.errors import FieldsError
+from shardline.hints import Hint
+from shardline.schema.arrow_validation import find_fault, printable
+from shardline.schema.conversion import UNFIT, Fitted, array_column, fit, fit_values
+from shardline.udf.declaration import FunctionFields
+from shardline.udf.function_call import Batchwise, BoundWork
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from shardline.schema.schema import Feature, Schema
+    from shardline.udf.declaration import Bound
+
+    BatchFunction = Callable[[pa.RecordBatch], Any]
+
+    from shardline.schema.conversion import Fitted
+
+
+def batch_fields(
+    *features: Feature,
+    reads: Sequence[str],
+    code: str | None = None,
+    processes: bool | None = None,
+    deterministic: bool = True,
+    check_source: bool = True,
+) -> Callable[[BatchFunction], BatchFields]:
+    """Declare that a function of a record batch makes these fields.
+
+    It is given a pyarrow.RecordBatch of the features in `reads`, in the types that
+    `Snapshot.to_arrow` gives, and returns a dict of columns by name (Arrow or NumPy arrays, lists,
+    pandas Series), a RecordBatch or a Table, with one value for each row; null is a field that is
+    missing. What it makes of a row must not depend on which others are in the batch: where it
+    fails, it is called on parts of the batch until the rows are found that make it fail.
+
+    `code` is the version of all that its results depend on: change it when they would change.
+    Without it nothing is used again that the function made before.
+
+    It may be called on several threads at once. Arrow and NumPy let them run side by side; for a
+    function that is slow in Python itself, there are processes: it begins in this process, and
+    goes on in processes of its own once it took a second of computing and takes milliseconds for
+    a batch; with `processes=True` it begins there, with False it stays here. There it is a copy,
+    with copies of the globals that it uses.
+
+    A function that may make something else of the same records another time says so with
+    `deterministic=False`: then an audit does not call it again to compare.
+
+    A function whose source has changed while its `code` has not is refused, since one version would
+    mix results of both. If the results are the same, set `check_source=False` for the next run.
+    """
+    return partial(
+        BatchFields,
+        features=features,
+        reads=reads,  # type: ignore[arg-type] # checked there
+        code=code,
+        deterministic=deterministic,
+        check_source=check_source,
+        processes=processes,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class BatchFields(FunctionFields):
+    """A function of a record batch."""
+
+    processes: bool | None = None
+
+    maker: ClassVar[str] = "batch function"
+
+    def bind(self, schema: Schema) -> Bound:
+        """The function for records of this schema."""
+        reads = self._found(schema)
+        work = BatchWork(self.shown, self.function, self.features)
+        return BoundWork(self.shown, work, reads, self.features, self.processes)
+
+
+@dataclass(frozen=True, slots=True)
+class BatchWork(Batchwise):
+    """The function, called with batches."""
+
+    shown: str
+    function: BatchFunction
+    features: tuple[Feature, ...]
+
+    def prepare(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The batch as it is."""
+        return batch
+
+    def call(self, prepared: pa.RecordBatch) -> Any:  # noqa: ANN401 - the function's own
+        """What the function makes of a batch."""
+        return self.function(prepared)
+
+    def fitted(self, result: Any, rows: int) -> list[Fitted]:  # noqa: ANN401 - as above
+        """The columns that it made."""
+        columns = self._columns(result)
+        self.refuse_names(columns)
+        made = []
+        for feature in self.features:
+            column = columns[feature.name]
+            if isinstance(column, AbstractSet | Mapping):  # which row would a value belong to?
+                raise self._no_column(feature, column)
+            self.refuse_rows(feature.name, _length(column), rows)
+            made.append(self._fitted(feature, column))
+        return made
+
+    def _columns(self, result: Any) -> Mapping[Any, Any]:  # noqa: ANN401 - as above
+        if isinstance(result, Mapping):
+            return result
+        if not isinstance(result, pa.RecordBatch | pa.Table) and hasattr(
+            result, "__arrow_c_stream__"
+        ):
+            try:
+                result = pa.table(result)
+            except (pa.ArrowException, *UNFIT) as error:
+                raise FieldsError(
+                    f"{self.shown}: invalid result: {printable(error)}", code="invalid-udf-result"
+                ) from error
+        if isinstance(result, pa.RecordBatch | pa.Table):
+            names = result.schema.names
+            if len(set(names)) < len(names):
+                name = next(name for name in names if names.count(name) > 1)
+                raise FieldsError(
+                    f"{self.shown}: duplicate feature {name!r} in the result",
+                    code="duplicate-feature",
+                    feature=name,
+                )
+            return dict(zip(names, result.columns, strict=True))
+        raise FieldsError(
+            f"{self.shown}: invalid result of type {type(result).__name__}",
+            code="invalid-udf-result",
+            hint=Hint.of("return a dict of columns, a RecordBatch or a Table"),
+        )
+
+    def _fitted(self, feature: Feature, column: Any) -> Fitted:  # noqa: ANN401 - as above
+        column = self._valid(feature, column)
+        if isinstance(column, list | tuple):
+            return fit_values(feature, column)
+        if isinstance(column, np.ndarray) and column.dtype == object:
+            return fit_values(feature, list(column))
+        try:
+            if isinstance(column, np.ndarray):
+                column = array_column(column)
+            if not isinstance(column, pa.Array):
+                # Of pandas, NaN is what is missing, unless the field may be NaN.
+                column = pa.array(column, from_pandas=not feature.nan)
+        except UNFIT:
+            raise self._no_column(feature, column) from None
+        try:
+            return fit(feature, self._valid(feature, column))
+        except pa.ArrowException as error:
+            raise self._corrupt(feature, printable(error)) from error
+
+    def _valid(self, feature: Feature, column: Any) -> Any:  # noqa: ANN401 - as above
+        """Return the column in one piece, after its offsets and indices are validated."""
+        if not isinstance(column, pa.Array | pa.ChunkedArray):
+            return column
+        fault = find_fault([column])
+        if fault is not None:
+            raise self._corrupt(feature, fault.detail)
+        return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+
+    def _corrupt(self, feature: Feature, detail: str) -> FieldsError:
+        return FieldsError(
+            f"{self.shown}: corrupt column {feature.name!r}: {detail}",
+            code="corrupt-columns",
+            hint=Hint.of("return arrays whose offsets and indices are valid"),
+            feature=feature.name,
+        )
+
+    def _no_column(self, feature: Feature, given: object) -> FieldsError:
+        return FieldsError(
+            f"{self.shown}: invalid column {feature.name!r} of type {type(given).__name__}",
+            code="invalid-udf-result",
+            hint=Hint.of("return an Arrow or NumPy array, or a list"),
+            feature=feature.name,
+        )
+
+
+def _length(column: Any) -> int | None:  # noqa: ANN401 - whatever a function gives
+    """How many rows a column has; None if it is a single value."""
+    single = isinstance(column, str | bytes) or not getattr(column, "ndim", 1)
+    return len(column) if hasattr(column, "__len__") and not single else None

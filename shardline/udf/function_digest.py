@@ -1,0 +1,229 @@
+"""A digest of a function's source, to notice that it changed while its `code` version did not.
+
+It covers the syntax of the function and of what it uses from its own module: helper functions,
+classes and literals. Comments, docstrings, annotations, decorators and positions do not count.
+Imported code, files and models are not covered: the declared code version stays the authority.
+"""
+
+from __future__ import annotations
+
+import ast
+import dis
+import functools
+import hashlib
+import inspect
+import json
+import sys
+import textwrap
+from types import CodeType, FunctionType, MethodType, ModuleType
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+_IGNORED = frozenset({"annotation", "returns", "decorator_list", "type_comment", "type_params"})
+_LITERALS = (bool, int, float, complex, str, bytes, type(None), type(...))
+_DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+_MOST_PARTS = 1000
+
+
+def source_digest(function: Callable[..., Any]) -> str | None:
+    """Return a digest such as `ast:1f3c…`, None for a function that is not written in Python.
+
+    The word before the colon is the method: digests of different methods cannot be compared.
+    Without source text, the bytecode stands in, which depends on the release of Python.
+    """
+    found = _Walk()
+    if not found.add(function):
+        return None
+    method = "ast" if found.of_source else f"code-{sys.version_info.major}.{sys.version_info.minor}"
+    text = json.dumps(found.parts, sort_keys=True, default=repr)
+    return f"{method}:{hashlib.sha256(text.encode()).hexdigest()}"
+
+
+class _Walk:
+    """A function and all that it uses from its module, each once, in the order of use."""
+
+    def __init__(self) -> None:
+        self.parts: list[Any] = []
+        self.of_source = True
+        self._seen: set[int] = set()
+        self._assigned: set[str] = set()
+
+    def add(self, value: object) -> bool:
+        """Add a callable; False if it is not written in Python."""
+        value = _unwrapped(value)
+        if id(value) in self._seen or len(self.parts) > _MOST_PARTS:
+            return True
+        self._seen.add(id(value))
+        if isinstance(value, functools.partial):
+            self._add_values((value.args, tuple(sorted(value.keywords.items()))))
+            return self.add(value.func)
+        if isinstance(value, MethodType):
+            return self.add(value.__func__)
+        if isinstance(value, type):
+            return self._add_class(value)
+        if isinstance(value, FunctionType):
+            self._add_function(value)
+            return True
+        return callable(value) and self.add(type(value))
+
+    def _add_function(self, function: FunctionType) -> None:
+        node = _function_node(function)
+        if node is None:
+            self.of_source = False
+            self.parts.append(_code_parts(function.__code__))
+            self._add_values((function.__defaults__, function.__kwdefaults__))
+        else:
+            self.parts.append(_syntax(node))
+        codes = list(_codes(function.__code__))
+        self._assigned |= {name for code in codes for name in _assigned(code)}
+        for cell in function.__closure__ or ():
+            try:
+                self._add_used(cell.cell_contents, function.__module__)
+            except ValueError:  # not filled yet: the function refers to itself
+                continue
+        literals = _module_literals(function.__module__)
+        for name in dict.fromkeys(name for code in codes for name in code.co_names):
+            if name in literals and name not in self._assigned:
+                self.parts.append([name, literals[name]])
+            elif name in function.__globals__:
+                self._add_definition(function.__globals__[name], function.__module__)
+
+    def _add_class(self, kind: type) -> bool:
+        node = _parsed(kind)
+        if not isinstance(node, ast.ClassDef):
+            return False
+        self.parts.append(_syntax(node))
+        return True
+
+    def _add_used(self, value: object, module: str) -> None:
+        if not self._add_values(value):
+            self._add_definition(value, module)
+
+    def _add_definition(self, value: object, module: str) -> None:
+        """Add a function or class of the same module: others have releases of their own."""
+        value = _unwrapped(value)
+        if isinstance(value, FunctionType | type) and value.__module__ == module:
+            self.add(value)
+
+    def _add_values(self, value: object) -> bool:
+        if not _is_literal(value):
+            return False
+        self.parts.append(repr(value))
+        return True
+
+
+def _unwrapped(value: object) -> object:
+    """Return the function of an object that declares its features, else the value itself."""
+    from shardline.udf.declaration import FunctionFields  # noqa: PLC0415 - it builds on us
+
+    while isinstance(value, FunctionFields):
+        value = value.function
+    return inspect.unwrap(value) if isinstance(value, FunctionType) else value
+
+
+def _function_node(function: FunctionType) -> ast.AST | None:
+    """Return the syntax of a function; None without source, or if several could be meant."""
+    node = _parsed(function)
+    if node is None or function.__name__ != "<lambda>":
+        # After an edit of the file, the lines may be those of another function.
+        is_it = getattr(node, "name", None) == function.__code__.co_name
+        is_function = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        return node if is_it and is_function else None
+    lambdas = [one for one in ast.walk(node) if isinstance(one, ast.Lambda)]
+    return lambdas[0] if len(lambdas) == 1 else None
+
+
+def _parsed(value: FunctionType | type) -> ast.AST | None:
+    try:
+        tree = ast.parse(textwrap.dedent(inspect.getsource(value)))
+    except (OSError, TypeError, SyntaxError, ValueError):
+        return None
+    named = value.__name__ != "<lambda>"
+    return tree.body[0] if named and len(tree.body) == 1 else None if named else tree
+
+
+def _syntax(node: object) -> Any:  # noqa: ANN401 - nested lists of text
+    """Return syntax as JSON, without what makes no difference to results."""
+    if isinstance(node, list):
+        return [_syntax(one) for one in node]
+    if not isinstance(node, ast.AST):
+        return repr(node)
+    parts = []
+    for name, value in ast.iter_fields(node):
+        if name == "body" and isinstance(node, _DEFINITIONS):
+            value = _without_docstring(value)  # noqa: PLW2901 - shorter
+        if name in _IGNORED or value is None or value == []:
+            continue
+        parts.append([name, _syntax(value)])
+    return [type(node).__name__, parts]
+
+
+def _without_docstring(body: list[ast.stmt]) -> list[ast.stmt]:
+    first = body[0] if body else None
+    is_text = isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant)
+    return body[1:] if is_text and isinstance(first.value.value, str) else body  # type: ignore[union-attr] # checked above
+
+
+def _code_parts(code: CodeType) -> list[Any]:
+    consts = [
+        _code_parts(one) if isinstance(one, CodeType) else repr(one) for one in code.co_consts
+    ]
+    return [code.co_code.hex(), list(code.co_names), list(code.co_varnames), consts]
+
+
+def _codes(code: CodeType) -> Iterator[CodeType]:
+    yield code
+    for one in code.co_consts:
+        if isinstance(one, CodeType):
+            yield from _codes(one)
+
+
+def _assigned(code: CodeType) -> Iterator[str]:
+    """Yield the globals that code assigns: they change while it runs."""
+    for one in dis.get_instructions(code):
+        if one.opname in {"STORE_GLOBAL", "DELETE_GLOBAL"}:
+            yield str(one.argval)
+
+
+def _module_literals(name: str) -> dict[str, Any]:
+    """Return the literals that a module assigns once, at its top level, as syntax."""
+    module = sys.modules.get(name)
+    return {} if module is None else _literals_of(module)
+
+
+@functools.lru_cache(maxsize=64)
+def _literals_of(module: ModuleType) -> dict[str, Any]:
+    try:
+        tree = ast.parse(inspect.getsource(module))
+    except (OSError, TypeError, SyntaxError, ValueError):
+        return {}
+    found: dict[str, Any] = {}
+    twice = set()
+    for node in tree.body:
+        targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+        value = getattr(node, "value", None)
+        for target in targets:
+            if isinstance(target, ast.Name):
+                twice |= {target.id} & set(found)
+                found[target.id] = value
+    return {
+        name: _syntax(value)
+        for name, value in found.items()
+        if name not in twice and value is not None and _is_literal_syntax(value)
+    }
+
+
+def _is_literal_syntax(node: ast.AST) -> bool:
+    try:
+        ast.literal_eval(node)
+    except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
+        return False
+    return True
+
+
+def _is_literal(value: object) -> bool:
+    if isinstance(value, tuple):
+        return all(map(_is_literal, value))
+    return isinstance(value, _LITERALS)

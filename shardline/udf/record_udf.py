@@ -1,0 +1,131 @@
+"""Functions of one record: a dict of its features in, a dict of its new fields out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from shardline.schema.conversion import fit_values, values_of
+from shardline.udf.declaration import FunctionFields
+from shardline.udf.function_call import BoundWork
+from shardline.udf.udf_result import RAISED, Made, made_of, nothing, raised
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    import pyarrow as pa
+
+    from shardline.schema.encoding import Reasons
+    from shardline.schema.schema import Feature, Schema
+    from shardline.udf.declaration import Bound
+
+    RecordFunction = Callable[[dict[str, Any]], Mapping[str, Any]]
+
+
+def record_fields(
+    *features: Feature,
+    reads: Sequence[str] | None = None,
+    code: str | None = None,
+    processes: bool | None = None,
+    deterministic: bool = True,
+    check_source: bool = True,
+) -> Callable[[RecordFunction], RecordFields]:
+    """Declare that a function of one record makes these fields.
+
+    It is given a dict: int, float, bytes or str; a NumPy array in the feature's shape where it has
+    one; None where the feature is missing. It returns a dict of such values, or of lists; a field
+    that is None or left out is missing, which only one that is not required may be.
+
+    `reads` names the features that it needs, and only those are decoded; without it, it is given
+    all of the context. `code` is the version of all that its results depend on: change it when
+    they would change. Without it nothing is used again that the function made before.
+
+    The function must not depend on the order of records: it may be called on several threads at
+    once, and in other processes. It begins in this process, and goes on in processes of its own
+    once it took a second of computing; with `processes=True` it begins there, with False it stays
+    here. There it is a copy, with copies of the globals that it uses.
+
+    A function that may make something else of the same records another time says so with
+    `deterministic=False`: then an audit does not call it again to compare.
+
+    A function whose source has changed while its `code` has not is refused, since one version would
+    mix results of both. If the results are the same, set `check_source=False` for the next run.
+    """
+    return partial(
+        RecordFields,
+        features=features,
+        reads=reads,  # type: ignore[arg-type] # checked there
+        code=code,
+        deterministic=deterministic,
+        check_source=check_source,
+        processes=processes,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class RecordFields(FunctionFields):
+    """A function of one record."""
+
+    processes: bool | None = None
+
+    maker: ClassVar[str] = "record function"
+
+    def bind(self, schema: Schema) -> Bound:
+        """The function for records of this schema."""
+        reads = self._found(schema)
+        work = RecordWork(self.shown, self.function, self.features, reads)
+        return BoundWork(self.shown, work, reads, self.features, self.processes)
+
+
+@dataclass(frozen=True, slots=True)
+class RecordWork:
+    """The function, called for each row of a batch."""
+
+    shown: str
+    function: RecordFunction
+    features: tuple[Feature, ...]
+    reads: list[Feature]
+
+    def __call__(self, batch: pa.RecordBatch, *, every: bool) -> Made:
+        """The new fields of these records."""
+        names = [feature.name for feature in self.reads]
+        declared = {feature.name for feature in self.features}
+        rows: list[Mapping[str, Any]] = []
+        failed: dict[int, BaseException] = {}
+        unfit: Reasons = {}
+        function = self.function
+        for values in zip(*map(values_of, batch.columns), strict=True):
+            try:
+                row: Any = function(dict(zip(names, values)))  # noqa: B905 - as many, and told often
+                if not isinstance(row, (dict, Mapping)) or not row.keys() <= declared:
+                    unfit[len(rows)] = (None, self._misfit(row, declared))
+                    row = {}
+            except RAISED as error:
+                failed[len(rows)] = error
+                row = {}
+            rows.append(row)
+            if (failed or unfit) and not every:
+                break
+        tried = len(rows)
+        rows += [{}] * (batch.num_rows - tried)
+        made = [
+            fit_values(feature, [row.get(feature.name) for row in rows])
+            if rows
+            else nothing(feature)
+            for feature in self.features
+        ]
+        reasons, first = raised(self.shown, failed)
+        reasons |= unfit
+        return made_of(self.shown, self.features, made, reasons, tried=tried, error=first)
+
+    def _misfit(self, row: object, declared: set[str]) -> str:
+        """Why what it gave for a record is not a dict of its fields."""
+        if not isinstance(row, Mapping):
+            gave = "None" if row is None else f"a value of type {type(row).__name__}"
+            return f"{self.shown} gave {gave}: it must return a dict of its fields"
+        other = next(name for name in row if name not in declared)
+        which = repr(other) if isinstance(other, str) else f"of type {type(other).__name__}"
+        wanted = ", ".join(map(repr, sorted(declared)))
+        return f"{self.shown} gave a field {which}, which it does not declare: it declares {wanted}"

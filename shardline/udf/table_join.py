@@ -1,0 +1,478 @@
+"""Find keys in a table: whole columns at once, however large the table is."""
+
+from __future__ import annotations
+
+import hashlib
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, replace
+from itertools import repeat
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from shardline.errors import FieldsError
+from shardline.hints import Hint, Option
+from shardline.schema.arrow_types import kind_of, misfit
+from shardline.schema.conversion import Fitted, fit_values
+from shardline.schema.schema import Feature
+from shardline.sources.source import add_path
+from shardline.text import counted
+from shardline.tfrecord.open_file import StoredFile
+from shardline.udf.declaration import Bound, checked_features, found_features, told_features
+from shardline.udf.lookup_table import HeldTable, read_table, shown_as
+from shardline.udf.udf_result import made_of
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Rows: TypeAlias = NDArray[np.int64]
+    from collections.abc import Mapping, Sequence
+
+    from shardline.canonical_json import Json
+    from shardline.schema.encoding import Reasons
+    from shardline.schema.schema import Schema
+    from shardline.sources.source_format import Format
+    from shardline.udf.udf_result import Made
+
+
+Doubled: TypeAlias = Literal["fail", "first", "last"]
+"""What to do with a key that stands in a table more than once."""
+
+_FEW_KEYS = 2000
+"""Arrow hashes the keys for each column that is looked up: that pays for few of them only."""
+
+
+class DoubledKeys(Exception):  # noqa: N818 - it is raised and caught within this package
+    """How many keys stand in a table more than once, and the first two rows of the first."""
+
+    def __init__(self, count: int, first: int, second: int) -> None:
+        super().__init__(count, first, second)
+        self.count = count
+        self.first = first
+        self.second = second
+
+
+class Lookup(ABC):
+    """The rows of a table by their keys: int64 or binary, none of them null."""
+
+    @abstractmethod
+    def rows(self, column: pa.Array) -> Rows:
+        """The row of each key, -1 where there is none; null is no key."""
+
+
+def lookup(keys: pa.Array, doubled: Doubled) -> Lookup:
+    """The keys of a table; DoubledKeys if one stands there twice, and that is not allowed."""
+    encoded = keys.dictionary_encode()
+    codes, unique = np.asarray(encoded.indices), encoded.dictionary
+    firsts = np.unique(codes, return_index=True)[1]
+    rows = firsts
+    if len(unique) < len(keys):
+        if doubled == "fail":
+            again = np.delete(np.arange(len(keys)), firsts)[0]
+            count = int((np.bincount(codes) > 1).sum())
+            raise DoubledKeys(count, int(firsts[codes[again]]), int(again))
+        if doubled == "last":
+            rows = len(keys) - 1 - np.unique(codes[::-1], return_index=True)[1]
+    if pa.types.is_int64(keys.type):
+        return _SortedNumbers(np.asarray(unique), rows)
+    return _FewTexts(unique, rows) if len(unique) <= _FEW_KEYS else _ManyTexts(unique, rows)
+
+
+class _SortedNumbers(Lookup):
+    def __init__(self, keys: Rows, rows: Rows) -> None:
+        order = np.argsort(keys)
+        self._keys, self._rows = keys[order], rows[order]
+
+    def rows(self, column: pa.Array) -> Rows:
+        if not len(self._keys):
+            return np.full(len(column), -1)
+        asked = np.asarray(pc.fill_null(column, 0) if column.null_count else column)
+        places = np.minimum(np.searchsorted(self._keys, asked), len(self._keys) - 1)
+        found = (self._keys[places] == asked) & np.asarray(column.is_valid())
+        return np.where(found, self._rows[places], -1)
+
+
+class _FewTexts(Lookup):
+    def __init__(self, keys: pa.Array, rows: Rows) -> None:
+        self._keys = keys
+        self._rows = np.append(rows, -1)
+
+    def rows(self, column: pa.Array) -> Rows:
+        places = pc.index_in(column.cast(pa.binary()), value_set=self._keys)
+        found: Rows = self._rows[np.asarray(pc.fill_null(places, -1))]
+        return found
+
+
+class _ManyTexts(Lookup):
+    def __init__(self, keys: pa.Array, rows: Rows) -> None:
+        self._rows: dict[Any, int] = dict(zip(keys.to_pylist(), rows.tolist(), strict=True))
+
+    def rows(self, column: pa.Array) -> Rows:
+        asked = column.cast(pa.binary()).to_pylist()
+        return np.fromiter(map(self._rows.get, asked, repeat(-1)), np.int64, len(asked))
+
+
+Missing: TypeAlias = Literal["fail", "default", "absent"]
+"""What becomes of a record whose key is not in the table."""
+
+
+class BoundJoin(Bound):
+    """A table for records of one schema. With defaults, these are one more row of its columns."""
+
+    def __init__(
+        self,
+        shown: str,
+        key: Feature,
+        keys: Lookup,
+        columns: Mapping[Feature, pa.Array],
+        missing: Missing,
+    ) -> None:
+        super().__init__([key], tuple(columns))
+        self._shown = shown
+        self._keys = keys
+        self._columns = list(columns.values())
+        self._missing = missing
+
+    def compute(self, batch: pa.RecordBatch, *, every: bool) -> Made:
+        """The new fields of some records."""
+        (asked,) = self._given(batch).columns
+        rows = self._keys.rows(asked)
+        gone = rows < 0
+        reasons: Reasons = {}
+        tried = len(rows)
+        if self._missing == "default":
+            rows = np.where(gone, len(self._columns[0]) - 1, rows)
+            gone[:] = False
+        elif self._missing == "fail" and gone.any():
+            reasons = self._reasons(asked, gone, every=every)
+            tried = tried if every else min(reasons) + 1
+        picked = pa.array(rows, mask=gone)
+        columns = [Fitted(column.take(picked)) for column in self._columns]
+        return made_of(self._shown, self.features, columns, reasons, tried=tried)
+
+    def _reasons(
+        self, asked: pa.Array, gone: np.ndarray[tuple[int], np.dtype[np.bool_]], *, every: bool
+    ) -> Reasons:
+        places = np.flatnonzero(gone).tolist()
+        none = np.asarray(asked.is_null())
+        without = f"is missing, and is the key to {self._shown}"
+        unknown = f"its key is not in {self._shown}"
+        return {
+            at: (self.reads[0].name, without if none[at] else unknown)
+            for at in (places if every else places[:1])
+        }
+
+
+def validate_key(shown: str, key: Feature) -> None:
+    """Raise FieldsError for a feature that cannot be the key to a table."""
+    if key.shape or key.sequence or key.kind == "float":
+        steps = " in each step" if key.sequence else ""
+        raise FieldsError(
+            f"{shown}: unsupported key {key.name!r} ({key.kind} of shape {key.shape}{steps})",
+            code="key-mismatch",
+            hint=Hint.of("use a key that is a single int64 or bytes value"),
+            feature=key.name,
+        )
+
+
+def keys_of(held: HeldTable, column: str, key: Feature, doubled: Doubled) -> Lookup:
+    """The rows of a table by their keys, which are as those of the records: FieldsError if not."""
+    where = f"{held.shown}, column {column!r}"
+    large = held.large(column) if key.kind == "int64" else None
+    if large is not None:
+        raise FieldsError(
+            f"{where}, {held.where(large)}: number too large for int64 key {key.name!r}",
+            code="number-too-large",
+            record=large,
+            feature=column,
+        )
+    wanted = replace(key, name=column, required=True)
+    for kind in held.types(column):
+        if pa.types.is_floating(kind) or misfit(wanted, kind) is not None:
+            raise FieldsError(
+                f"{where}: kind differs from key {key.name!r} of the records "
+                f"({kind_of(kind) or kind} and {key.kind})",
+                code="key-mismatch",
+                hint=Hint.of("convert the column or the feature"),
+                feature=column,
+            )
+    keys = held.fitted(wanted)
+    for at, why in sorted(keys.bad.items()):
+        raise FieldsError(
+            f"{where}, {held.where(at)}: {why} (key {key.name!r} of the records is {key.kind})",
+            code="key-mismatch",
+            record=at,
+            feature=column,
+        )
+    if keys.array.null_count:
+        at = int(np.argmax(np.asarray(keys.array.is_null())))
+        raise FieldsError(
+            f"{where}, {held.where(at)}: missing key",
+            code="missing-key",
+            hint=Hint.of("remove the row, or add its key"),
+            record=at,
+            feature=column,
+        )
+    try:
+        return lookup(keys.array, doubled)
+    except DoubledKeys as error:
+        first, second = held.where(error.first), held.where(error.second)
+        keys_found = counted(error.count, "duplicate key")
+        raise FieldsError(
+            f"{where}: {keys_found} (first in {first} and {second})",
+            code="duplicate-key",
+            hint=Hint.of(
+                "remove a row, or pass ",
+                Option("doubled", "first"),
+                " or ",
+                Option("doubled", "last"),
+            ),
+            record=error.second,
+            feature=column,
+        ) from None
+
+
+def column_of(held: HeldTable, feature: Feature) -> pa.Array:
+    """A column of a table as a field; FieldsError if a value in it is none of the field's."""
+    column = held.fitted(feature)
+    for at, why in sorted(column.bad.items()):
+        raise FieldsError(
+            f"{held.shown}, column {feature.name!r}, {held.where(at)}: {why}",
+            code="value-mismatch",
+            record=at,
+            feature=feature.name,
+        )
+    return column.array
+
+
+def joined_fields(
+    table: object,
+    key: str,
+    *,
+    features: Sequence[Feature | str] | None = None,
+    table_key: str | None = None,
+    missing: Missing = "fail",
+    doubled: Doubled = "fail",
+    defaults: Mapping[str, object] | None = None,
+    format: Format | None = None,  # noqa: A002 - the word that callers and --format use
+) -> JoinedFields:
+    """Fields from a table: each record gets those of the row that has its key.
+
+    `table` is a CSV, JSON lines, Parquet or Arrow file, by its path, its URI or as a StoredFile
+    (`format` says which, where its name does not); an Arrow table; a DataFrame of pandas, or of
+    others that speak Arrow. It is held in memory, as Arrow columns. `key` names the feature that
+    is the key, an int64 or bytes of shape (), and `table_key` the column, if that is called
+    otherwise. A file's rows are read when they are needed, not before.
+
+    `features` are the columns to take: declared, or by their names; all but the key if it is left
+    out. Kinds that are not declared are those that the values suggest.
+
+    `missing` says what becomes of a record whose key is not in the table, or that has none: it
+    fails, it gets the `defaults`, which must have a value for each field, or the fields are absent
+    from it, and so not required. `doubled` says which row counts if a key is there twice: none,
+    the first or the last.
+    """
+    return JoinedFields(
+        table,
+        key,
+        None if features is None else tuple(features),
+        key if table_key is None else table_key,
+        missing,
+        doubled,
+        dict(defaults or {}),
+        format,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class JoinedFields:
+    """A table whose columns become fields. It is read anew each time, unless it is `settled`."""
+
+    table: object
+    key: str
+    chosen: tuple[Feature | str, ...] | None
+    column: str
+    missing: Missing
+    doubled: Doubled
+    defaults: dict[str, object]
+    format: Format | None
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be meant."""
+        for what, given, known in (
+            ("missing", self.missing, get_args(Missing)),
+            ("doubled", self.doubled, get_args(Doubled)),
+        ):
+            if given not in known:
+                raise FieldsError(
+                    f"invalid {what} {given!r}: expected {', '.join(known)}",
+                    code="invalid-argument",
+                )
+        if bool(self.defaults) != (self.missing == "default"):
+            raise FieldsError(
+                "default values require the default mode for missing keys, and vice versa",
+                code="invalid-argument",
+                hint=Hint.of(
+                    "pass both ",
+                    Option("defaults"),
+                    " and ",
+                    Option("missing", "default"),
+                    ", or leave out both",
+                ),
+            )
+        if self.chosen is not None:
+            declared = [Feature(f, "bytes") if isinstance(f, str) else f for f in self.chosen]
+            checked_features(self.shown, declared)
+
+    @property
+    def shown(self) -> str:
+        """The table as messages call it."""
+        held = isinstance(self.table, HeldTable)
+        return self.table.shown if held else shown_as(self.table)  # type: ignore[attr-defined] # it is held
+
+    @property
+    def _path(self) -> str | None:
+        """The path or URI of the table, None for a table in memory."""
+        if isinstance(self.table, HeldTable):
+            return self.table.path
+        return str(self.table) if isinstance(self.table, str | Path | StoredFile) else None
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """The key."""
+        return (self.key,)
+
+    @property
+    def features(self) -> tuple[Feature, ...]:
+        """The columns that become fields. The table is read only if they are not declared."""
+        if self.declared is not None:
+            return self.declared
+        with add_path(self._path):
+            return self._settled()[1]
+
+    @property
+    def declared(self) -> tuple[Feature, ...] | None:
+        """The columns that become fields, None if the table has to be read to know them."""
+        features = [feature for feature in self.chosen or () if isinstance(feature, Feature)]
+        if not features or len(features) < len(self.chosen or ()):
+            return None
+        return tuple(self._as_made(features))
+
+    def settled(self) -> JoinedFields:
+        """The same, with the table read."""
+        with add_path(self._path):
+            held, features = self._settled()
+        return replace(self, table=held, chosen=features, format=None)
+
+    def identity(self) -> Json:
+        """All that its results depend on besides the records."""
+        with add_path(self._path):
+            held, features = self._settled()
+        hashed = () if held.sha256 else (*features, *held.inferred([self.column]).values())
+        defaults = {f.name: _digest(self._default(f)) for f in features if self.defaults}
+        return {
+            "maker": "table",
+            "sha256": held.digest(hashed),
+            "features": told_features(features),
+            "key": self.key,
+            "column": self.column,
+            "missing": self.missing,
+            "doubled": self.doubled,
+            "defaults": defaults,
+        }
+
+    def validate(self, schema: Schema) -> None:
+        """Raise SchemaMismatchError or FieldsError if no record of this schema has such a key."""
+        self._key(schema)
+
+    def _key(self, schema: Schema) -> Feature:
+        (key,) = found_features(self.shown, self.reads, schema)
+        validate_key(self.shown, key)
+        return key
+
+    def bind(self, schema: Schema) -> Bound:
+        """The table for records of this schema."""
+        with add_path(self._path):
+            held, features = self._settled()
+        key = self._key(schema)
+        with add_path(held.path):
+            keys = keys_of(held, self.column, key, self.doubled)
+            columns = {feature: column_of(held, feature) for feature in features}
+        if self.missing == "default":
+            for feature, column in columns.items():
+                columns[feature] = pa.concat_arrays([column, self._default(feature)])
+        return BoundJoin(self.shown, key, keys, columns, self.missing)
+
+    def _settled(self) -> tuple[HeldTable, tuple[Feature, ...]]:
+        held = self.table if isinstance(self.table, HeldTable) else self._read()
+        held.known(self.column)
+        chosen: Sequence[Feature | str] = self.chosen or ()
+        if self.chosen is None:
+            chosen = [name for name in held.names if name != self.column]
+            if not chosen:
+                raise FieldsError(
+                    f"{self.shown}: no column besides the key {self.column!r}",
+                    code="no-features",
+                )
+        for feature in chosen:
+            held.known(_name(feature))
+        for name in self.defaults:
+            if name not in set(map(_name, chosen)):
+                raise FieldsError(
+                    f"{self.shown}: default for unknown feature {name!r}",
+                    code="unknown-feature",
+                    feature=name,
+                )
+        names = [feature for feature in chosen if isinstance(feature, str)]
+        found = held.inferred(names) if names else {}
+        if len(found) < len(names):
+            none = "no valid rows" if held.rows else "no rows"
+            raise FieldsError(
+                f"{self.shown}: cannot infer the kinds of the columns ({none})",
+                code="unknown-kind",
+                hint=Hint.of("declare the columns as features, e.g. `Feature('area', 'int64')`"),
+            )
+        features = [found[f] if isinstance(f, str) else f for f in chosen]
+        return held, checked_features(self.shown, self._as_made(features))
+
+    def _as_made(self, features: Sequence[Feature]) -> list[Feature]:
+        """Return the features with what `missing` makes of them."""
+        if self.missing != "absent":
+            return list(features)
+        return [replace(feature, required=False) for feature in features]
+
+    def _read(self) -> HeldTable:
+        wanted = None if self.chosen is None else {self.column, *map(_name, self.chosen)}
+        declared = [feature for feature in self.chosen or () if isinstance(feature, Feature)]
+        return read_table(self.table, self.format, wanted, declared)
+
+    def _default(self, feature: Feature) -> pa.Array:
+        """The default of a field, as a column of one row."""
+        value = self.defaults.get(feature.name)
+        if value is None:
+            raise FieldsError(
+                f"{self.shown}: missing default for feature {feature.name!r}",
+                code="missing-feature",
+                hint=Hint.of("add a default, or pass ", Option("missing", "absent")),
+                feature=feature.name,
+            )
+        fitted = fit_values(feature, [value])
+        for why in fitted.bad.values():
+            raise FieldsError(
+                f"{self.shown}: invalid default for feature {feature.name!r}: {why}",
+                code="value-mismatch",
+                feature=feature.name,
+            )
+        return fitted.array
+
+
+def _name(feature: Feature | str) -> str:
+    return feature if isinstance(feature, str) else feature.name
+
+
+def _digest(array: pa.Array) -> str:
+    """A value in short: not all of them have a place in JSON."""
+    return hashlib.sha256(repr(array.to_pylist()).encode()).hexdigest()

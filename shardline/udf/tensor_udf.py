@@ -1,0 +1,561 @@
+"""Columns as tensors, in the forms that `readers.tf_parse` lists.
+
+They are put together inside of the graph, from dense parts: where rows are cut, and the values.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from contextlib import closing
+from dataclasses import dataclass
+from functools import cached_property, partial
+from threading import Lock
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+
+from shardline.errors import ColumnError, FieldsError, PackageMissingError, SchemaMismatchError
+from shardline.hints import Hint
+from shardline.schema import shapes
+from shardline.schema.arrow_types import is_list, misfit
+from shardline.schema.conversion import Fitted, cut, fit
+from shardline.schema.logical_types import Array
+from shardline.sources.memory_source import column_of, type_of
+from shardline.text import counted
+from shardline.udf.declaration import Bound, FunctionFields
+from shardline.udf.function_call import Batchwise, copied
+from shardline.udf.udf_result import RAISED, BatchMisfit, in_words, made_of, of_piece, put_together
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from shardline.schema.schema import Feature
+    from shardline.schema.shapes import Shape
+
+    Parts: TypeAlias = list[NDArray[Any]]
+    from collections.abc import Callable, Iterable, Iterator
+
+    from numpy.typing import NDArray
+
+    from shardline.schema.schema import Schema
+    from shardline.udf.udf_result import Made
+
+
+Tensor: TypeAlias = Any
+"""A tf.Tensor or a tf.RaggedTensor: TensorFlow ships no types."""
+
+if TYPE_CHECKING:
+    TensorFunction: TypeAlias = Callable[[dict[str, Tensor]], Mapping[str, Tensor]]
+
+_DTYPES = {"int64": "int64", "float": "float32", "bytes": "string"}
+
+
+def tensorflow(shown: str) -> Any:  # noqa: ANN401 - a module without types
+    """TensorFlow, which takes seconds to load."""
+    try:
+        import tensorflow as tf  # noqa: PLC0415
+    except ImportError:
+        raise PackageMissingError(
+            f"{shown} requires TensorFlow, which is not installed",
+            hint=Hint.of("run `pip install tensorflow`"),
+        ) from None
+    return tf
+
+
+@dataclass(frozen=True)
+class Form:
+    """How the tensor of a feature is put together."""
+
+    feature: Feature
+
+    @cached_property
+    def _array(self) -> Array | None:
+        return self.feature.meaning if isinstance(self.feature.meaning, Array) else None
+
+    @cached_property
+    def _dense(self) -> bool:
+        """Whether each record has as many values, so that nothing is cut."""
+        feature = self.feature
+        return feature.required and not feature.sequence and shapes.is_fixed(feature.shape)
+
+    @cached_property
+    def _inner(self) -> Shape:
+        """The shape of what lies in the innermost rows that are cut."""
+        shape = self.feature.shape
+        steps = self.feature.sequence and shapes.is_fixed(shape)
+        return shape if self._dense or steps else shape[1:]
+
+    @cached_property
+    def cuts(self) -> Shape:
+        """How rows are cut, from the outermost: into so many each, or, for None, into any."""
+        feature = self.feature
+        both = feature.sequence and not shapes.is_fixed(feature.shape)
+        cuts: Shape = () if self._dense else (None, None) if both else (None,)
+        if self._array is None or shapes.is_fixed(self._array.shape):
+            return cuts
+        return *cuts, *self._inner, None
+
+    @cached_property
+    def values(self) -> Shape:
+        """The shape of one of the values that are cut."""
+        if self._array is None:
+            return self._inner
+        if shapes.is_fixed(self._array.shape):
+            return *self._inner, *self._array.shape
+        return self._array.shape[1:]
+
+    def specs(self, tf: Any) -> list[Any]:  # noqa: ANN401 - TensorFlow's own
+        """What the parts are: where rows are cut, from the outermost, then the values."""
+        dtype = _DTYPES[self.feature.kind] if self._array is None else self._array.dtype
+        cuts = [tf.TensorSpec((None,), tf.int64) for size in self.cuts if size is None]
+        return [*cuts, tf.TensorSpec((None, *self.values), dtype)]
+
+    def put_together(self, tf: Any, parts: Sequence[Tensor]) -> Tensor:  # noqa: ANN401 - as above
+        """The tensor that the parts make."""
+        *splits, tensor = parts
+        for size in reversed(self.cuts):
+            if size is None:
+                tensor = tf.RaggedTensor.from_row_splits(tensor, splits.pop(), validate=False)
+            else:
+                tensor = tf.RaggedTensor.from_uniform_row_length(tensor, size, validate=False)
+        return tensor
+
+    def parts(self, column: pa.Array) -> Parts:
+        """The parts of a column; ColumnError where it does not hold what the feature does."""
+        there = np.asarray(column.is_valid())
+        rows = _Rows(column, there)
+        splits: Parts = []
+        if not self._dense:
+            lengths = np.zeros(len(column), np.int64)
+            lengths[there] = rows.descend() if is_list(column.type) else 1
+            splits.append(_splits(lengths))
+            if self.feature.sequence and not shapes.is_fixed(self.feature.shape):
+                splits.append(_splits(rows.descend()))
+        values = rows.leaves()
+        if self._array is not None:
+            return splits + self._decoded(self._array, column, values)
+        if self.feature.kind == "bytes":
+            flat = values.cast(pa.binary()).to_numpy(zero_copy_only=False)
+        else:
+            flat = np.asarray(values)
+        return [*splits, flat.reshape(-1, *self.values)]
+
+    def _decoded(self, array: Array, column: pa.Array, values: pa.Array) -> Parts:
+        """The numbers of raw arrays, which lie behind each other already."""
+        sizes, data = _bytes_of(values)
+        fixed = shapes.is_fixed(array.shape)
+        unit = array.unit_bytes
+        wrong = sizes != unit if fixed else sizes % unit != 0
+        if wrong.any():
+            raise self._misfit(array, column, int(sizes[wrong.argmax()]))
+        # As one array of any number of rows; other bytes than 0 and 1 are true as well.
+        dtype = "uint8" if array.dtype == "bool" else array.dtype
+        rows = Array(dtype, (None, *(array.shape if fixed else array.shape[1:])))
+        numbers = rows.decode(data)
+        if array.dtype == "bool":
+            numbers = numbers != 0
+        cuts = [] if fixed else [_splits(sizes // unit)]
+        return [*cuts, numbers.reshape(-1, *self.values)]
+
+    def _misfit(self, array: Array, column: pa.Array, size: int) -> ColumnError:
+        for at in range(len(column)):
+            row = column.slice(at, 1)
+            sizes, _ = _bytes_of(_Rows(row, np.asarray(row.is_valid())).leaves())
+            if not all(map(array.holds, sizes.tolist())):
+                break
+        detail = f"holds {counted(int(size), 'byte')}, and {array} takes {array.size_shown}"
+        return ColumnError(at, self.feature.name, detail, code="length-mismatch")
+
+
+class _Rows:
+    """The lists of a column, level by level, without those in rows that are missing.
+
+    What is in them is taken out at the last level: Arrow picks garbage from slices of lists of a
+    fixed size in each other.
+    """
+
+    def __init__(self, column: pa.Array, there: NDArray[np.bool_]) -> None:
+        self._values = column
+        self._kept = None if there.all() else there
+
+    def descend(self) -> NDArray[np.int64]:
+        """Go to what is inside of these lists; gives how much each of them holds."""
+        cuts, self._values = cut(self._values)
+        lengths: NDArray[np.int64] = np.diff(cuts)
+        if self._kept is None:
+            return lengths
+        kept = self._kept
+        self._kept = np.repeat(kept, lengths)
+        return lengths[kept]
+
+    def leaves(self) -> pa.Array:
+        """The values in the innermost lists."""
+        while is_list(self._values.type):
+            self.descend()
+        return self._values if self._kept is None else self._values.filter(pa.array(self._kept))
+
+
+def _bytes_of(values: pa.Array) -> tuple[NDArray[np.int64], memoryview]:
+    """How many bytes each value has, and all of them behind each other."""
+    _, offsets, data = values.buffers()
+    if not len(values) or offsets is None or data is None:
+        return np.zeros(len(values), np.int64), memoryview(b"")
+    cuts = np.frombuffer(offsets, np.int32)[values.offset : values.offset + len(values) + 1]
+    return np.diff(cuts).astype(np.int64), memoryview(data)[cuts[0] : cuts[-1]]
+
+
+def _splits(lengths: NDArray[np.int64]) -> NDArray[np.int64]:
+    return np.concatenate((np.zeros(1, np.int64), np.cumsum(lengths)))
+
+
+_PREFETCHED = 1
+
+
+def tensor_stream(
+    work: TensorWork, batches: Iterator[pa.RecordBatch], *, every: bool, workers: int | None
+) -> Iterator[Made]:
+    """The new fields of all batches, in order; an error comes in its place."""
+    with closing(_Feed(work, batches)) as feed:
+        results = iter(_pipeline(work, feed, workers))
+        try:
+            while True:
+                result = None
+                try:
+                    result = next(results)
+                except StopIteration:
+                    break
+                except work.tf.errors.OpError:
+                    if not feed.begun:
+                        raise
+                yield from feed.empty()
+                batch = feed.begun.popleft()
+                if result is None:
+                    yield work(batch, every=every)
+                    continue
+                rows = batch.num_rows
+                columns = work.checked(result, 0, rows)
+                yield made_of(work.shown, work.features, columns, {}, tried=rows)
+        finally:
+            # The traceback of an error would hold it until the program ends. TensorFlow cannot put
+            # a pipeline away then, and complains.
+            del results
+        yield from feed.empty()
+        if feed.error is not None:
+            raise feed.error
+
+
+def _pipeline(work: TensorWork, feed: _Feed, workers: int | None) -> Any:  # noqa: ANN401 - a Dataset
+    tf = work.tf
+    options = tf.data.Options()
+    options.deterministic = True
+    if workers is not None:
+        options.threading.private_threadpool_size = workers
+    return (
+        tf.data.Dataset.from_generator(feed.parts, output_signature=work.specs)
+        .map(work.traced, tf.data.AUTOTUNE, deterministic=True)
+        .prefetch(_PREFETCHED)
+        .with_options(options)
+    )
+
+
+class _Feed:
+    """The batches on their way into the pipeline, and those whose results were not taken yet.
+
+    Those without rows are not worth a call, and wait in `begun` until it is their turn.
+    """
+
+    def __init__(self, work: TensorWork, batches: Iterator[pa.RecordBatch]) -> None:
+        self.error: Exception | None = None
+        self._work = work
+        self._batches = batches
+        self.begun: deque[pa.RecordBatch] = deque()
+        self._lock = Lock()
+        self._closed = False
+
+    def parts(self) -> Iterator[tuple[NDArray[Any], ...]]:
+        """What goes into the pipeline, asked for by a thread of TensorFlow's."""
+        while (parts := self._next()) is not None:
+            yield tuple(parts)
+
+    def _next(self) -> Parts | None:
+        with self._lock:
+            while not self._closed:
+                try:
+                    batch = next(self._batches, None)
+                    if batch is None:
+                        return None
+                    parts = self._work.prepare(batch)
+                except Exception as error:  # noqa: BLE001 - raised again in its place
+                    self.error = error
+                    return None
+                self.begun.append(batch)
+                if batch.num_rows:
+                    return parts
+            return None
+
+    def empty(self) -> Iterator[Made]:
+        """The results of batches without rows whose turn it is."""
+        while self.begun and not self.begun[0].num_rows:
+            yield self._work(self.begun.popleft(), every=False)
+
+    def close(self) -> None:
+        """Let no more in, and wait until nobody reads the batches any more."""
+        with self._lock:
+            self._closed = True
+
+
+_BATCH = 4096
+SEVERAL = "holds a list of {} values, and one value belongs there"
+
+
+def tensor_fields(
+    *features: Feature,
+    reads: Sequence[str],
+    code: str | None = None,
+    batch: int = _BATCH,
+    deterministic: bool = True,
+    check_source: bool = True,
+) -> Callable[[TensorFunction], TensorFields]:
+    """Declare that a TensorFlow function of a batch of records makes these fields.
+
+    It is given a dict of tensors, whose first dimension is the record, in the forms that
+    `Snapshot.to_tf` gives, and returns a dict of dense or ragged tensors with as many records. An
+    empty row of a field that is not required is a field that is missing.
+
+    It is traced once, with a batch dimension that is not known, and runs in a tf.data pipeline: so
+    it must be made of TensorFlow's operations. What it makes of a record must not depend on which
+    others are in the batch: where it fails, it is called on parts of the batch until the records
+    are found that make it fail.
+
+    `reads` names the features that it needs, `batch` how many records it is given at most: as many
+    as there is memory for what it computes. `code` is the version of all that its results depend
+    on, models included: change it when they would change. Without it nothing is used again that
+    the function made before.
+
+    A function that may make something else of the same records another time says so with
+    `deterministic=False`: then an audit does not call it again to compare.
+
+    A function whose source has changed while its `code` has not is refused, since one version would
+    mix results of both. If the results are the same, set `check_source=False` for the next run.
+    """
+    return partial(
+        TensorFields,
+        features=features,
+        reads=reads,  # type: ignore[arg-type] # checked there
+        code=code,
+        deterministic=deterministic,
+        check_source=check_source,
+        batch=batch,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class TensorFields(FunctionFields):
+    """A TensorFlow function of batched tensors."""
+
+    batch: int = _BATCH
+
+    maker: ClassVar[str] = "tensor function"
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be meant."""
+        FunctionFields.__post_init__(self)
+        if type(self.batch) is not int or self.batch < 1:
+            raise FieldsError(
+                f"{self.shown}: invalid batch: expected an integer of at least 1",
+                code="invalid-argument",
+            )
+
+    def bind(self, schema: Schema) -> Bound:
+        """The function for records of this schema; it is traced here."""
+        reads = self._found(schema)
+        work = TensorWork(self.shown, self.function, self.features, reads)
+        return BoundTensors(work, reads, self.batch)
+
+
+class TensorWork(Batchwise):
+    """The function, traced, and called with the parts that tensors are put together of."""
+
+    def __init__(
+        self,
+        shown: str,
+        function: TensorFunction,
+        features: tuple[Feature, ...],
+        reads: list[Feature],
+    ) -> None:
+        self.shown = shown
+        self.features = features
+        self.tf = tensorflow(shown)
+        self._forms = [Form(feature) for feature in reads]
+        self._specs = [form.specs(self.tf) for form in self._forms]
+        self._function = function
+        self.traced = self._trace()
+
+    @property
+    def specs(self) -> tuple[Any, ...]:
+        """What the parts of a batch are, all features' behind each other."""
+        return tuple(spec for specs in self._specs for spec in specs)
+
+    def prepare(self, batch: pa.RecordBatch) -> Parts:
+        """The parts of a batch; ColumnError where it does not hold what was declared."""
+        pairs = zip(self._forms, batch.columns, strict=True)
+        return [part for form, column in pairs for part in form.parts(column)]
+
+    def call(self, prepared: Parts) -> dict[str, Tensor]:
+        """What the function makes of them, outside of a pipeline."""
+        given = zip(prepared, self.specs, strict=True)
+        made: dict[str, Tensor] = self.traced(
+            *(self.tf.convert_to_tensor(part, spec.dtype) for part, spec in given)
+        )
+        return made
+
+    def fitted(self, result: dict[str, Tensor], rows: int) -> list[Fitted]:
+        """The columns that it made."""
+        made = []
+        for feature in self.features:
+            tensor = result[feature.name]
+            self.refuse_rows(feature.name, tensor.shape[0] if tensor.shape.rank else None, rows)
+            ragged = isinstance(tensor, self.tf.RaggedTensor)
+            column = column_of(tensor)
+            fits = _missing_or_not(feature, column) if ragged else fit(feature, column)
+            made.append(fits)
+        return made
+
+    def _trace(self) -> Any:  # noqa: ANN401 - TensorFlow's own
+        # The function is one of its own, inside: so it may have conditions on tensors, as usual.
+        inner = self.tf.function(self._function)
+
+        def call(*parts: Tensor) -> dict[str, Tensor]:
+            return self._checked(inner(self._put_together(parts)))
+
+        traced = self.tf.function(call, input_signature=self.specs, autograph=False)
+        try:
+            return traced.get_concrete_function()
+        except FieldsError:
+            raise
+        except RAISED as error:
+            why = in_words(error).rstrip(".")
+            raise FieldsError(
+                f"{self.shown}: TensorFlow cannot trace it: {why}",
+                code="udf-trace-failed",
+                hint=Hint.of("use TensorFlow operations only, or declare it with `batch_fields`"),
+            ) from error
+
+    def _put_together(self, parts: Sequence[Tensor]) -> dict[str, Tensor]:
+        left = list(parts)
+        tensors = {}
+        for form, specs in zip(self._forms, self._specs, strict=True):
+            tensors[form.feature.name] = form.put_together(self.tf, left[: len(specs)])
+            del left[: len(specs)]
+        return tensors
+
+    def _checked(self, result: object) -> dict[str, Tensor]:
+        """The tensors that it gives, if they can be what is declared."""
+        tf = self.tf
+        if not isinstance(result, Mapping):
+            raise FieldsError(
+                f"{self.shown}: invalid result of type {type(result).__name__}",
+                code="invalid-udf-result",
+                hint=Hint.of("return a dict of tensors"),
+            )
+        self.refuse_names(result)
+        made = {}
+        for feature in self.features:
+            tensor = result[feature.name]
+            if not isinstance(tensor, tf.Tensor | tf.RaggedTensor):
+                raise FieldsError(
+                    f"{self.shown}: invalid column {feature.name!r} of type "
+                    f"{type(tensor).__name__}",
+                    code="invalid-udf-result",
+                    hint=Hint.of("return a dense or a ragged tensor"),
+                    feature=feature.name,
+                )
+            why = self._misfit(feature, tensor)
+            if why is not None:
+                raise FieldsError(
+                    f"{self.shown}, feature {feature.name!r}: {why}",
+                    code="value-mismatch",
+                    feature=feature.name,
+                )
+            made[feature.name] = tensor
+        return made
+
+    def _misfit(self, feature: Feature, tensor: Tensor) -> str | None:
+        """Why no tensor of this kind can be the field; None if it may be."""
+        if tensor.shape.rank is None:
+            return None
+        if tensor.shape.rank == 0:
+            return "holds one value, and one for each record is wanted"
+        try:
+            kind = type_of(feature.name, tensor).value_type
+        except SchemaMismatchError:
+            return f"is of {tensor.dtype.name}, which no kind of feature can hold"
+        optional = not feature.required and not feature.shape and is_list(kind)
+        return misfit(feature, kind.value_type if optional else kind)
+
+
+def _missing_or_not(feature: Feature, column: pa.Array) -> Fitted:
+    """A ragged column, in which an empty row is missing if it may be."""
+    if feature.required:
+        return fit(feature, column)
+    cuts, values = cut(column)
+    lengths = np.diff(cuts)
+    if feature.shape:
+        empty = pa.array(lengths == 0)
+        return fit(feature, pa.ListArray.from_arrays(column.offsets, column.values, mask=empty))
+    several = {at: SEVERAL.format(lengths[at]) for at in np.flatnonzero(lengths > 1).tolist()}
+    alone = fit(feature, values.take(pa.array(cuts[:-1], mask=lengths != 1)))
+    return Fitted(alone.array, alone.bad | several)
+
+
+class BoundTensors(Bound):
+    """A TensorFlow function for records of one schema."""
+
+    def __init__(self, work: TensorWork, reads: list[Feature], batch: int) -> None:
+        super().__init__(reads, work.features)
+        self._work = work
+        self._batch = batch
+
+    def compute(self, batch: pa.RecordBatch, *, every: bool) -> Made:
+        """The new fields of some records."""
+        cut = _cut(self._given(batch), self._batch)
+        parts = []
+        for at, piece in enumerate(cut):
+            with of_piece(at * self._batch):
+                parts.append(self._work(piece, every=every))
+        return put_together(self.features, parts, batch.num_rows)
+
+    def stream(
+        self, batches: Iterable[pa.RecordBatch], *, every: bool, workers: int | None = None
+    ) -> Iterator[Made]:
+        """The new fields of all batches, in order, by one tf.data pipeline."""
+        begun: deque[tuple[int, int]] = deque()
+
+        def pieces() -> Iterator[pa.RecordBatch]:
+            for batch in batches:
+                cut = _cut(self._given(batch), self._batch)
+                begun.append((len(cut), batch.num_rows))
+                yield from cut
+
+        parts: list[Made] = []
+        try:
+            for made in tensor_stream(self._work, pieces(), every=every, workers=workers):
+                parts.append(made)
+                count, rows = begun[0]
+                if len(parts) == count:
+                    begun.popleft()
+                    yield put_together(self.features, parts, rows)
+                    parts = []
+        except BatchMisfit as error:
+            raise error.moved(len(parts) * self._batch) from error.__cause__
+
+
+def _cut(batch: pa.RecordBatch, rows: int) -> list[pa.RecordBatch]:
+    """A batch in pieces of so many rows at most."""
+    if batch.num_rows <= rows:
+        return [batch]
+    return [copied(batch.slice(first, rows)) for first in range(0, batch.num_rows, rows)]

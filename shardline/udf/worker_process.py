@@ -1,0 +1,405 @@
+"""Messages between this process and those in which functions run: batches, and their results."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import traceback
+from contextlib import contextmanager, suppress
+from queue import SimpleQueue
+from threading import Condition, Thread
+from typing import TYPE_CHECKING
+
+import cloudpickle
+import pyarrow as pa
+
+from shardline.errors import FieldsError
+from shardline.execution.pipe_messages import receive, send
+from shardline.hints import Hint, Option
+from shardline.schema.arrow_validation import find_fault
+from shardline.schema.conversion import Fitted
+from shardline.text import counted
+from shardline.udf.udf_result import Made, in_words
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from io import BufferedReader
+
+    from shardline.execution.pipe_messages import Message, Part
+    from shardline.schema.schema import Feature
+    from shardline.udf.function_call import Work
+
+
+def request(batch: pa.RecordBatch, *, every: bool) -> tuple[Part, ...]:
+    """The message that asks for the new fields of a batch."""
+    return bytes([every]), _packed(batch)
+
+
+def asked(message: Message) -> tuple[pa.RecordBatch, bool]:
+    """What such a message asks for."""
+    return _unpacked(message[1]), bool(message[0][0])
+
+
+def reply(made: Made) -> tuple[Part, ...]:
+    """The message that tells what became of a batch."""
+    arrays = [fitted.array for _, fitted in made.columns]
+    columns = pa.RecordBatch.from_arrays(arrays, [str(place) for place in range(len(arrays))])
+    bad = [fitted.bad for _, fitted in made.columns]
+    error = b"" if made.error is None else _pickled(made.error)
+    return b"made", pickle.dumps((bad, made.reasons)), _packed(columns), error
+
+
+def reply_of_error(error: Exception) -> tuple[Part, ...]:
+    """The message that tells what was raised instead."""
+    return b"error", _pickled(error)
+
+
+def answered(features: tuple[Feature, ...], message: Message) -> Made:
+    """What such a message tells; raises what was raised there."""
+    if bytes(message[0]) == b"error":
+        error: Exception = pickle.loads(message[1])  # noqa: S301 - from a process of ours
+        raise error
+    bad, reasons = pickle.loads(message[1])  # noqa: S301 - from a process of ours
+    arrays = _unpacked(message[2]).columns
+    fault = find_fault(arrays)  # user code may have damaged the memory of its process
+    if fault is not None:
+        name = features[fault.position].name
+        raise FieldsError(
+            f"corrupt column {name!r} from another process: {fault.detail}",
+            code="corrupt-columns",
+            feature=name,
+        )
+    columns = [
+        (feature, Fitted(array, wrong))
+        for feature, array, wrong in zip(features, arrays, bad, strict=True)
+    ]
+    first = pickle.loads(message[3]) if message[3] else None  # noqa: S301 - from a process of ours
+    return Made(columns, reasons, first)
+
+
+def _packed(batch: pa.RecordBatch) -> pa.Buffer:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batch.schema) as writer:
+        writer.write_batch(batch)
+    return sink.getvalue()
+
+
+def _unpacked(part: memoryview) -> pa.RecordBatch:
+    with pa.ipc.open_stream(pa.py_buffer(part)) as reader:
+        return reader.read_next_batch()
+
+
+def _pickled(error: BaseException) -> bytes:
+    """An error, with its traceback in words: that is all that can be sent of it."""
+    told = "".join(traceback.format_exception(error)).rstrip()
+    error.add_note(f"In the process that raised it:\n{told}")
+    try:
+        data: bytes = cloudpickle.dumps(error)
+        pickle.loads(data)  # noqa: S301 - just made, to see whether it can be
+    except Exception:  # noqa: BLE001 - whatever its class does
+        plain = FieldsError(in_words(error))
+        plain.add_note(error.__notes__[-1])
+        data = cloudpickle.dumps(plain)
+    return data
+
+
+def main(requests: int, replies: int) -> None:
+    """Work for whoever holds the other ends of these two pipes."""
+    for number in (requests, replies):
+        os.set_inheritable(number, False)  # noqa: FBT003 - the system's own
+    # Not closed in the end: whoever did would wait for the thread that reads it.
+    inbox = _Inbox(os.fdopen(requests, "rb", closefd=False))
+    with os.fdopen(replies, "wb") as outgoing:
+        message = inbox.take()
+        if message is None:
+            return
+        try:
+            work: Work = pickle.loads(message[0])  # noqa: S301 - from the process that started us
+        except Exception as error:  # noqa: BLE001 - whatever loading it does
+            send(outgoing, b"failed", in_words(error).encode())
+            return
+        send(outgoing, b"ready")
+        while (message := inbox.take()) is not None:
+            send(outgoing, *_done(work, message))
+
+
+def _done(work: Work, message: Message) -> tuple[Part, ...]:
+    batch, every = asked(message)
+    try:
+        return reply(work(batch, every=every))
+    except Exception as error:  # noqa: BLE001 - told to whoever asked
+        return reply_of_error(error)
+
+
+class _Inbox:
+    """Messages as they come. A thread waits for them, so that the end is noticed during work."""
+
+    def __init__(self, pipe: BufferedReader) -> None:
+        self._pipe = pipe
+        self._messages: SimpleQueue[Message | None] = SimpleQueue()
+        self._idle = True
+        Thread(target=self._listen, daemon=True).start()
+
+    def take(self) -> Message | None:
+        """The next message, None if there will be none."""
+        self._idle = True
+        message = self._messages.get()
+        self._idle = False
+        return message
+
+    def _listen(self) -> None:
+        while True:
+            try:
+                self._messages.put(receive(self._pipe))
+            except (EOFError, OSError):
+                self._messages.put(None)
+                if not self._idle:
+                    os._exit(1)  # nobody waits for what is being worked out
+                return
+
+
+_PROGRAM = """\
+import json, signal, sys
+signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the one who started us
+pipes = map(int, sys.argv[2:])
+sys.path[:], sys.argv[:] = json.loads(sys.argv[1])
+from shardline.udf.worker_process import main
+main(*pipes)
+"""
+_GRACE_SECONDS = 2.0
+
+
+class CannotShip(Exception):  # noqa: N818 - it is raised and caught within this package
+    """Why a function cannot be sent to another process."""
+
+    def refusal(self, shown: str) -> FieldsError:
+        """The error for whoever insists."""
+        return FieldsError(
+            f"{shown}: cannot run in other processes: {self}",
+            code="udf-not-portable",
+            hint=Hint.of(
+                "create what it needs inside the function, or leave out ",
+                Option("processes", value=True),
+            ),
+        )
+
+
+def shipped(work: object) -> bytes:
+    """Work as it is sent to processes; CannotShip if it cannot be."""
+    try:
+        data: bytes = cloudpickle.dumps(work)
+    except Exception as error:
+        why = f"it, or what it refers to, cannot be pickled ({in_words(error)})"
+        raise CannotShip(why) from error
+    return data
+
+
+class Processes:
+    """Processes that all do the same work, each for one thread of this process at a time."""
+
+    def __init__(self, shown: str, features: tuple[Feature, ...], work: bytes) -> None:
+        self._shown = shown
+        self._features = features
+        self._work = work
+        self._limit = os.cpu_count() or 1
+        self._changed = Condition()
+        self._callers = 0
+        self._known = 0
+        self._starting = 0
+        self._alive: set[_Process] = set()
+        self._idle: list[_Process] = []
+        self._failed: str | None = None
+        self._closed = False
+
+    @contextmanager
+    def caller(self) -> Iterator[None]:
+        """Be counted among those for whom there should be a process each."""
+        with self._changed:
+            self._callers += 1
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._callers -= 1
+
+    def run(self, batch: pa.RecordBatch, *, every: bool, wait: bool) -> Made | None:
+        """What a process makes of a batch.
+
+        None if none is free, some are about to start, and these are not to be waited for. Raises
+        CannotShip if the work cannot be done there at all.
+        """
+        process = self._take(wait=wait)
+        if process is None:
+            return None
+        try:
+            message = process.ask(*request(batch, every=every))
+        except (EOFError, OSError):
+            how = process.end()
+            self._forget(process)
+            if self._closed:
+                raise self._stopped() from None
+            rows = counted(batch.num_rows, "row")
+            raise FieldsError(
+                f"{self._shown}: process ended with {how} on {rows}",
+                code="udf-process-died",
+                hint=Hint.of(
+                    "to see why, run it in this process: pass ", Option("processes", value=False)
+                ),
+            ) from None
+        except BaseException:
+            # Its answer would be taken for that to the next question.
+            process.kill()
+            process.end()
+            self._forget(process)
+            raise
+        self._give_back(process)
+        return answered(self._features, message)
+
+    def close(self) -> None:
+        """End all processes, whatever they are at."""
+        with self._changed:
+            self._closed = True
+            idle, busy = list(self._idle), self._alive.difference(self._idle)
+            self._idle.clear()
+            self._changed.notify_all()
+        for process in busy:
+            process.kill()  # whoever waits for its answer is told, and clears it away
+        for process in idle:
+            process.hang_up()
+        for process in idle:
+            process.end()
+            self._forget(process)
+        with self._changed:
+            self._changed.wait_for(lambda: not self._known)
+
+    def _take(self, *, wait: bool) -> _Process | None:
+        with self._changed:
+            while True:
+                if self._failed is not None:
+                    raise CannotShip(self._failed)
+                if self._closed:
+                    raise self._stopped()
+                if self._idle:
+                    return self._idle.pop()
+                if self._known < min(self._callers, self._limit):
+                    self._known += 1
+                    self._starting += 1
+                    Thread(target=self._start, daemon=True).start()
+                if self._starting and not wait:
+                    return None
+                self._changed.wait()
+
+    def _give_back(self, process: _Process) -> None:
+        with self._changed:
+            if not self._closed:
+                self._idle.append(process)
+                self._changed.notify()
+                return
+        process.end()
+        self._forget(process)
+
+    def _start(self) -> None:
+        process, why = None, None
+        try:
+            process = _Process()
+            with self._changed:
+                self._alive.add(process)
+                if self._closed:
+                    process.kill()
+            answer = process.ask(self._work)
+            if bytes(answer[0]) != b"ready":
+                why = f"it cannot be loaded there ({bytes(answer[1]).decode()})"
+        except (EOFError, OSError) as error:
+            how = in_words(error) if process is None else process.end()
+            why = f"a process for it could not be started ({how})"
+        with self._changed:
+            self._starting -= 1
+            if why is None and process is not None and not self._closed:
+                self._idle.append(process)
+                self._changed.notify_all()
+                return
+            self._failed = self._failed or (None if self._closed else why)
+        if process is not None:
+            process.end()
+        self._forget(process)
+
+    def _forget(self, process: _Process | None) -> None:
+        with self._changed:
+            self._known -= 1
+            if process is not None:
+                self._alive.discard(process)
+            self._changed.notify_all()
+
+    def _stopped(self) -> FieldsError:
+        return FieldsError(f"{self._shown}: stopped", code="cancelled")
+
+
+class _Process:
+    """One process and the pipes to and from it."""
+
+    def __init__(self) -> None:
+        ours, theirs = [], []
+        try:
+            for place in (0, 1):
+                pipe = os.pipe()
+                theirs.append(pipe[place])
+                ours.append(pipe[1 - place])
+            self._process = subprocess.Popen(  # noqa: S603 - this interpreter, and our own program
+                [
+                    sys.executable,
+                    "-c",
+                    _PROGRAM,
+                    json.dumps([sys.path, sys.argv]),
+                    *map(str, theirs),
+                ],
+                stdin=subprocess.DEVNULL,
+                stdout=_printed_to(),
+                pass_fds=theirs,
+            )
+        except BaseException:
+            for number in ours:
+                os.close(number)
+            raise
+        finally:
+            for number in theirs:
+                os.close(number)
+        self._requests, self._replies = os.fdopen(ours[0], "wb"), os.fdopen(ours[1], "rb")
+
+    def ask(self, *parts: Part) -> Message:
+        """Send a message and wait for the answer; EOFError or OSError if the process is gone."""
+        send(self._requests, *parts)
+        return receive(self._replies)
+
+    def kill(self) -> None:
+        """End it from any thread, also while another waits for its answer."""
+        self._process.kill()
+
+    def hang_up(self) -> None:
+        """Let it end by itself."""
+        with suppress(OSError):
+            self._requests.close()
+
+    def end(self) -> str:
+        """Wait until it has ended, and say how."""
+        self.hang_up()
+        try:
+            status = self._process.wait(_GRACE_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            status = self._process.wait()
+        self._replies.close()
+        if status >= 0:
+            return f"exit status {status}"
+        return f"signal {-status} ({signal.strsignal(-status)})"
+
+
+def _printed_to() -> int | None:
+    """Where a process prints: where this one does, if that is a file of the system."""
+    try:
+        return sys.stdout.fileno()
+    except (AttributeError, OSError, ValueError):  # it is none, or only one of Python's
+        return None
