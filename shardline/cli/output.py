@@ -194,3 +194,8 @@ def _print(context: click.Context) -> None:
     names = ", ".join(escaped(str(file)) for file in found[:_SHOWN])
     more = f" and {len(found) - _SHOWN:,} more" if len(found) > _SHOWN else ""
     click.echo(f"skipped {counted(len(found), 'file')}: {names}{more}", err=True)
+
+
+def print_not_done() -> None:
+    """The end of a dry run."""
+    click.echo("Nothing was changed. To do it, leave out --dry-run")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from shardline.arguments import real_path
@@ -69,3 +70,23 @@ def _among_data(output: Path, store: Store) -> bool:
         return False
     root, folder = real_path(inside.parent), real_path(output.parent)
     return folder.is_relative_to(root) and not _DATA.isdisjoint(folder.relative_to(root).parts[1:])
+
+
+_OURS = b"<title>Shardline report</title>"
+
+
+_HEAD = 4096
+
+
+def refuse_other_file(output: Path) -> None:
+    """Refuse to replace what is no page of ours."""
+    refuse_no_file(output)
+    if output.exists():
+        with output.open("rb") as file:
+            if _OURS not in file.read(_HEAD):
+                raise UsageError(
+                    f"{output} exists already and is not a report",
+                    code="file-exists",
+                    hint="choose another name or delete the file",
+                    path=output,
+                )

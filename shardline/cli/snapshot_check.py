@@ -171,11 +171,6 @@ def _print_outcome(checked: Checked) -> None:
         click.echo(f"the newest published snapshot: {newest_good}")
 
 
-def print_not_done() -> None:
-    """The end of a dry run."""
-    click.echo("Nothing was changed. To do it, leave out --dry-run")
-
-
 def print_outcome(
     into: StoredVersion, snapshot: int | None, checked: Checked | None, *, plain: bool
 ) -> None:

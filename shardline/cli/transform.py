@@ -24,7 +24,7 @@ from shardline.cli.options import (
     root_option,
     workers_option,
 )
-from shardline.cli.output import fields_json, place, snapshot_json, tell_json
+from shardline.cli.output import fields_json, place, print_not_done, snapshot_json, tell_json
 from shardline.cli.progress import at_work, file_progress, run_aside, stoppable
 from shardline.cli.references import (
     find_snapshot,
@@ -34,7 +34,7 @@ from shardline.cli.references import (
     refuse_version_as_file,
     version_into,
 )
-from shardline.cli.snapshot_check import check_snapshot, checked_json, print_not_done, print_outcome
+from shardline.cli.snapshot_check import check_snapshot, checked_json, print_outcome
 from shardline.text import counted, escaped, human_bytes, listed, rate
 
 if TYPE_CHECKING:

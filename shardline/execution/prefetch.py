@@ -10,6 +10,8 @@ from dataclasses import replace
 from threading import Lock
 from typing import TYPE_CHECKING, Generic, TypeVar
 
+from shardline.execution.threads import Task, _result
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Sequence
 
@@ -135,3 +137,16 @@ class _Lane(Generic[File, Result]):
         kept = replace(block, data=memoryview(bytes(block.data)))
         self._hand_on()
         return self._work(self._file, kept)
+
+
+def ahead(items: Iterator[Task], depth: int = 3) -> Iterator[Task]:
+    """The same items, taken by a thread of its own while those before them are worked on."""
+    end = object()
+    with ThreadPoolExecutor(1, thread_name_prefix="shardline-ahead") as pool:
+        begun = deque(pool.submit(next, items, end) for _ in range(depth))
+        try:
+            while (item := _result(begun.popleft())) is not end:
+                begun.append(pool.submit(next, items, end))
+                yield item  # type: ignore[misc] # it is not the end
+        finally:
+            pool.shutdown(wait=True, cancel_futures=True)

@@ -52,19 +52,6 @@ def run_tasks(
             pool.shutdown(wait=True, cancel_futures=True)
 
 
-def ahead(items: Iterator[Task], depth: int = 3) -> Iterator[Task]:
-    """The same items, taken by a thread of its own while those before them are worked on."""
-    end = object()
-    with ThreadPoolExecutor(1, thread_name_prefix="shardline-ahead") as pool:
-        begun = deque(pool.submit(next, items, end) for _ in range(depth))
-        try:
-            while (item := _result(begun.popleft())) is not end:
-                begun.append(pool.submit(next, items, end))
-                yield item  # type: ignore[misc] # it is not the end
-        finally:
-            pool.shutdown(wait=True, cancel_futures=True)
-
-
 def _result(future: Future[Result]) -> Result:
     """What a task gave, waited for in short turns.
 

@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from shardline.kernel.types import IntArray
-    from shardline.lineage.trace_step import Cause, SourceRow
+    from shardline.lineage.trace_step import Cause
     from shardline.log.entry import Entry
     from shardline.log.shard_history import Stay
     from shardline.log.snapshot import StoredSnapshot
     from shardline.provenance.catalog import Catalog
-    from shardline.provenance.row_mapping import Made
+    from shardline.provenance.row_mapping import Made, SourceRow
 
 
 Holder: TypeAlias = "tuple[str, str]"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 
 from shardline.provenance.log_index import Untold, is_in_place
-from shardline.provenance.row_mapping import made_into
+from shardline.provenance.row_mapping import SourceRow, made_into
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -17,34 +17,9 @@ if TYPE_CHECKING:
     from shardline.canonical_json import Json
     from shardline.hints import Hint
     from shardline.log.entry import Entry
-    from shardline.log.model import Maker, Source
+    from shardline.log.model import Maker
     from shardline.provenance.catalog import FieldOrigin
     from shardline.provenance.log_index import Histories
-
-
-@dataclass(frozen=True, slots=True)
-class SourceRow:
-    """The row of a source that became a record.
-
-    `row` counts from 0, `where` is that in the words of the source ("line 18"). So many rows
-    before it gave no record; `refused` of them went to quarantine, None if that cannot be told.
-    """
-
-    source: Source
-    row: int
-    where: str
-    without_record: int = 0
-    refused: int | None = 0
-
-    def to_json(self) -> Json:
-        """The row for machines."""
-        return {
-            "source": self.source.to_json(),
-            "row": self.row,
-            "where": self.where,
-            "without_record_before": self.without_record,
-            "refused_before": self.refused,
-        }
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,8 +21,9 @@ from shardline.operations.derive import (
     derive,
     refuse_appended,
     refuse_other_schema,
+    validate_same_root,
 )
-from shardline.operations.shard_writer import shard_compression, validate_same_root
+from shardline.operations.shard_writer import shard_compression
 from shardline.pairing.combine_spec import make_recipe, make_rule, refuse_unknown
 from shardline.pairing.coverage import OPERATION
 from shardline.pairing.pair_grid import Estimate, refuse_over_budget, together

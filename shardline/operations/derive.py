@@ -11,7 +11,13 @@ import secrets
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Generic, Protocol, Self, TypeVar
 
-from shardline.errors import CondemnedShardError, ConflictError, FieldsError, SchemaMismatchError
+from shardline.errors import (
+    CondemnedShardError,
+    ConflictError,
+    FieldsError,
+    InvalidArgumentError,
+    SchemaMismatchError,
+)
 from shardline.execution.executor import ShardTask
 from shardline.hints import Hint, Option
 from shardline.log.changes import Derive, edit, refuse_condemned
@@ -464,3 +470,14 @@ def _is_told(one: object) -> bool:
 
 def _method(digest: str) -> str:
     return digest.partition(":")[0]
+
+
+def validate_same_root(into: StoredVersion, base: StoredVersion) -> None:
+    """Raise InvalidArgumentError if two versions are in different roots."""
+    if into.store.uri != base.store.uri:
+        raise InvalidArgumentError(
+            f"{into.name}: root {into.store.uri} differs from {base.store.uri} of {base.name}",
+            code="root-mismatch",
+            hint=Hint.of(f"write {into.name} into the root of {base.name}, then copy it"),
+            version=into.name,
+        )

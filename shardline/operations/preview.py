@@ -14,7 +14,8 @@ from shardline.arguments import local_path, validate_minimum
 from shardline.errors import DamagedFileError, ExampleError, IndexMismatchError
 from shardline.kernel.types import Column
 from shardline.text import float32_json
-from shardline.tfrecord.index import IndexedFile, index_path
+from shardline.tfrecord.index import index_path
+from shardline.tfrecord.indexed_file import IndexedFile
 from shardline.tfrecord.open_file import StoredFile
 from shardline.tfrecord.reader import DEFAULT_LIMITS, Limits, RecordFile
 

@@ -22,6 +22,7 @@ from shardline.operations.derive import (
     derive,
     kept_or_made,
     make_fresh,
+    validate_same_root,
     with_rebuilt,
 )
 from shardline.operations.shard_slice import (
@@ -35,13 +36,7 @@ from shardline.operations.shard_slice import (
     refuse_wrong,
     whole_slices,
 )
-from shardline.operations.shard_writer import (
-    ShardPlan,
-    make_shard,
-    shard_compression,
-    stem_in,
-    validate_same_root,
-)
+from shardline.operations.shard_writer import ShardPlan, make_shard, shard_compression, stem_in
 from shardline.readers.records import records_of
 from shardline.tfrecord.compression import (
     Compression,

@@ -12,7 +12,7 @@ import numpy as np
 
 from shardline import canonical_json as canonical
 from shardline.errors import IndexMismatchError, WrongShardError
-from shardline.execution.threads import ahead
+from shardline.execution.prefetch import ahead
 from shardline.hints import Command, Hint
 from shardline.kernel.types import HEADER_BYTES
 from shardline.readers.records import records_of

@@ -15,8 +15,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Protocol
 
 from shardline import canonical_json as canonical
-from shardline.errors import InvalidArgumentError, LogError, ObjectExistsError
-from shardline.hints import Hint
+from shardline.errors import LogError, ObjectExistsError
 from shardline.log.model import RECEIPT, ROWS, Shard
 from shardline.sidecars.quarantine import QuarantineWriter
 from shardline.sidecars.receipt import Receipt, add_row, read_receipt
@@ -404,14 +403,3 @@ def shard_compression(
         return chosen
     remembered = into.compression
     return otherwise if remembered is None else Compression(remembered)
-
-
-def validate_same_root(into: StoredVersion, base: StoredVersion) -> None:
-    """Raise InvalidArgumentError if two versions are in different roots."""
-    if into.store.uri != base.store.uri:
-        raise InvalidArgumentError(
-            f"{into.name}: root {into.store.uri} differs from {base.store.uri} of {base.name}",
-            code="root-mismatch",
-            hint=Hint.of(f"write {into.name} into the root of {base.name}, then copy it"),
-            version=into.name,
-        )

@@ -20,15 +20,10 @@ from shardline.operations.derive import (
     checked_digests,
     derive,
     kept_or_made,
+    validate_same_root,
     with_rebuilt,
 )
-from shardline.operations.shard_writer import (
-    ShardPlan,
-    make_shard,
-    shard_compression,
-    stem_in,
-    validate_same_root,
-)
+from shardline.operations.shard_writer import ShardPlan, make_shard, shard_compression, stem_in
 from shardline.operations.transform_records import (
     MEND,
     MEND_CAST,

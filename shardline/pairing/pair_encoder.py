@@ -12,8 +12,8 @@ import pyarrow as pa
 
 from shardline import kernel
 from shardline.errors import BadRecordsError
-from shardline.execution.prefetch import shared
-from shardline.execution.threads import ahead, run_tasks
+from shardline.execution.prefetch import ahead, shared
+from shardline.execution.threads import run_tasks
 from shardline.hints import Hint, Option
 from shardline.kernel.types import FOOTER_BYTES, Framed, Insides
 from shardline.schema.arrow_types import schema_of

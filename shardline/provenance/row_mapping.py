@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from shardline.lineage.trace_step import SourceRow
 from shardline.pairing.coverage import Cover
 from shardline.provenance.commands import combined_anew
 from shardline.provenance.log_index import Untold, base_of, is_in_place
@@ -29,6 +28,7 @@ from shardline.text import counted
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from shardline.canonical_json import Json
     from shardline.hints import Hint
     from shardline.kernel.types import IntArray
     from shardline.log.entry import Entry
@@ -549,3 +549,28 @@ class _Sought:
         except RowMapError as error:
             unknown = no_pairs(self.histories, self.entry, made, error)
             yield none_told(made.name, self.insides, unknown)
+
+
+@dataclass(frozen=True, slots=True)
+class SourceRow:
+    """The row of a source that became a record.
+
+    `row` counts from 0, `where` is that in the words of the source ("line 18"). So many rows
+    before it gave no record; `refused` of them went to quarantine, None if that cannot be told.
+    """
+
+    source: Source
+    row: int
+    where: str
+    without_record: int = 0
+    refused: int | None = 0
+
+    def to_json(self) -> Json:
+        """The row for machines."""
+        return {
+            "source": self.source.to_json(),
+            "row": self.row,
+            "where": self.where,
+            "without_record_before": self.without_record,
+            "refused_before": self.refused,
+        }

@@ -30,7 +30,6 @@ from shardline.readers.read_errors import became_of, split_snapshot, told_below
 from shardline.tfrecord.compression import Compression
 from shardline.tfrecord.hashing import HashedFile
 from shardline.tfrecord.index import (
-    IndexedFile,
     fill_index,
     fingerprint_in,
     fingerprint_of,
@@ -38,6 +37,7 @@ from shardline.tfrecord.index import (
     read_offsets,
     stored_fingerprint,
 )
+from shardline.tfrecord.indexed_file import IndexedFile
 from shardline.tfrecord.open_file import LocalFile, StoredFile
 from shardline.tfrecord.reader import DEFAULT_LIMITS, Block, Limits, Picked, RecordFile, whole_block
 

@@ -2,7 +2,8 @@
 
 from shardline.tfrecord.compression import Compression
 from shardline.tfrecord.hashing import HashedFile
-from shardline.tfrecord.index import IndexedFile, index_path, write_index
+from shardline.tfrecord.index import index_path, write_index
+from shardline.tfrecord.indexed_file import IndexedFile
 from shardline.tfrecord.open_file import Source, StoredFile, open_source
 from shardline.tfrecord.reader import Block, Damage, Limits, Lost, RecordFile
 from shardline.tfrecord.writer import RecordWriter, write_records

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from shardline.tfrecord.index import IndexedFile
+from shardline.tfrecord.indexed_file import IndexedFile
 from tests.cli.command import shardline
 from tests.kernel.frames import framed
 from tests.tfrecord.samples import gzip_member, made

@@ -31,7 +31,7 @@ from tests.tfrecord.samples import example_of, records_of, write_by_tensorflow
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from shardline.lineage.trace_step import SourceRow
+    from shardline.provenance.row_mapping import SourceRow
 
 SCHEMA = Schema((Feature("id", "int64"), Feature("name", "bytes", meaning=Text())))
 SMALL = 700

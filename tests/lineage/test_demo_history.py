@@ -14,7 +14,6 @@ from assets.digits import SCHEMA
 from dagster_project.demo_batches import Batch
 from shardline.api import Version
 from shardline.lineage.trace import Tracer
-from shardline.lineage.trace_step import SourceRow
 from shardline.operations.append import append
 from shardline.operations.check import check_version
 from shardline.operations.combine import combine
@@ -23,6 +22,7 @@ from shardline.operations.extend import extend
 from shardline.operations.migrate import Steps, migrate
 from shardline.operations.rebuild import rebuild
 from shardline.provenance.catalog import Catalog
+from shardline.provenance.row_mapping import SourceRow
 
 if TYPE_CHECKING:
     from shardline.api import Snapshot

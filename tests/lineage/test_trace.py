@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 import pytest
 
 from shardline.lineage.trace import Tracer
-from shardline.lineage.trace_step import SourceRow, Step
 from shardline.provenance.catalog import Catalog
+from shardline.provenance.row_mapping import SourceRow
 from tests.lineage.histories import lived, read_source, shown, sides
 from tests.sampling import runs_whole_sweeps
 
 if TYPE_CHECKING:
     from shardline.api import Snapshot
-    from shardline.lineage.trace_step import Place
+    from shardline.lineage.trace_step import Place, Step
     from tests.lineage.histories import History
 
 EACH = 60 if runs_whole_sweeps() else 25

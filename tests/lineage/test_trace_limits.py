@@ -13,7 +13,7 @@ from shardline.api import Version
 from shardline.errors import RecordNotFoundError
 from shardline.hints import Command
 from shardline.lineage.trace import Tracer, trace, trace_down
-from shardline.lineage.trace_step import SourceRow, Unknown
+from shardline.lineage.trace_step import Unknown
 from shardline.log.append_change import Append
 from shardline.log.changes import Derive, Replace
 from shardline.log.model import RECEIPT, Added, Shard, Source
@@ -26,6 +26,7 @@ from shardline.operations.rebuild import rebuild
 from shardline.operations.repair import repair
 from shardline.operations.vacuum import vacuum
 from shardline.provenance.catalog import Catalog
+from shardline.provenance.row_mapping import SourceRow
 from shardline.sidecars.receipt import Receipt
 from shardline.storage import open_store
 from tests.errors import raises

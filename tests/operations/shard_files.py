@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from shardline.log.append_change import Append
 from shardline.log.model import Shard
-from shardline.tfrecord.index import IndexedFile, index_path, write_index
+from shardline.tfrecord.index import index_path, write_index
+from shardline.tfrecord.indexed_file import IndexedFile
 from tests.kernel.frames import framed
 from tests.log.versions import make_version, shard_name, source_of
 from tests.tfrecord.samples import gzip_member, read_by_tensorflow, records_of, write_by_tensorflow

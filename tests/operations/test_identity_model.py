@@ -14,11 +14,11 @@ from shardline.api import Version
 from shardline.errors import ChangedSourceError
 from shardline.lineage.audit.root_audit import audit
 from shardline.lineage.trace import Tracer
-from shardline.lineage.trace_step import SourceRow
 from shardline.operations.append import append
 from shardline.operations.erase import erase
 from shardline.operations.rebuild import rebuild
 from shardline.provenance.catalog import Catalog
+from shardline.provenance.row_mapping import SourceRow
 from shardline.schema.schema import Feature, Schema
 from tests.sampling import sampled
 

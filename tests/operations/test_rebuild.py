@@ -29,13 +29,8 @@ from shardline.operations.check import check_version
 from shardline.operations.rebuild import rebuild
 from shardline.storage.durable_file import DurableFile
 from shardline.tfrecord.compression import Compression
-from shardline.tfrecord.index import (
-    IndexedFile,
-    IndexWriter,
-    fingerprint_of,
-    index_path,
-    write_index,
-)
+from shardline.tfrecord.index import IndexWriter, fingerprint_of, index_path, write_index
+from shardline.tfrecord.indexed_file import IndexedFile
 from shardline.tfrecord.open_file import open_regular
 from shardline.tfrecord.reader import Limits
 from tests.errors import raises

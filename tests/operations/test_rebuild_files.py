@@ -22,7 +22,8 @@ from shardline.hints import Command
 from shardline.operations.combine_files import combine_files
 from shardline.operations.rebuild_files import FilesReport, rebuild_files
 from shardline.tfrecord.compression import Compression
-from shardline.tfrecord.index import IndexedFile, write_index
+from shardline.tfrecord.index import write_index
+from shardline.tfrecord.indexed_file import IndexedFile
 from tests.errors import raises
 from tests.kernel.examples import seeded
 from tests.kernel.frames import framed

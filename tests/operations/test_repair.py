@@ -17,7 +17,7 @@ from shardline.operations.append import append
 from shardline.operations.check import check_version
 from shardline.operations.rebuild import rebuild
 from shardline.operations.repair import repair
-from shardline.tfrecord.index import IndexedFile
+from shardline.tfrecord.indexed_file import IndexedFile
 from shardline.tfrecord.reader import Limits
 from tests.errors import raises
 from tests.kernel.frames import framed

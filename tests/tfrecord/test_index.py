@@ -16,13 +16,8 @@ from shardline.errors import DamagedFileError, IndexMismatchError, RecordNotFoun
 from shardline.hints import Hint, Option
 from shardline.storage.durable_file import DurableFile
 from shardline.tfrecord.compression import Compression
-from shardline.tfrecord.index import (
-    IndexedFile,
-    IndexWriter,
-    fingerprint_of,
-    index_path,
-    write_index,
-)
+from shardline.tfrecord.index import IndexWriter, fingerprint_of, index_path, write_index
+from shardline.tfrecord.indexed_file import IndexedFile
 from shardline.tfrecord.open_file import open_regular
 from shardline.tfrecord.reader import Limits
 from shardline.tfrecord.writer import write_records

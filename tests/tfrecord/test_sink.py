@@ -18,7 +18,8 @@ from shardline.storage import open_store
 from shardline.storage.durable_file import DurableFile
 from shardline.tfrecord.compression import MEMBER_BYTES, Compression, frame_ends
 from shardline.tfrecord.hashing import Checksum, Content, OtherContentError
-from shardline.tfrecord.index import IndexedFile, index_path, write_index
+from shardline.tfrecord.index import index_path, write_index
+from shardline.tfrecord.indexed_file import IndexedFile
 from shardline.tfrecord.writer import RecordSink, Written, write_stored
 from tests.kernel.examples import seeded
 from tests.kernel.frames import FOOTER, HEADER, framed

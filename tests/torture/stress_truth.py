@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Any
 from shardline.errors import ShardlineError
 from shardline.lineage.audit.root_audit import audit
 from shardline.lineage.trace import Tracer
-from shardline.lineage.trace_step import SourceRow, Step
+from shardline.lineage.trace_step import Step
 from shardline.operations.verify_version import verify_version
 from shardline.provenance.catalog import Catalog
+from shardline.provenance.row_mapping import SourceRow
 from shardline.readers.arrow import to_arrow
 from shardline.readers.take import take
 from tests.golden.reader import read_log

@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from shardline.cli.commands.report import refuse_other_file
 from shardline.cli.errors import UsageError, hint_dict, render_hint
 from shardline.cli.options import json_option, root_option, workers_option
 from shardline.cli.output import tell_json
-from shardline.cli.output_file import refuse_in_root
+from shardline.cli.output_file import refuse_in_root, refuse_other_file
 from shardline.cli.references import chosen_versions, next_command, open_root
 from shardline.errors import DamagedLogError, UnknownFormatError
 from shardline.text import counted, escaped, human_bytes, listed

@@ -25,7 +25,7 @@ from shardline.cli.options import (
     root_option,
     workers_option,
 )
-from shardline.cli.output import snapshot_json, tell_json, with_skipped
+from shardline.cli.output import print_not_done, snapshot_json, tell_json, with_skipped
 from shardline.cli.progress import at_work, pair_progress, run_aside, stoppable
 from shardline.cli.references import (
     find_snapshot,
@@ -34,7 +34,7 @@ from shardline.cli.references import (
     parse_reference,
     parse_version,
 )
-from shardline.cli.snapshot_check import check_snapshot, checked_json, print_not_done, print_outcome
+from shardline.cli.snapshot_check import check_snapshot, checked_json, print_outcome
 from shardline.text import counted, escaped, human_bytes, listed, rate
 
 if TYPE_CHECKING:

@@ -22,10 +22,16 @@ from shardline.cli.options import (
     root_option,
     workers_option,
 )
-from shardline.cli.output import plain_console, plain_table, snapshot_json, tell_json
+from shardline.cli.output import (
+    plain_console,
+    plain_table,
+    print_not_done,
+    snapshot_json,
+    tell_json,
+)
 from shardline.cli.output_file import refuse_existing, refuse_in_root
 from shardline.cli.references import looks_like_reference, next_command, open_root, refuse_missing
-from shardline.cli.snapshot_check import checked_by, checked_json, print_checked, print_not_done
+from shardline.cli.snapshot_check import checked_by, checked_json, print_checked
 from shardline.text import counted, escaped, human_bytes, listed
 
 if TYPE_CHECKING:

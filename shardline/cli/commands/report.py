@@ -7,15 +7,12 @@ from pathlib import Path
 
 import click
 
-from shardline.cli.errors import UsageError, render_hint
+from shardline.cli.errors import render_hint
 from shardline.cli.options import json_option, root_option
-from shardline.cli.output_file import refuse_in_root, refuse_no_file
+from shardline.cli.output_file import refuse_in_root, refuse_other_file
 from shardline.cli.references import chosen_versions, open_root
 from shardline.hints import Hint
 from shardline.text import counted, escaped, human_bytes
-
-_OURS = b"<title>Shardline report</title>"
-_HEAD = 4096
 
 
 @click.command(
@@ -74,17 +71,3 @@ def report(name: str | None, *, output: Path, root: str | None, as_json: bool) -
             click.echo(f"  {escaped(one.problem)}")
             click.echo(f"  hint: {render_hint(Hint.run('verify', one.name))}")
     raise SystemExit(1 if damaged else 0)
-
-
-def refuse_other_file(output: Path) -> None:
-    """Refuse to replace what is no page of ours."""
-    refuse_no_file(output)
-    if output.exists():
-        with output.open("rb") as file:
-            if _OURS not in file.read(_HEAD):
-                raise UsageError(
-                    f"{output} exists already and is not a report",
-                    code="file-exists",
-                    hint="choose another name or delete the file",
-                    path=output,
-                )

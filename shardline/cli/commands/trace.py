@@ -11,7 +11,8 @@ import click
 from shardline.cli.errors import UsageError, render_hint
 from shardline.cli.options import json_option, root_option
 from shardline.cli.references import find_snapshot, next_command, open_root, parse_reference
-from shardline.lineage.trace_step import SourceRow, Step
+from shardline.lineage.trace_step import Step
+from shardline.provenance.row_mapping import SourceRow
 from shardline.text import counted, escaped, human_bytes, listed, when
 
 if TYPE_CHECKING:

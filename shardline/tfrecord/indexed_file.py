@@ -1,0 +1,328 @@
+"""TODO shardline.tfrecord.indexed_file"""
+
+from __future__ import annotations
+
+import mmap
+import os
+from typing import TYPE_CHECKING, Self
+
+import numpy as np
+
+from shardline import kernel
+from shardline.arguments import local_path
+from shardline.errors import DamagedFileError, IndexMismatchError, RecordNotFoundError, StorageError
+from shardline.hints import Hint, file_argument
+from shardline.kernel.types import FOOTER_BYTES, FRAME_BYTES, HEADER_BYTES
+from shardline.text import counted
+from shardline.tfrecord.compression import Compression, CompressionError, PackedStream
+from shardline.tfrecord.index import (
+    _BLOCK_BYTES,
+    _BLOCK_NUMBERS,
+    _HEADER,
+    _SMALL_BYTES,
+    IndexHeader,
+    _compare_blocks,
+    _parse_header,
+    _parse_table,
+    fill_index,
+    fingerprint_of,
+    index_path,
+    write_index,
+)
+from shardline.tfrecord.open_file import open_regular
+from shardline.tfrecord.reader import DEFAULT_LIMITS, Limits
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from shardline.kernel.types import Buffer, IntArray
+
+
+_SKIP_BYTES = 1024 * 1024
+
+
+class IndexedFile:
+    """A TFRecord file with its index: `file[i]` reads and checks one record.
+
+    Nothing but the index's header is read when it is opened. In a packed file a record costs the
+    unpacking of the member that holds it: files written by Shardline have small members, files
+    written by TensorFlow have one.
+    """
+
+    def __init__(
+        self, path: Path | str, *, limits: Limits = DEFAULT_LIMITS, sha256: str | None = None
+    ) -> None:
+        """Open a file with its index.
+
+        Args:
+            path: the file.
+            limits: how much it may ask for.
+            sha256: of a committed shard, its digest. An index of another file, or one that is
+                corrupt, is then refused; that of a standalone file is written again if corrupt.
+        """
+        self.path = local_path(path)
+        self._index = str(index_path(self.path))
+        self._limits = limits
+        self._sha256 = sha256
+        self._file = open_regular(self.path)
+        try:
+            self._open()
+        except BaseException:
+            self._file.close()
+            raise
+
+    def _open(self) -> None:
+        try:
+            self._load()
+        except IndexMismatchError as error:
+            if self._sha256 is not None or error.code != "corrupt-index":
+                raise
+            self._rebuild(error)
+
+    def _rebuild(self, error: IndexMismatchError) -> None:
+        """Write a corrupt index again; where it cannot be written, it is made in memory."""
+        try:
+            write_index(self.path, limits=self._limits)
+            self._load()
+        except DamagedFileError:
+            raise error from None
+        except (OSError, StorageError):
+            memory = _InMemory()
+            fill_index(memory, self.path, limits=self._limits)
+            header = _parse_header(str(self.path), bytes(memory.data[: _HEADER.size]))
+            self._take(header, bytes(memory.data))
+
+    def _load(self) -> None:
+        try:
+            descriptor = os.open(self._index, os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            raise IndexMismatchError(
+                f"{self.path}: index not found",
+                code="index-not-found",
+                hint=Hint.run("index", file_argument(self.path)),
+                path=self._index,
+            ) from None
+        try:
+            size = os.fstat(descriptor).st_size
+            start = os.pread(descriptor, _SMALL_BYTES, 0)
+            header = _parse_header(self._index, start)
+            self._check(header, size)
+            self._take(header, start if len(start) == size else _map(descriptor))
+        finally:
+            os.close(descriptor)
+
+    def _check(self, header: IndexHeader, size: int) -> None:
+        """Refuse the index of another file, and one that has not as many bytes as it should."""
+        if header.size != self._file.size:
+            raise self._mismatch("index of a file of another size")
+        if self._sha256 is not None and header.sha256 not in {"", self._sha256}:
+            raise self._mismatch("index of another file")
+        touched = self._sha256 is not None or self.path.stat().st_mtime_ns != header.written
+        if touched and header.fingerprint != fingerprint_of(self._file, header.size):
+            raise self._mismatch("file changed after it was indexed")
+        if not header.is_checked:
+            raise self._mismatch("index without checksums", "corrupt-index")
+        if size != header.bytes:
+            raise self._mismatch("truncated index", "corrupt-index")
+
+    def _take(self, header: IndexHeader, data: Buffer | mmap.mmap) -> None:
+        view = memoryview(data)
+        end = header.offset + 8 * header.numbers
+        self._checksums = _parse_table(self._index, header, view[end:])
+        self._compared = bytearray(header.blocks)
+        self._body = view[header.offset : end]
+        numbers = np.frombuffer(self._body, "<u8")
+        self._compression = header.compression
+        self._offsets = numbers[: header.records + 1]
+        self._members = numbers[header.records + 1 :].reshape(-1, 2)
+        for block in range((header.records + 1) // _BLOCK_NUMBERS, header.blocks):
+            self._compare(block)  # with the members, which are few
+
+    def _compare(self, block: int) -> None:
+        """Compare a block of the index with its checksum, when it is first used."""
+        some = self._body[block * _BLOCK_BYTES : (block + 1) * _BLOCK_BYTES]
+        _compare_blocks(self._index, some, self._checksums, block)
+        self._compared[block] = 1
+
+    def _mismatch(self, problem: str, code: str | None = None) -> IndexMismatchError:
+        hint = Hint.run("index", file_argument(self.path))
+        return IndexMismatchError(
+            f"{self._index}: {problem}", code=code, hint=hint, path=self._index
+        )
+
+    def __len__(self) -> int:
+        return len(self._offsets) - 1
+
+    def __getitem__(self, record: int) -> bytes:
+        """One record's payload, checked; negative numbers count from the end."""
+        number = record + len(self) if record < 0 else record
+        if not 0 <= number < len(self):
+            raise RecordNotFoundError(
+                f"{self.path}: record {record} not found ({counted(len(self), 'record')})",
+                path=self.path,
+                record=record,
+            )
+        return next(self.read(number))
+
+    def read(self, start: int, stop: int | None = None) -> Iterator[bytes]:
+        """Payloads from record `start` up to `stop`, each checked."""
+        stop = len(self) if stop is None else min(stop, len(self))
+        packed: PackedStream | None = None
+        for record in range(start, stop):
+            offset, end = self._bounds(record)
+            if not FRAME_BYTES <= end - offset <= self._limits.max_record_bytes + FRAME_BYTES:
+                raise self._mismatch("index does not fit the file")
+            if self._compression is Compression.NONE and end > self._file.size:
+                raise self._mismatch("index does not fit the file")
+            try:
+                if self._compression is Compression.NONE:
+                    frame = self._file.pread(end - offset, offset)
+                else:
+                    packed = packed or self._unpack_from(offset)
+                    frame = _take(packed, end - offset)
+            except CompressionError as error:
+                raise DamagedFileError(
+                    str(self.path),
+                    "compression",
+                    record,
+                    error.offset,
+                    error.detail,
+                    code=error.code,
+                ) from None
+            scan = kernel.scan(frame, max_record_bytes=self._limits.max_record_bytes)
+            if scan.consumed != end - offset or len(scan.starts) != 1:
+                raise self._damaged(record, offset)
+            yield frame[HEADER_BYTES:-FOOTER_BYTES]
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether the file is not compressed."""
+        return self._compression is Compression.NONE
+
+    def frames(
+        self, numbers: IntArray, piece_bytes: int
+    ) -> Iterator[tuple[bytes, IntArray, IntArray]]:
+        """Read records of a plain file, in pieces of about a size: frames, starts and lengths.
+
+        The starts and lengths are those of the payloads. The numbers ascend. Raises
+        DamagedFileError at a record that is not intact.
+        """
+        for block in np.union1d(numbers // _BLOCK_NUMBERS, (numbers + 1) // _BLOCK_NUMBERS):
+            if not self._compared[block]:
+                self._compare_or_rebuild(int(block))
+        begins, ends = (self._offsets[at].astype(np.int64) for at in (numbers, numbers + 1))
+        sizes = ends - begins
+        longest = self._limits.max_record_bytes + FRAME_BYTES
+        fits = (begins >= 0) & (sizes >= FRAME_BYTES) & (sizes <= longest)
+        if not fits.all() or ends.max(initial=0) > self._file.size:
+            raise self._mismatch("index does not fit the file")
+        done, total = 0, np.cumsum(sizes)
+        while done < len(numbers):
+            before = int(total[done - 1]) if done else 0
+            last = max(int(np.searchsorted(total, before + piece_bytes, "right")), done + 1)
+            part = slice(done, last)
+            yield self._frames(numbers[part], begins[part], ends[part])
+            done = last
+
+    def _frames(
+        self, numbers: IntArray, begins: IntArray, ends: IntArray
+    ) -> tuple[bytes, IntArray, IntArray]:
+        cuts = np.flatnonzero(begins[1:] != ends[:-1]) + 1  # neighbors are read together
+        firsts, lasts = begins[[0, *cuts]].tolist(), ends[[*(cuts - 1), -1]].tolist()
+        data = b"".join(
+            self._file.pread(last - first, first) for first, last in zip(firsts, lasts, strict=True)
+        )
+        sizes = ends - begins
+        expected = np.cumsum(sizes) - sizes + HEADER_BYTES
+        scan = kernel.scan(data, max_record_bytes=self._limits.max_record_bytes)
+        if scan.consumed != int(sizes.sum()) or not np.array_equal(scan.starts, expected):
+            same = min(len(scan.starts), len(numbers))
+            wrong = np.flatnonzero(scan.starts[:same] != expected[:same])
+            # A frame that begins where it should and has another length ends before the next.
+            bad = min(int(wrong[0]) - 1 if len(wrong) else same, len(numbers) - 1)
+            raise self._damaged(int(numbers[max(bad, 0)]), int(begins[max(bad, 0)]))
+        return data, scan.starts, scan.lengths
+
+    def _bounds(self, record: int) -> tuple[int, int]:
+        """Where a record begins and ends in the unpacked file."""
+        if not self._compared[record // _BLOCK_NUMBERS]:
+            self._compare_or_rebuild(record // _BLOCK_NUMBERS)
+        if not self._compared[(record + 1) // _BLOCK_NUMBERS]:
+            self._compare_or_rebuild((record + 1) // _BLOCK_NUMBERS)
+        return int(self._offsets[record]), int(self._offsets[record + 1])
+
+    def _compare_or_rebuild(self, block: int) -> None:
+        try:
+            self._compare(block)
+        except IndexMismatchError as error:
+            if self._sha256 is not None:
+                raise
+            self._rebuild(error)
+            self._compare(block)
+
+    def _unpack_from(self, offset: int) -> PackedStream:
+        """The unpacked bytes from `offset` on, which is entered by the last member before it."""
+        member = int(np.searchsorted(self._members[:, 1], offset, "right")) - 1
+        in_file, unpacked = (int(number) for number in self._members[max(member, 0)])
+        if in_file > self._file.size or unpacked > offset:
+            raise self._mismatch("index does not fit the file")
+        stream = PackedStream(
+            self._file,
+            self._compression,
+            start=in_file,
+            max_unpacked_bytes=self._limits.max_unpacked_bytes,
+        )
+        to_skip = offset - unpacked
+        while to_skip > 0:
+            skipped = len(_take(stream, min(to_skip, _SKIP_BYTES)))
+            if not skipped:
+                raise self._mismatch("index does not fit the file")
+            to_skip -= skipped
+        return stream
+
+    def _damaged(self, record: int, offset: int) -> DamagedFileError:
+        detail = (
+            "the record the index points at is not intact: the file is damaged, or the index is "
+            "not of this file"
+        )
+        return DamagedFileError(str(self.path), "data-crc", record, offset, detail)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+
+def _map(descriptor: int) -> mmap.mmap:
+    return mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ)
+
+
+class _InMemory:
+    """An index that is kept in memory, where no file can be written."""
+
+    def __init__(self) -> None:
+        self.data = bytearray()
+
+    def write(self, data: Buffer) -> None:
+        self.data += data
+
+    def rewrite(self, offset: int, data: bytes) -> None:
+        self.data[offset : offset + len(data)] = data
+
+
+def _take(stream: PackedStream, size: int) -> bytes:
+    """The next `size` bytes, or fewer at the end."""
+    taken = bytearray(size)
+    filled = 0
+    while filled < size:
+        count = stream.readinto(memoryview(taken)[filled:])
+        if not count:
+            break
+        filled += count
+    return bytes(taken[:filled])
