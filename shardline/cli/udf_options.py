@@ -55,7 +55,7 @@ def load_maker(text: str, option: str) -> Fields:
 
 
 def _makers(text: str, option: str) -> list[Fields]:
-    from shardline.udf.declaration import is_maker
+    from shardline.udf.udf_declaration import is_maker
 
     where, colon, name = text.rpartition(":")
     if not colon or not where or not name:
@@ -184,7 +184,7 @@ def _list_candidates(module: ModuleType) -> str:
 
 
 def _offers(value: Any) -> bool:  # noqa: ANN401 - whatever stands in a module
-    from shardline.udf.declaration import is_maker
+    from shardline.udf.udf_declaration import is_maker
 
     if isinstance(value, list | tuple) and value:
         return all(map(is_maker, value))

@@ -35,7 +35,7 @@ from shardline.sidecars.receipt import Receipt
 from shardline.sidecars.row_map import narrow
 from shardline.storage.temporary_files import spool_folder
 from shardline.tfrecord.compression import Compression
-from shardline.udf.declaration import maker_told
+from shardline.udf.udf_declaration import maker_told
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

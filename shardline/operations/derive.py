@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from shardline.operations.shard_writer import ShardPlan
     from shardline.schema.schema import Schema
     from shardline.sidecars.receipt import Receipt
-    from shardline.udf.declaration import Fields
+    from shardline.udf.udf_declaration import Fields
 
 
 _ROUNDS = 8

@@ -23,8 +23,8 @@ from shardline.log.version import refuse_no_version
 from shardline.operations.transform_version import Mode, ShardChange, packing
 from shardline.schema.schema import named_feature
 from shardline.tfrecord.reader import DEFAULT_LIMITS
-from shardline.udf.declaration import is_maker, maker_told
 from shardline.udf.transform import Transform, unchanged
+from shardline.udf.udf_declaration import is_maker, maker_told
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from shardline.schema.schema import Feature, Schema
     from shardline.tfrecord.compression import Compression
     from shardline.tfrecord.reader import Limits
-    from shardline.udf.declaration import Fields
+    from shardline.udf.udf_declaration import Fields
 
 
 def extend(

@@ -25,8 +25,8 @@ from shardline.schema.conversion import Fitted, fit
 from shardline.schema.logical_types import Array, Image
 from shardline.schema.schema import has_feature, named_feature
 from shardline.tfrecord.reader import DEFAULT_LIMITS
-from shardline.udf.declaration import Bound
 from shardline.udf.transform import Transform, unchanged
+from shardline.udf.udf_declaration import Bound
 from shardline.udf.udf_result import Made
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from shardline.schema.schema import Feature, Kind, Schema
     from shardline.tfrecord.compression import Compression
     from shardline.tfrecord.reader import Limits
-    from shardline.udf.declaration import Fields
+    from shardline.udf.udf_declaration import Fields
 
 
 @dataclass(frozen=True, slots=True)

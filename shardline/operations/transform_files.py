@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from shardline.hints import Hint
     from shardline.operations.migrate import Steps
     from shardline.tfrecord.compression import Compression
-    from shardline.udf.declaration import Fields
+    from shardline.udf.udf_declaration import Fields
 
 
 @dataclass(frozen=True, slots=True)

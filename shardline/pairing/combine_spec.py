@@ -20,8 +20,8 @@ from shardline.pairing.pair_features import (
     refuse_opaque,
     refuse_same_names,
 )
-from shardline.udf.declaration import is_deterministic, is_maker
 from shardline.udf.transform import Makers, Transform
+from shardline.udf.udf_declaration import is_deterministic, is_maker
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence

@@ -5,10 +5,10 @@ features come out.
 """
 
 from shardline.udf.batch_udf import batch_fields
-from shardline.udf.declaration import Bound, Fields
 from shardline.udf.record_udf import record_fields
 from shardline.udf.table_join import joined_fields
 from shardline.udf.tensor_udf import tensor_fields
+from shardline.udf.udf_declaration import Bound, Fields
 from shardline.udf.udf_result import Made
 
 __all__ = [

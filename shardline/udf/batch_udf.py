@@ -15,14 +15,14 @@ from shardline.errors import FieldsError
 from shardline.hints import Hint
 from shardline.schema.arrow_validation import find_fault, printable
 from shardline.schema.conversion import UNFIT, Fitted, array_column, fit, fit_values
-from shardline.udf.declaration import FunctionFields
 from shardline.udf.function_call import Batchwise, BoundWork
+from shardline.udf.udf_declaration import FunctionFields
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from shardline.schema.schema import Feature, Schema
-    from shardline.udf.declaration import Bound
+    from shardline.udf.udf_declaration import Bound
 
     BatchFunction = Callable[[pa.RecordBatch], Any]
 

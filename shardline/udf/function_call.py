@@ -16,7 +16,7 @@ from shardline.errors import FieldsError
 from shardline.execution.threads import run_tasks
 from shardline.hints import Hint
 from shardline.text import counted
-from shardline.udf.declaration import Bound
+from shardline.udf.udf_declaration import Bound
 from shardline.udf.udf_result import (
     RAISED,
     BatchMisfit,

@@ -116,7 +116,7 @@ class _Walk:
 
 def _unwrapped(value: object) -> object:
     """Return the function of an object that declares its features, else the value itself."""
-    from shardline.udf.declaration import FunctionFields  # noqa: PLC0415 - it builds on us
+    from shardline.udf.udf_declaration import FunctionFields  # noqa: PLC0415 - it builds on us
 
     while isinstance(value, FunctionFields):
         value = value.function

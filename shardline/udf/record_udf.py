@@ -8,8 +8,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from shardline.schema.conversion import fit_values, values_of
-from shardline.udf.declaration import FunctionFields
 from shardline.udf.function_call import BoundWork
+from shardline.udf.udf_declaration import FunctionFields
 from shardline.udf.udf_result import RAISED, Made, made_of, nothing, raised
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from shardline.schema.encoding import Reasons
     from shardline.schema.schema import Feature, Schema
-    from shardline.udf.declaration import Bound
+    from shardline.udf.udf_declaration import Bound
 
     RecordFunction = Callable[[dict[str, Any]], Mapping[str, Any]]
 

@@ -21,8 +21,8 @@ from shardline.schema.schema import Feature
 from shardline.sources.source import add_path
 from shardline.text import counted
 from shardline.tfrecord.open_file import StoredFile
-from shardline.udf.declaration import Bound, checked_features, found_features, told_features
 from shardline.udf.lookup_table import HeldTable, read_table, shown_as
+from shardline.udf.udf_declaration import Bound, checked_features, found_features, told_features
 from shardline.udf.udf_result import made_of
 
 if TYPE_CHECKING:

@@ -24,8 +24,8 @@ from shardline.schema.conversion import Fitted, cut, fit
 from shardline.schema.logical_types import Array
 from shardline.sources.memory_source import column_of, type_of
 from shardline.text import counted
-from shardline.udf.declaration import Bound, FunctionFields
 from shardline.udf.function_call import Batchwise, copied
+from shardline.udf.udf_declaration import Bound, FunctionFields
 from shardline.udf.udf_result import RAISED, BatchMisfit, in_words, made_of, of_piece, put_together
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from shardline.canonical_json import Json
     from shardline.schema.schema import Feature
-    from shardline.udf.declaration import Bound, Fields
+    from shardline.udf.udf_declaration import Bound, Fields
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,7 +47,7 @@ from shardline.pairing.pair_features import OnCollision
 from shardline.release import __version__
 from shardline.schema.schema import Schema
 from shardline.text import counted
-from shardline.udf.declaration import Fields, FunctionFields
+from shardline.udf.udf_declaration import Fields, FunctionFields
 
 
 class CombineConfig(dg.Config):

@@ -11,8 +11,8 @@ from typing import TypeAlias
 from shardline.errors import InvalidArgumentError
 from shardline.hints import Hint
 from shardline.schema.schema import Schema
-from shardline.udf.declaration import Fields, FunctionFields
 from shardline.udf.table_join import JoinedFields
+from shardline.udf.udf_declaration import Fields, FunctionFields
 
 Makers: TypeAlias = Fields | Iterable[Fields]
 LateMakers: TypeAlias = Callable[[], Makers]

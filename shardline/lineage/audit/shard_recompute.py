@@ -32,8 +32,8 @@ from shardline.readers.records import records_of
 from shardline.schema.schema import Feature
 from shardline.tfrecord.compression import Compression
 from shardline.udf import joined_fields
-from shardline.udf.declaration import is_deterministic
 from shardline.udf.transform import Makers
+from shardline.udf.udf_declaration import is_deterministic
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence

@@ -14,7 +14,6 @@ from string import Template
 from typing import TYPE_CHECKING
 
 from shardline.errors import ShardlineError
-from shardline.lineage.page.entry_text import second, shown
 from shardline.lineage.page.graph_layout import draw
 from shardline.lineage.page.page_model import (
     Edge,
@@ -26,6 +25,7 @@ from shardline.lineage.page.page_model import (
     VersionPage,
     as_json,
 )
+from shardline.lineage.page.page_text import second, shown
 from shardline.lineage.page.version_history import Known, history_of
 from shardline.log.entry import Entry
 from shardline.log.version import utc_now

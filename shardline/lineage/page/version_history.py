@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from shardline.lineage.page.entry_text import entry_words, second, shown
 from shardline.lineage.page.page_model import CheckResult, Event, History, Maker, Moment
+from shardline.lineage.page.page_text import entry_words, second, shown
 from shardline.log.publication import are_published
 from shardline.log.state import RESERVED_CHECKS
 
